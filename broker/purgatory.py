@@ -1,0 +1,146 @@
+"""The purgatory: operations that wait for data, replicas or a deadline, whichever comes first.
+
+Owns: parked operations, the keys they are watched under, and the promise that each completes exactly once. Must not
+know: what an operation means, sockets, or clocks (deadlines go to the `Timer`).
+
+The verbs are Kafka's (try, force once, expire, watch keys). Everything runs on one event loop, so an operation is tried,
+watched and tried again without another event in between; what remains of Kafka's dance is that `try_complete` may itself
+complete others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+
+from broker.timer import Timer, TimerHandle
+
+
+class DelayedOperation:
+    """One parked operation. Subclasses say when it is satisfied and what completing means."""
+
+    __slots__ = ("_timer_handle", "is_completed")
+
+    def __init__(self) -> None:
+        self.is_completed = False
+        self._timer_handle: TimerHandle | None = None
+
+    def is_satisfied(self) -> bool:
+        """Whether the operation can complete now. Called often: on parking and at every event of a watched key."""
+        raise NotImplementedError
+
+    def on_complete(self) -> None:
+        """The effect; called exactly once, whether satisfied, forced or expired."""
+        raise NotImplementedError
+
+    def try_complete(self) -> bool:
+        """Complete if satisfied; True when this very call completed it."""
+        return not self.is_completed and self.is_satisfied() and self.force_complete()
+
+    def force_complete(self) -> bool:
+        """Complete now unless already completed; True when this very call completed it."""
+        if self.is_completed:
+            return False
+        self.is_completed = True
+        if self._timer_handle is not None:
+            self._timer_handle.cancel()
+            self._timer_handle = None
+        self.on_complete()
+        return True
+
+    def abandon(self) -> None:
+        """Nobody waits any more (the client is gone): never complete, release the deadline."""
+        self.is_completed = True
+        if self._timer_handle is not None:
+            self._timer_handle.cancel()
+            self._timer_handle = None
+
+
+class Purgatory:
+    """Watches operations under keys; an event on a key tries all operations of that key."""
+
+    def __init__(self, name: str, timer: Timer, purge_interval: int = 1000) -> None:
+        """`purge_interval`: completed operations still listed under other keys are swept after so many completions."""
+        self.name = name
+        self._timer = timer
+        self._purge_interval = purge_interval
+        self._watched: dict[Hashable, list[DelayedOperation]] = {}
+        self._completed_since_purge = 0
+        self.delayed_count = 0
+        self.expired_count = 0
+
+    @property
+    def watched_count(self) -> int:
+        """Watch entries, completed but unswept ones included (Kafka's PurgatorySize)."""
+        return sum(map(len, self._watched.values()))
+
+    def try_complete_else_watch(
+        self, operation: DelayedOperation, keys: Iterable[Hashable], deadline_ms: int
+    ) -> bool:
+        """Complete `operation` now if it is satisfied, else park it under `keys` until `deadline_ms` (monotonic)."""
+        if operation.try_complete():
+            return True
+        for key in keys:
+            watchers = self._watched.get(key)
+            if watchers is None:
+                self._watched[key] = [operation]
+            else:
+                watchers.append(operation)
+        self.delayed_count += 1
+        operation._timer_handle = self._timer.schedule(deadline_ms, self._expiry_of(operation))
+        return False
+
+    def check_and_complete(self, key: Hashable) -> int:
+        """Something happened to `key`: try its operations, return how many completed now."""
+        watchers = self._watched.get(key)
+        if watchers is None:
+            return 0
+        completed = 0
+        # The list is detached first: completing an operation may append, and so come back here for the same key.
+        self._watched[key] = remaining = []
+        for operation in watchers:
+            if operation.is_completed:
+                continue
+            if operation.try_complete():
+                completed += 1
+            else:
+                remaining.append(operation)
+        current = self._watched.get(key)
+        if current is not remaining and current is not None:
+            current.extend(remaining)
+        elif not remaining:
+            self._watched.pop(key, None)
+        self._finished(completed)
+        return completed
+
+    def force_complete_all(self, key: Hashable) -> int:
+        """The subject of `key` changed under the waiters (leader lost, partition gone): complete them with what is."""
+        completed = sum(operation.force_complete() for operation in self._watched.pop(key, ()))
+        self._finished(completed)
+        return completed
+
+    def abandon(self, operation: DelayedOperation) -> None:
+        """Forget an operation whose client is gone; counts as finished, completes nothing."""
+        if not operation.is_completed:
+            operation.abandon()
+            self._finished(1)
+
+    def _expiry_of(self, operation: DelayedOperation) -> Callable[[], None]:
+        def expire() -> None:
+            if operation.force_complete():
+                self.expired_count += 1
+                self._finished(1)
+
+        return expire
+
+    def _finished(self, count: int) -> None:
+        self.delayed_count -= count
+        self._completed_since_purge += count
+        if self._completed_since_purge >= self._purge_interval:
+            self._completed_since_purge = 0
+            self._purge()
+
+    def _purge(self) -> None:
+        for key, watchers in list(self._watched.items()):
+            watchers[:] = [operation for operation in watchers if not operation.is_completed]
+            if not watchers:
+                del self._watched[key]

@@ -1,0 +1,1 @@
+"""Partitions that this broker hosts: leadership, in-sync replicas, high watermark, and the produce and fetch paths."""

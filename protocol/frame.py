@@ -1,0 +1,115 @@
+"""Frames on a byte stream: an int32 length, then that many bytes (network-and-requests F1).
+
+Owns: how received bytes are cut into frames, and where the next bytes of a peer are put. Must not know: sockets, or what
+a frame says.
+
+All connections of a listener receive into one shared scratch buffer: a frame that arrives whole is handed out as a view
+into it and never copied. Only what is left when the bytes end in the middle of a frame moves into a buffer of the
+connection's own, sized for that frame, so that the rest of a large frame is received in place. A quarter-megabyte buffer
+a connection would cost 1.3 GB for 5,000 idle ones.
+
+Invariants: a view from `next_frame` is valid until `settle`; after `settle` nothing refers to the scratch buffer.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from protocol.errors import Malformed
+
+LENGTH = struct.Struct(">i")
+LENGTH_SIZE = LENGTH.size
+
+# A frame is announced by its sender: memory follows the bytes that really came, not the announcement.
+GROW_FROM_SIZE = 2 << 20
+
+
+class FrameTooLarge(Malformed):
+    """The announced length is negative or above the limit of the listener."""
+
+
+class FrameReader:
+    """Cuts one connection's byte stream into frames.
+
+    Use: ``received(recv_into(writable()))``, then ``next_frame()`` until None, then ``settle()``.
+    """
+
+    __slots__ = ("_end", "_own", "_scratch", "_source", "_start", "size_max")
+
+    def __init__(self, scratch: memoryview, size_max: int) -> None:
+        self.size_max = size_max
+        self._scratch = scratch
+        self._source = scratch
+        self._own: memoryview | None = None
+        self._start = 0
+        self._end = 0
+
+    @property
+    def kept_size(self) -> int:
+        """Bytes that wait in the connection's own buffer."""
+        return self._end - self._start if self._own is not None else 0
+
+    def writable(self) -> memoryview:
+        """Where the next bytes of the peer go; never empty."""
+        own = self._own
+        if own is None:
+            return self._scratch
+        if self._end == len(own):
+            own = self._grow(own)
+        return own[self._end :]
+
+    def received(self, count: int) -> None:
+        """`count` bytes were written to the start of what `writable` returned."""
+        self._end += count
+
+    def next_frame(self) -> memoryview | None:
+        """The next whole frame without its length, or None when more bytes are needed.
+
+        Raises FrameTooLarge; the stream cannot be read any further then.
+        """
+        start = self._start
+        if self._end - start < LENGTH_SIZE:
+            return None
+        (size,) = LENGTH.unpack_from(self._source, start)
+        if not 0 <= size <= self.size_max:
+            raise FrameTooLarge(f"frame length {size}, expected 0 to {self.size_max}")
+        stop = start + LENGTH_SIZE + size
+        if stop > self._end:
+            return None
+        self._start = stop
+        return self._source[start + LENGTH_SIZE : stop]
+
+    def settle(self) -> None:
+        """Done with the frames handed out: move what is left out of the scratch buffer."""
+        left = self._end - self._start
+        if left == 0:
+            self._own = None
+            self._source = self._scratch
+        elif self._own is None or self._start > 0:
+            self._keep(left)
+        else:
+            return
+        self._start = 0
+        self._end = left
+
+    def _keep(self, left: int) -> None:
+        capacity = max(left, self._size_wanted(left))
+        own = memoryview(bytearray(min(capacity, max(GROW_FROM_SIZE, left))))
+        own[:left] = self._source[self._start : self._end]
+        self._own = self._source = own
+
+    def _size_wanted(self, left: int) -> int:
+        """Bytes of the first frame that is left, length included, as far as its length is known and legal."""
+        if left < LENGTH_SIZE:
+            return LENGTH_SIZE
+        (size,) = LENGTH.unpack_from(self._source, self._start)
+        return LENGTH_SIZE + int(size) if 0 <= size <= self.size_max else LENGTH_SIZE
+
+    def _grow(self, own: memoryview) -> memoryview:
+        wanted = self._size_wanted(self._end - self._start)
+        # All of the first frame is here (its answer is awaited): room for one more read, then reading pauses.
+        capacity = min(wanted, 2 * len(own)) if wanted > len(own) else len(own) + len(self._scratch)
+        larger = memoryview(bytearray(capacity))
+        larger[: self._end] = own[: self._end]
+        self._own = self._source = larger
+        return larger
