@@ -1,0 +1,1 @@
+"""The messages of the protocol, one module an API. `protocol.api` is the table of all of them."""
