@@ -1,0 +1,350 @@
+"""Record batches of magic 2: the header, the batches of a buffer, the records of a batch, and the in-place patches.
+
+Owns the layout in both directions (the builder takes its structs from here). Must not know where batches are kept, who
+sent them, or which of them are acceptable: `storage.validation` decides that.
+
+A batch is opaque until someone asks for its records: everything the log needs stands in the 61-byte header. Only the
+records after the header are compressed. Offset, length, leader epoch and magic lie outside the CRC, so a leader writes
+offset and epoch without touching it.
+
+Invariants: from hostile bytes only Malformed escapes; a Record's offset and timestamp fit int64; opening a batch costs
+memory in proportion to `size_max`.
+"""
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from protocol.errors import Malformed
+from protocol.records.compression import Buffer, Compression, decompress
+
+MAGIC = 2
+
+# base_offset, batch_length, partition_leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp,
+# max_timestamp, producer_id, producer_epoch, base_sequence, records_count
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = HEADER.size
+LOG_OVERHEAD = 12  # base_offset and batch_length; batch_length counts what follows
+
+# The part that the CRC covers, which starts with the attributes.
+CRC_COVERED = struct.Struct(">hiqqqhii")
+CRC_COVERED_POSITION = HEADER_SIZE - CRC_COVERED.size
+
+BASE_OFFSET = struct.Struct(">q")
+LEADER_EPOCH = struct.Struct(">i")
+LEADER_EPOCH_POSITION = 12
+MAGIC_POSITION = 16
+CRC = struct.Struct(">I")
+CRC_POSITION = 17
+ATTRIBUTES = struct.Struct(">h")
+MAX_TIMESTAMP = struct.Struct(">q")
+MAX_TIMESTAMP_POSITION = 35
+
+CODEC_MASK = 0b111
+LOG_APPEND_TIME_BIT = 1 << 3
+TRANSACTIONAL_BIT = 1 << 4
+CONTROL_BIT = 1 << 5
+DELETE_HORIZON_BIT = 1 << 6
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+
+# Length, attributes, timestamp delta, offset delta, key length, value length, headers count: a byte each.
+RECORD_SIZE_MIN = 7
+
+_INT32_MAX = (1 << 31) - 1
+_INT64_MIN = -(1 << 63)
+_INT64_MAX = (1 << 63) - 1
+
+
+class TimestampType(IntEnum):
+    """Whose clock a record's timestamp comes from."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records, as they stand; nothing in it has been checked but magic and batch_length."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return LOG_OVERHEAD + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> Compression:
+        """Raises Malformed for the codec ids that no one has defined."""
+        codec = self.attributes & CODEC_MASK
+        if codec > Compression.ZSTD:
+            raise Malformed(f"unknown compression codec {codec}")
+        return Compression(codec)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType.LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return bool(self.attributes & DELETE_HORIZON_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the tombstones or the marker in it may go; None until the cleaner has set a time."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; -1 without one. 2147483647 is followed by 0."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & _INT32_MAX
+
+
+class Record(NamedTuple):
+    """One record with absolute offset and time. A header's key that is not UTF-8 round-trips as surrogate escapes."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+_new_header = tuple.__new__
+_unpack_header = HEADER.unpack_from
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`; the records after it need not be there yet.
+
+    Raises Malformed when 61 bytes are not there, magic is not 2, or batch_length is shorter than the header.
+    """
+    try:
+        header = _new_header(BatchHeader, _unpack_header(buffer, position))
+    except struct.error:
+        raise Malformed(f"batch header cut off: {len(buffer) - position} bytes of {HEADER_SIZE}") from None
+    if header.magic != MAGIC:
+        raise Malformed(f"batch of magic {header.magic} where {MAGIC} was expected")
+    if header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
+        raise Malformed(f"batch_length {header.batch_length} is below the minimum of {HEADER_SIZE - LOG_OVERHEAD}")
+    return header
+
+
+def batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each whole batch; a partial last one ends the iteration, as a fetch may be cut anywhere.
+
+    Raises Malformed at a whole header that is not one of a batch of magic 2.
+    """
+    position = 0
+    end = len(buffer)
+    while end - position >= HEADER_SIZE:
+        header = read_header(buffer, position)
+        if header.size > end - position:
+            return
+        yield position, header
+        position += header.size
+
+
+def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
+    """Whether the batch at `position` is all there and its CRC-32C is the one in its header. Copies nothing."""
+    end = position + LOG_OVERHEAD + header.batch_length
+    if end > len(buffer):
+        return False
+    valid: bool = crc32c(memoryview(buffer)[position + CRC_COVERED_POSITION : end]) == header.crc
+    return valid
+
+
+def records(buffer: Buffer, position: int = 0, *, size_max: int) -> Iterator[Record]:
+    """The records of the batch at `position`, opened when the first is asked for. The CRC is not checked.
+
+    Raises Malformed on any damage: a batch that is cut off, a codec's error, more than `size_max` plain bytes, a record
+    that does not end where it says, or more or fewer records than the header counts.
+    """
+    header = read_header(buffer, position)
+    data = plain_records(buffer, position, header, size_max=size_max)
+    if not 0 <= header.base_offset <= _INT64_MAX - _INT32_MAX:
+        raise Malformed(f"base offset {header.base_offset} is out of range")
+    yield from _parse(data, header)
+
+
+def plain_records(buffer: Buffer, position: int, header: BatchHeader, *, size_max: int) -> bytes:
+    """The bytes after the header, decompressed. Raises Malformed when they are damaged or more than `size_max`."""
+    end = position + header.size
+    if end > len(buffer):
+        raise Malformed(f"batch cut off: {len(buffer) - position} bytes of {header.size}")
+    return decompress(header.compression, memoryview(buffer)[position + HEADER_SIZE : end], size_max=size_max)
+
+
+def _parse(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    """One function, with the one-byte case of each varint in line: this loop decides how fast a batch opens."""
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+    new, record_type, unzigzag, varint = tuple.__new__, Record, _UNZIGZAG, _varint
+    key: bytes | None
+    value: bytes | None
+    position = 0
+    size = len(data)
+    try:
+        for _ in range(header.records_count):
+            length, position = varint(data, position)
+            end = position + length
+            if length < RECORD_SIZE_MIN - 1 or end > size:
+                raise Malformed(f"record of {length} bytes where {size - position} are left")
+
+            position += 1  # attributes: no bit has a meaning
+            delta = data[position]
+            if delta < 0x80:
+                delta = unzigzag[delta]
+                position += 1
+            else:
+                delta, position = varint(data, position, 64)
+            timestamp = base_timestamp + delta if append_time is None else append_time
+            if not _INT64_MIN <= timestamp <= _INT64_MAX:
+                raise Malformed(f"timestamp {timestamp} is out of range")
+
+            delta = data[position]
+            if delta < 0x80:
+                delta = unzigzag[delta]
+                position += 1
+            else:
+                delta, position = varint(data, position)
+
+            length = data[position]
+            if length < 0x80:
+                length = unzigzag[length]
+                position += 1
+            else:
+                length, position = varint(data, position)
+            if length >= 0:
+                key = data[position : position + length]
+                position += length
+            else:
+                key = None
+
+            length = data[position]
+            if length < 0x80:
+                length = unzigzag[length]
+                position += 1
+            else:
+                length, position = varint(data, position)
+            if length >= 0:
+                value = data[position : position + length]
+                position += length
+            else:
+                value = None
+
+            headers: list[tuple[str, bytes | None]] = []
+            if data[position]:
+                position = _parse_headers(data, position, headers)
+            else:
+                position += 1
+            if position != end:
+                raise Malformed(f"record ends at byte {position}, not at {end} as its length says")
+            yield new(record_type, (base_offset + delta, timestamp, key, value, headers))
+    except IndexError:
+        raise Malformed("records cut off") from None
+    if position != size:
+        raise Malformed(f"{size - position} bytes after the last of {header.records_count} records")
+
+
+def _parse_headers(data: bytes, position: int, headers: list[tuple[str, bytes | None]]) -> int:
+    count, position = _varint(data, position)
+    if not 0 <= count <= len(data) - position:  # a header has two bytes at least
+        raise Malformed(f"record with {count} headers")
+    for _ in range(count):
+        length, position = _varint(data, position)
+        if length < 0:
+            raise Malformed("record header without a key")
+        key = data[position : position + length]
+        position += length
+        length, position = _varint(data, position)
+        if length >= 0:
+            value: bytes | None = data[position : position + length]
+            position += length
+        else:
+            value = None
+        headers.append((key.decode("utf-8", "surrogateescape"), value))
+    return position
+
+
+def _varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
+    """(value, position after it) of a zigzag varint. Raises IndexError at the end of the data."""
+    low = data[position]
+    if low < 0x80:
+        return _UNZIGZAG[low], position + 1
+    high = data[position + 1]
+    if high < 0x80:  # most lengths and deltas end here; the low seven bits carry the sign
+        return _UNZIGZAG[low & 0x7F] ^ high << 6, position + 2
+    value = low & 0x7F | (high & 0x7F) << 7
+    position += 2
+    for shift in range(14, bits, 7):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+    else:
+        value = 1 << bits
+    if value >> bits:
+        raise Malformed(f"varint of more than {bits} bits")
+    return value >> 1 ^ -(value & 1), position
+
+
+_UNZIGZAG = tuple(byte >> 1 ^ -(byte & 1) for byte in range(0x80))
+
+
+def set_offset_and_epoch(view: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Writes what the leader assigns. Both fields lie outside the CRC."""
+    BASE_OFFSET.pack_into(view, position, base_offset)
+    LEADER_EPOCH.pack_into(view, position + LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def set_log_append_time(view: bytearray | memoryview, position: int, now_ms: int) -> None:
+    """Stamps a whole, valid batch with the append time, which then counts for each of its records. Renews the CRC."""
+    header = read_header(view, position)
+    set_timestamps(view, position, header.attributes | LOG_APPEND_TIME_BIT, now_ms)
+
+
+def set_timestamps(view: bytearray | memoryview, position: int, attributes: int, max_timestamp: int) -> None:
+    """Writes attributes and max_timestamp of a whole, valid batch and renews the CRC. The records stay as they are."""
+    end = position + read_header(view, position).size
+    ATTRIBUTES.pack_into(view, position + CRC_COVERED_POSITION, attributes)
+    MAX_TIMESTAMP.pack_into(view, position + MAX_TIMESTAMP_POSITION, max_timestamp)
+    CRC.pack_into(view, position + CRC_POSITION, crc32c(memoryview(view)[position + CRC_COVERED_POSITION : end]))

@@ -1,0 +1,170 @@
+"""Writes record batches of magic 2.
+
+Owns the encoding of records and the assembly of a batch. Must not know who the batch is for.
+
+Invariants: what is built here, `protocol.records.batch` reads back as the same records, byte for byte in key, value and
+headers; the CRC is the last thing computed.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from protocol.records.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_COVERED,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Record,
+    TimestampType,
+)
+from protocol.records.compression import Compression, compress
+
+
+class RecordData(NamedTuple):
+    """A record before it has an offset. A key None is legal except in compacted topics; a value None is a tombstone."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def build_batch(
+    records: Iterable[RecordData],
+    *,
+    base_offset: int = 0,
+    compression: Compression = Compression.NONE,
+    level: int | None = None,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytes:
+    """One batch of the records, at consecutive offsets. There must be at least one."""
+    numbered = [
+        Record(offset, record.timestamp, record.key, record.value, list(record.headers))
+        for offset, record in enumerate(records, base_offset)
+    ]
+    assert numbered, "only the cleaner leaves batches without records, and it uses rebuild_batch"
+    attributes = (
+        compression
+        | (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
+        | (TRANSACTIONAL_BIT if is_transactional else 0)
+        | (CONTROL_BIT if is_control else 0)
+    )
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=len(numbered) - 1,
+        base_timestamp=numbered[0].timestamp,
+        max_timestamp=max(record.timestamp for record in numbered),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        records_count=len(numbered),
+    )
+    return assemble(header, compress(compression, encode_records(numbered, base_offset, header.base_timestamp), level))
+
+
+def rebuild_batch(
+    header: BatchHeader, records: Sequence[Record], *, delete_horizon_ms: int | None = None, level: int | None = None
+) -> bytes:
+    """The batch of `header` with only `records`, which are some of its own: what compaction leaves of it.
+
+    Offsets, codec, timestamp type and producer fields stay, so that last offset and last sequence stay known. With no
+    records left the result is a header alone. `delete_horizon_ms` is stored in place of the base timestamp, which costs
+    nothing: the records' times are stored as the difference to whatever stands there.
+    """
+    attributes = header.attributes & ~DELETE_HORIZON_BIT
+    if not records:
+        return assemble(
+            header._replace(attributes=attributes & ~CODEC_MASK, base_timestamp=NO_TIMESTAMP, records_count=0),
+            b"",
+        )
+    base_timestamp = records[0].timestamp
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON_BIT
+        base_timestamp = delete_horizon_ms
+    max_timestamp = header.max_timestamp
+    if header.timestamp_type is TimestampType.CREATE_TIME:
+        max_timestamp = max(record.timestamp for record in records)
+    kept = header._replace(
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        records_count=len(records),
+    )
+    return assemble(
+        kept, compress(header.compression, encode_records(records, header.base_offset, base_timestamp), level)
+    )
+
+
+def assemble(header: BatchHeader, records: bytes) -> bytes:
+    """Header and (already compressed) records as one batch; batch_length and crc of `header` are computed here."""
+    covered = CRC_COVERED.pack(*header[5:])
+    checksum = crc32c(records, crc32c(covered))
+    batch_length = HEADER_SIZE - LOG_OVERHEAD + len(records)
+    return HEADER.pack(*header._replace(batch_length=batch_length, crc=checksum)) + records
+
+
+def encode_records(records: Iterable[Record], base_offset: int, base_timestamp: int) -> bytes:
+    """The plain bytes that follow a batch header with these base values."""
+    data = bytearray()
+    for offset, timestamp, key, value, headers in records:
+        body = bytearray(1)  # attributes: no bit has a meaning
+        body += _varint(timestamp - base_timestamp)
+        body += _varint(offset - base_offset)
+        _append_bytes(body, key)
+        _append_bytes(body, value)
+        body += _varint(len(headers))
+        for name, content in headers:
+            _append_bytes(body, name.encode("utf-8", "surrogateescape"))
+            _append_bytes(body, content)
+        data += _varint(len(body))
+        data += body
+    return bytes(data)
+
+
+def _append_bytes(body: bytearray, data: bytes | None) -> None:
+    if data is None:
+        body += _NULL
+    else:
+        body += _varint(len(data))
+        body += data
+
+
+def _varint(value: int) -> bytes:
+    zigzag = value << 1 if value >= 0 else ~(value << 1)
+    if zigzag < 0x80:
+        return _ONE_BYTE[zigzag]
+    encoded = bytearray()
+    while zigzag >= 0x80:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    return bytes(encoded)
+
+
+_ONE_BYTE = tuple(bytes([value]) for value in range(0x80))
+_NULL = _varint(-1)
