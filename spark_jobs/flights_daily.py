@@ -1,0 +1,173 @@
+"""Departure delays per carrier and day: flights, cancellations, mean and exact 95th percentile.
+
+Input: records as `flights_produce` sends them; event time is the record timestamp, that is the departure. A day
+is a calendar day at `--time-zone` (New York), daylight saving included: a flight that was due at 23:50 and left
+at 00:10 belongs to the day on which it left, a cancelled one to the day on which it was to leave.
+
+Output, twice:
+
+- the topic `--output`, compacted: key `carrier|day`, value the row as JSON;
+- the Parquet folder `--parquet`: `batch=<id>/`, one file a batch; `read_table` gives the newest row of each
+  carrier and day.
+
+The query runs in update mode: a batch emits each row that it changed, with the totals up to then. So the days
+that are still open (the last one of a finished backlog too) are there, which append mode would hold back until
+the watermark has passed them, for ever if no newer record comes. The watermark serves to forget: days that
+ended more than `--watermark` before the newest departure leave the state, and a flight that comes later still
+is dropped, counted and reported.
+
+Delivery (Spark runs a batch again after a crash, with the same id, input and state, hence with the same rows):
+
+- topic: idempotent key. A repeated batch writes the same keys again, and the last value wins.
+- Parquet: the folder of a batch is replaced as a whole, by one file. As the ids belong to a checkpoint, a new
+  checkpoint together with a folder that has batches is refused.
+
+A record that is not a flight (no JSON object with a carrier) fails the job, naming its topic, partition and
+offset, or with `--on-error skip` is counted and dropped.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+from spark_jobs.flights import TOPIC_CONFIG
+from spark_jobs.parameters import JobParameters, job_parser
+from spark_jobs.runner import JobError, run_job
+from spark_jobs.topics import TopicSpec
+
+_FLIGHT_SCHEMA = "carrier string, dep_time int, dep_delay int"
+_KEY_SEPARATOR = "|"
+_COMPACTED = {"cleanup.policy": "compact"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlightsDailyParameters(JobParameters):
+    parquet: Path
+    time_zone: str
+
+
+def build(spark: SparkSession, parameters: FlightsDailyParameters) -> StreamingQuery:
+    """Starts the query. Raises JobError when checkpoint and Parquet folder do not belong together."""
+    _refuse_foreign_batches(parameters)
+    source = spark.readStream.format("kafka").options(**parameters.source_options()).load()
+    flights = read_flights(source, skip_malformed=parameters.on_error == "skip")
+
+    def write_batch(rows: DataFrame, batch: int) -> None:
+        _write_batch(rows, batch, parameters)
+
+    return (
+        daily_delays(flights, time_zone=parameters.time_zone, watermark=parameters.watermark)
+        .writeStream.queryName(parameters.app_id)
+        .outputMode("update")
+        .option("checkpointLocation", str(parameters.checkpoint))
+        .trigger(**parameters.trigger)
+        .foreachBatch(write_batch)
+        .start()
+    )
+
+
+def read_flights(records: DataFrame, *, skip_malformed: bool) -> DataFrame:
+    """Columns carrier, dep_time, dep_delay and departed of records as Spark's Kafka source gives them."""
+    flight = f.from_json(f.col("value").cast("string"), _FLIGHT_SCHEMA)
+    parsed = records.withColumn("flight", flight)
+    carrier = f.col("flight.carrier")
+    if skip_malformed:
+        malformed = f.count_if(carrier.isNull()).alias("malformed")
+        parsed = parsed.observe("input", malformed).where(carrier.isNotNull())
+    else:
+        carrier = f.coalesce(carrier, f.raise_error(_not_a_flight()).cast("string"))
+    return parsed.select(
+        carrier.alias("carrier"), "flight.dep_time", "flight.dep_delay", f.col("timestamp").alias("departed")
+    )
+
+
+def daily_delays(flights: DataFrame, *, time_zone: str, watermark: str) -> DataFrame:
+    """One row for each carrier and day. Delays are minutes; both are null when no flight left.
+
+    The percentile interpolates linearly between the two nearest delays.
+    """
+    # Windows are cut at midnight of the session's zone, UTC; shifting the clock makes that the local midnight.
+    local = f.from_utc_timestamp("departed", time_zone)
+    return (
+        flights.withColumn("departed_local", local)
+        .withWatermark("departed_local", watermark)
+        .groupBy("carrier", f.window("departed_local", "1 day"))
+        .agg(
+            f.count("*").alias("flights"),
+            f.count_if(f.col("dep_time").isNull()).alias("cancelled"),
+            f.avg("dep_delay").alias("departure_delay_mean_minutes"),
+            f.percentile("dep_delay", 0.95).alias("departure_delay_p95_minutes"),
+        )
+        .select(
+            "carrier",
+            f.to_date("window.start").alias("day"),
+            "flights",
+            "cancelled",
+            "departure_delay_mean_minutes",
+            "departure_delay_p95_minutes",
+        )
+    )
+
+
+def read_table(spark: SparkSession, parquet: Path) -> DataFrame:
+    """The rows of all batches so far, each carrier and day once, with its newest totals."""
+    rows = spark.read.parquet(str(parquet))
+    columns = [name for name in rows.columns if name != "batch"]
+    newest = f.max_by(f.struct(*columns), "batch").alias("row")
+    return rows.groupBy("carrier", "day").agg(newest).select("row.*")
+
+
+def _write_batch(rows: DataFrame, batch: int, parameters: FlightsDailyParameters) -> None:
+    rows.persist()
+    try:
+        if not rows.isEmpty():
+            rows.coalesce(1).write.mode("overwrite").parquet(str(parameters.parquet / f"batch={batch}"))
+            _to_records(rows).write.format("kafka").options(**parameters.sink_options()).save()
+    finally:
+        rows.unpersist()
+
+
+def _to_records(rows: DataFrame) -> DataFrame:
+    key = f.concat_ws(_KEY_SEPARATOR, "carrier", "day")
+    value = f.to_json(f.struct(*rows.columns), {"ignoreNullFields": "false"})
+    return rows.select(key.alias("key"), value.alias("value"))
+
+
+def _not_a_flight() -> Column:
+    place = f.concat_ws("-", "topic", "partition")
+    return f.format_string("record at %s offset %d is not a flight", place, "offset")
+
+
+def _refuse_foreign_batches(parameters: FlightsDailyParameters) -> None:
+    is_new = not (parameters.checkpoint / "metadata").exists()
+    if is_new and any(parameters.parquet.glob("batch=*")):
+        raise JobError(
+            f"{parameters.parquet} has batches of another checkpoint than {parameters.checkpoint}, which is new: "
+            "name an empty --parquet folder or the --checkpoint that the batches came from"
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = job_parser("flights_daily", "Departure delays per carrier and day.", watermark="2 days")
+    parser.add_argument("--parquet", type=Path, required=True, metavar="DIR", help="folder of the Parquet table")
+    parser.add_argument(
+        "--time-zone",
+        default="America/New_York",
+        metavar="ZONE",
+        help="whose midnight ends a day (default %(default)s)",
+    )
+    parameters = FlightsDailyParameters(**vars(parser.parse_args(arguments)))
+    topics = [
+        TopicSpec(parameters.input, parameters.partitions, parameters.replication_factor, TOPIC_CONFIG),
+        TopicSpec(parameters.output, parameters.partitions, parameters.replication_factor, _COMPACTED),
+    ]
+    return run_job(parameters, build, topics)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

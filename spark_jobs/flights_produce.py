@@ -1,0 +1,104 @@
+"""Sends the flights of 2013 to a topic: JSON keyed by carrier, departure time as record timestamp, in time order.
+
+The one program here that is not a Spark job: Spark's Kafka sink has no column for the record timestamp. It uses
+an idempotent producer, so that a retry neither repeats a flight nor changes the order within a partition.
+"""
+
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from spark_jobs.flights import TOPIC_CONFIG, FlightRecord, records_by_time
+from spark_jobs.parameters import client_parser
+from spark_jobs.topics import TopicSpec, create_topics, wait_for_topics
+
+_PRODUCER_DEFAULTS: Mapping[str, str | bool] = {
+    "enable.idempotence": "true",
+    "partitioner": "murmur2_random",  # the partition that Java clients and Spark's sink choose for the same key
+    "compression.type": "lz4",
+    "linger.ms": "20",
+    "queue.buffering.max.kbytes": "65536",
+    "delivery.report.only.error": True,
+}
+_FULL_QUEUE_WAIT_S = 0.1
+_FLUSH_TIMEOUT_S = 60
+_RECORDS_BETWEEN_UPDATES = 2_000
+
+
+class DeliveryError(Exception):
+    """At least one record was not stored; the text says why."""
+
+
+def produce(bootstrap_servers: str, topic: str, records: Sequence[FlightRecord], options: Mapping[str, str]) -> None:
+    """Sends all `records`, with a progress bar when standard error is a terminal.
+
+    Returns once the broker has acknowledged every one; raises DeliveryError with the first reason otherwise.
+    """
+    producer = Producer({**_PRODUCER_DEFAULTS, **options, "bootstrap.servers": bootstrap_servers})
+    failures: list[str] = []
+
+    def on_delivery(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failures.append(error.str())
+
+    with _progress_bar() as progress:
+        task = progress.add_task(topic, total=len(records))
+        for sent, record in enumerate(records):
+            _enqueue(producer, topic, record, on_delivery)
+            if sent % _RECORDS_BETWEEN_UPDATES == 0:
+                producer.poll(0)
+                progress.update(task, completed=sent - len(producer))
+                if failures:
+                    break
+        unsent = producer.flush(_FLUSH_TIMEOUT_S)
+        progress.update(task, completed=len(records) - unsent)
+    if failures:
+        raise DeliveryError(f"{len(failures)} records were refused: {failures[0]}")
+    if unsent:
+        raise DeliveryError(f"{unsent} records were not acknowledged within {_FLUSH_TIMEOUT_S} s")
+
+
+def _enqueue(producer: Producer, topic: str, record: FlightRecord, on_delivery: object) -> None:
+    while True:
+        try:
+            producer.produce(topic, record.value, record.key, timestamp=record.timestamp_ms, on_delivery=on_delivery)
+            return
+        except BufferError:
+            producer.poll(_FULL_QUEUE_WAIT_S)
+
+
+def _progress_bar() -> Progress:
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = client_parser("python -m spark_jobs.flights_produce", "Sends the flights of 2013 to a topic.")
+    parser.add_argument("--output", required=True, metavar="TOPIC", help="topic to write")
+    flags = parser.parse_args(arguments)
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    topic = TopicSpec(flags.output, flags.partitions, flags.replication_factor, TOPIC_CONFIG)
+    try:
+        (create_topics if flags.create_topics else wait_for_topics)(flags.bootstrap_servers, [topic])
+        records = records_by_time()
+        produce(flags.bootstrap_servers, topic.name, records, flags.kafka_option)
+    except (DeliveryError, ConnectionError, KafkaException) as error:
+        print(f"flights_produce: {error}", file=sys.stderr)
+        return 1
+    print(f"{len(records)} flights are in {topic.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Runs a job as a process: topics, session, query, signals, exit code.
+
+A job runs for ever. SIGTERM or SIGINT lets the batch in hand finish, stops the query and exits 0; a query that
+fails exits 1 with its cause. The same holds for a query that ends by itself (`--trigger availableNow`): 0 when
+all was read.
+"""
+
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import TypeVar
+
+from confluent_kafka import KafkaException
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from spark_jobs.parameters import JobParameters
+from spark_jobs.session import spark_session
+from spark_jobs.topics import TopicSpec, create_topics, wait_for_topics
+
+_LOG = logging.getLogger(__name__)
+
+_POLL_INTERVAL_S = 0.5
+_STOP_POLLS_MAX = 240  # two minutes for the batch in hand; cutting it short is safe, only slower to resume
+
+P = TypeVar("P", bound=JobParameters)
+
+
+class JobError(Exception):
+    """The job cannot start; the text is for its user."""
+
+
+def run_job(parameters: P, build: Callable[[SparkSession, P], StreamingQuery], topics: Sequence[TopicSpec]) -> int:
+    """Runs one job to its end and returns the exit code of the process."""
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    prepare = create_topics if parameters.create_topics else wait_for_topics
+    try:
+        prepare(parameters.bootstrap_servers, list(topics))
+        spark = spark_session(parameters.app_id, parameters.spark_conf)
+        try:
+            return supervise(build(spark, parameters))
+        finally:
+            spark.stop()
+    except (JobError, ConnectionError, KafkaException) as error:
+        _LOG.error("%s", error)
+        return 1
+
+
+def supervise(query: StreamingQuery) -> int:
+    """Waits for the query's end or a signal; reports every batch that had input."""
+    stop = _StopRequest()
+    report = _ProgressReport()
+    try:
+        while not query.awaitTermination(_POLL_INTERVAL_S):
+            report.update(query)
+            if stop.requested:
+                _finish_batch_in_hand(query)
+                query.stop()
+                break
+    except StreamingQueryException as error:
+        _LOG.error("query failed: %s", error)
+        return 1
+    finally:
+        report.update(query)
+    return 0
+
+
+def _finish_batch_in_hand(query: StreamingQuery) -> None:
+    """Returns when the batch that runs now is committed, or none runs."""
+    in_hand = _batches_done(query)
+    for _ in range(_STOP_POLLS_MAX):
+        if not query.status["isTriggerActive"] or _batches_done(query) > in_hand:
+            return
+        query.awaitTermination(_POLL_INTERVAL_S)
+
+
+def _batches_done(query: StreamingQuery) -> int:
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])
+
+
+class _StopRequest:
+    """Turns the first SIGTERM or SIGINT into a flag; Spark's own SIGINT handler would cancel the batch in hand."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.requested = True
+
+
+class _ProgressReport:
+    """Logs each batch once: what it read, what it dropped, how long it took."""
+
+    def __init__(self) -> None:
+        self._reported = -1
+
+    def update(self, query: StreamingQuery) -> None:
+        for progress in query.recentProgress:
+            if progress["batchId"] <= self._reported:
+                continue
+            self._reported = progress["batchId"]
+            self._log(progress)
+
+    def _log(self, progress: StreamingQueryProgress) -> None:
+        batch = progress["batchId"]
+        if progress["numInputRows"]:
+            duration_ms = progress["durationMs"]["triggerExecution"]
+            _LOG.info("batch %d: %d records in %d ms", batch, progress["numInputRows"], duration_ms)
+        if late := sum(operator["numRowsDroppedByWatermark"] for operator in progress["stateOperators"]):
+            _LOG.warning("batch %d: %d rows came later than the watermark allows and are not counted", batch, late)
+        if malformed := _observed(progress, "malformed"):
+            _LOG.warning("batch %d: %d malformed records were dropped", batch, malformed)
+
+
+def _observed(progress: StreamingQueryProgress, metric: str) -> int:
+    """The sum of what the query's observations named `metric` say."""
+    return sum(row[metric] for row in progress["observedMetrics"].values() if metric in row)

@@ -1,0 +1,56 @@
+"""The Spark session that every job runs in.
+
+Owns the settings that make Spark small, local and reproducible, and the way in which it gets its Kafka
+connector. Knows no job and no topic. Each default can be overridden; a job passes what its user gave with
+`--spark-conf`.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+
+_HERE = Path(__file__).resolve().parent
+_LOOPBACK = "127.0.0.1"
+
+DEFAULTS: Mapping[str, str] = {
+    # One small machine. The address keeps Spark's own ports (driver, block manager) off the network.
+    "spark.master": "local[2]",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": _LOOPBACK,
+    "spark.driver.bindAddress": _LOOPBACK,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # The connector, from Maven Central alone and into a cache of our own: Spark's default looks into the user's
+    # Maven and Ivy folders first and fails on one that is half filled. pyspark ships the two Hadoop jars already.
+    "spark.jars.packages": CONNECTOR,
+    "spark.jars.excludes": "org.apache.hadoop:hadoop-client-runtime,org.apache.hadoop:hadoop-client-api",
+    "spark.jars.ivySettings": str(_HERE / "ivysettings.xml"),
+    "spark.jars.ivy": str(_HERE.parent / ".cache" / "ivy"),
+    # Timestamps mean UTC everywhere; a job that wants a local day converts by name of the zone.
+    "spark.sql.session.timeZone": "UTC",
+    # Each shuffle partition is a state store: two will do for two cores. A checkpoint keeps the number it began with.
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+
+def spark_session(app_id: str, overrides: Mapping[str, str]) -> SparkSession:
+    """Starts Spark, or returns the session that already runs in this process.
+
+    The first start on a machine downloads the connector (14 MB) and needs Java 17 or newer.
+    """
+    settings = {**DEFAULTS, **overrides}
+    if settings["spark.master"].startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)  # read by the JVM before any setting is
+    builder = SparkSession.builder.appName(app_id)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
