@@ -1,0 +1,157 @@
+"""A real Apache Kafka 3.9.1 in ZooKeeper mode: fetched from Maven Central, run as processes.
+
+Owns: the broker's command line and server.properties. The broker keeps Kafka's defaults but for what one machine
+without replication needs; callers override any property.
+
+    python -m tests.support.apache_kafka --port 9092
+
+starts ZooKeeper and one broker (`--brokers 3`: three, on consecutive ports) and serves until interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.support.ivy import Library, fetch
+from tests.support.java import java_command
+from tests.support.metadata_probe import is_serving
+from tests.support.processes import ServerProcess, free_port
+from tests.support.zookeeper import ZooKeeperProcess
+
+VERSION = "3.9.1"
+LIBRARIES = (
+    Library("org.apache.kafka", "kafka_2.13", VERSION),
+    Library("org.apache.kafka", "kafka-tools", VERSION),
+    Library("org.slf4j", "slf4j-reload4j", "1.7.36"),
+)
+# Quick to start and small: what tests want. The benchmark passes options of its own.
+TEST_JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+LOGGING = Path(__file__).with_name("log4j.properties")
+
+
+def jars() -> Path:
+    """The folder of Kafka's jars, fetched on first use."""
+    return fetch(f"apache-kafka-{VERSION}", LIBRARIES)
+
+
+def tool_command(main: str, *arguments: str) -> list[str]:
+    """The command line of one of Kafka's own tools, or of a `.java` file that uses its clients."""
+    return _command(main, arguments, options=["-Xmx256m", *TEST_JVM_OPTIONS[1:]], log_level="WARN")
+
+
+def _command(main: str, arguments: Sequence[str], *, options: Sequence[str], log_level: str) -> list[str]:
+    properties = {"log4j.configuration": LOGGING.as_uri(), "log.level": log_level, "java.awt.headless": "true"}
+    return java_command([jars() / "*"], main, arguments, options=options, properties=properties)
+
+
+class ApacheKafkaProcess(ServerProcess):
+    """One broker on 127.0.0.1 that keeps everything below `folder`; ready when it sees `broker_count` brokers."""
+
+    def __init__(
+        self,
+        folder: Path,
+        zookeeper_connect: str,
+        *,
+        broker_id: int = 0,
+        port: int | None = None,
+        broker_count: int = 1,
+        overrides: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = TEST_JVM_OPTIONS,
+        log_level: str = "WARN",
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port = port or free_port()
+        self.log_dir = folder / "data"
+        properties = self._properties(zookeeper_connect, broker_id, broker_count) | dict(overrides or {})
+        settings = folder / "server.properties"
+        settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        command = _command("kafka.Kafka", [str(settings)], options=jvm_options, log_level=log_level)
+        super().__init__(
+            f"Apache Kafka {broker_id}", command, folder / "kafka.log", lambda: is_serving(self.port, broker_count)
+        )
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def _properties(self, zookeeper_connect: str, broker_id: int, broker_count: int) -> dict[str, str]:
+        copies = str(min(broker_count, 3))
+        return {
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "zookeeper.connect": zookeeper_connect,
+            "log.dirs": str(self.log_dir),
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "1000",
+        }
+
+
+@contextmanager
+def apache_kafka(
+    folder: Path,
+    *,
+    broker_count: int = 1,
+    first_port: int | None = None,
+    overrides: Mapping[str, str] | None = None,
+    jvm_options: Sequence[str] = TEST_JVM_OPTIONS,
+    log_level: str = "WARN",
+) -> Iterator[list[ApacheKafkaProcess]]:
+    """ZooKeeper and that many brokers, all of them ready on entry and ended on exit."""
+    with ExitStack() as running:
+        zookeeper = running.enter_context(ZooKeeperProcess(folder / "zookeeper"))
+        brokers = [
+            ApacheKafkaProcess(
+                folder / f"broker-{broker_id}",
+                zookeeper.connect,
+                broker_id=broker_id,
+                port=first_port + broker_id if first_port else None,
+                broker_count=broker_count,
+                overrides=overrides,
+                jvm_options=jvm_options,
+                log_level=log_level,
+            )
+            for broker_id in range(broker_count)
+        ]
+        for broker in brokers:
+            running.callback(broker.stop)
+            broker.spawn()
+        for broker in brokers:
+            broker.wait_until_ready()
+        yield brokers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.support.apache_kafka", description=__doc__)
+    parser.add_argument("--port", type=int, help="port of the first broker (default: any free one)")
+    parser.add_argument("--brokers", type=int, default=1, help="how many brokers (default: 1)")
+    parser.add_argument("--folder", type=Path, help="where data and logs go (default: a temporary folder)")
+    parser.add_argument(
+        "--property", action="append", default=[], metavar="KEY=VALUE", help="a line of server.properties"
+    )
+    options = parser.parse_args()
+    overrides = dict(line.split("=", 1) for line in options.property)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with ExitStack() as running:
+        folder = options.folder or Path(running.enter_context(tempfile.TemporaryDirectory(prefix="apache-kafka-")))
+        try:
+            brokers = running.enter_context(
+                apache_kafka(folder, broker_count=options.brokers, first_port=options.port, overrides=overrides)
+            )
+            print(f"Apache Kafka {VERSION} serves at {','.join(broker.bootstrap for broker in brokers)}", flush=True)
+            signal.pause()
+        except KeyboardInterrupt:
+            # The brokers end in order, before their ZooKeeper; an impatient second Ctrl-C must not leave any behind.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            print("stopping", flush=True)
+
+
+if __name__ == "__main__":
+    main()
