@@ -91,24 +91,19 @@ class Purgatory:
 
     def check_and_complete(self, key: Hashable) -> int:
         """Something happened to `key`: try its operations, return how many completed now."""
-        watchers = self._watched.get(key)
+        watchers = self._watched.pop(key, None)
         if watchers is None:
             return 0
         completed = 0
-        # The list is detached first: completing an operation may append, and so come back here for the same key.
-        self._watched[key] = remaining = []
+        waiting = []
         for operation in watchers:
-            if operation.is_completed:
-                continue
             if operation.try_complete():
                 completed += 1
-            else:
-                remaining.append(operation)
-        current = self._watched.get(key)
-        if current is not remaining and current is not None:
-            current.extend(remaining)
-        elif not remaining:
-            self._watched.pop(key, None)
+            elif not operation.is_completed:
+                waiting.append(operation)
+        if waiting:
+            # Completing an operation may have parked others under this key meanwhile.
+            self._watched.setdefault(key, []).extend(waiting)
         self._finished(completed)
         return completed
 

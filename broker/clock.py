@@ -1,0 +1,26 @@
+"""The broker's two clocks. Everything below the edge takes times as arguments; this is where they come from."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time for what is stored and compared between machines, monotonic time for waiting."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since an arbitrary start, never going back."""
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,140 @@
+"""From a frame to an answer: header, decoding, the handler, and the one place where exceptions become responses.
+
+Owns: the table of handlers, from which ApiVersions is answered as well, so that nothing is advertised that is not
+served. Must not know: sockets, or what any request means.
+
+Three families of failure (protocol/errors): `Malformed` closes the connection, `KafkaError` becomes the answer's error code,
+and anything else is a bug of ours that is logged, counted and answered with UNKNOWN_SERVER_ERROR, and the broker goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from broker.handlers import TABLE
+from broker.network.connection import Buffers
+from broker.request_context import Peer, RequestContext
+from broker.services import Services
+from protocol.api import APIS, Api
+from protocol.codec import Decoder, Encoder, decoder, encoder
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.frame import LENGTH
+from protocol.headers import RequestHeader, UnsupportedApi, read_request_header, response_header
+from protocol.messages.api_versions import ApiVersionsResponse
+
+logger = logging.getLogger("kafka.server.KafkaApis")
+
+API_VERSIONS_KEY = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Everything needed to serve one version of one API."""
+
+    api: Api
+    handle: Callable[[Services, Any, RequestContext], Any]
+    decode: Decoder[Any]
+    encode: Encoder[Any]
+
+
+class RequestDispatcher:
+    """Serves frames with the handlers of `TABLE`."""
+
+    def __init__(self, services: Services, table: Mapping[int, ModuleType] = TABLE) -> None:
+        self._services = services
+        self._table = table
+        self._routes: dict[tuple[int, int], Route] = {}
+        self.unexpected_error_count = 0
+
+    def warm_up(self) -> None:
+        """Compile what every client sends first, so that the first requests are not the slow ones."""
+        for key in (API_VERSIONS_KEY, 3):
+            api = APIS[key]
+            for version in api.versions:
+                self._route(api, version)
+
+    def dispatch(self, frame: memoryview, peer: Peer) -> Buffers | asyncio.Future[Buffers | None] | None:
+        """Answer one frame; see `broker.network.connection.Dispatcher`."""
+        try:
+            header, position = read_request_header(frame)
+        except UnsupportedApi as unsupported:
+            return self._unsupported_version(unsupported)
+        route = self._routes.get((header.api_key, header.api_version)) or self._new_route(header)
+        try:
+            request = route.decode(frame, position)
+        except Malformed as error:
+            raise Malformed(f"{_named(route.api, header)}: {error}") from error
+        context = RequestContext(header.api_key, header.api_version, header.correlation_id, header.client_id, peer)
+        try:
+            response = route.handle(self._services, request, context)
+        except Malformed:
+            raise
+        except Exception as error:
+            response = self._failure(route, request, context, error)
+        if type(response) is route.api.response:
+            return self._framed(route, context, response)
+        if response is None:
+            return None
+        return asyncio.ensure_future(self._later(route, request, context, response))
+
+    async def _later(
+        self, route: Route, request: object, context: RequestContext, awaited: Awaitable[object | None]
+    ) -> Buffers | None:
+        try:
+            response = await awaited
+        except (Malformed, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            response = self._failure(route, request, context, error)
+        return None if response is None else self._framed(route, context, response)
+
+    def _framed(self, route: Route, context: RequestContext, response: object) -> Buffers:
+        buffers: Buffers = [b"", response_header(context.api_key, context.api_version, context.correlation_id)]
+        route.encode(response, buffers)
+        buffers[0] = LENGTH.pack(sum(map(len, buffers)))
+        return buffers
+
+    def _new_route(self, header: RequestHeader) -> Route:
+        if header.api_key not in self._table:
+            raise Malformed(f"API key {header.api_key} is not served, from client {header.client_id!r}")
+        return self._route(APIS[header.api_key], header.api_version)
+
+    def _route(self, api: Api, version: int) -> Route:
+        route = Route(api, self._table[api.key].handle, decoder(api.request, version), encoder(api.response, version))
+        self._routes[api.key, version] = route
+        return route
+
+    def _unsupported_version(self, unsupported: UnsupportedApi) -> Buffers:
+        """ApiVersions alone answers a version that it does not know, in the layout of version 0 (KIP-35)."""
+        if unsupported.api_key != API_VERSIONS_KEY:
+            raise unsupported
+        api = APIS[API_VERSIONS_KEY]
+        response = ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=self._table[API_VERSIONS_KEY].served(only=api.key)
+        )
+        buffers: Buffers = [b"", response_header(api.key, 0, unsupported.correlation_id)]
+        encoder(api.response, 0)(response, buffers)
+        buffers[0] = LENGTH.pack(sum(map(len, buffers)))
+        return buffers
+
+    def _failure(self, route: Route, request: object, context: RequestContext, error: Exception) -> object:
+        """The answer to a request that failed as a whole."""
+        if isinstance(error, KafkaError):
+            code = error.code
+        else:
+            self.unexpected_error_count += 1
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            logger.error(
+                "%s v%d from client %r (correlation id %d) failed unexpectedly",
+                route.api.name, context.api_version, context.client_id, context.correlation_id, exc_info=error,
+            )
+        return self._table[route.api.key].failed(request, context, code)
+
+
+def _named(api: Api, header: RequestHeader) -> str:
+    return f"{api.name} v{header.api_version} of client {header.client_id!r}, correlation id {header.correlation_id}"

@@ -1,0 +1,32 @@
+"""CreatePartitions: raise a topic's partition count; each topic is answered by itself (zookeeper-and-controller ZC-39)."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode
+from protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(
+    services: Services, request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
+    results = await services.topics.add_partitions(
+        request.topics, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+    )
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(name=result.name, error_code=result.error_code, error_message=result.message)
+            for result in results
+        ]
+    )
+
+
+def failed(request: CreatePartitionsRequest, context: RequestContext, code: ErrorCode) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(
+        results=[CreatePartitionsTopicResult(name=topic.name, error_code=code) for topic in request.topics]
+    )

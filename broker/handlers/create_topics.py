@@ -1,0 +1,53 @@
+"""CreateTopics: hand new topics to the controller; each topic is answered by itself (zookeeper-and-controller ZC-38).
+
+Version notes: v1 validate_only and messages; v4 defaults for partitions and replication factor (-1, KIP-464); v5 the answer
+describes the topic (KIP-525); v7 topic id.
+"""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from controller.topic_creation import TopicResult
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+async def handle(services: Services, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    results = await services.topics.create(
+        request.topics, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+    )
+    return CreateTopicsResponse(topics=[_result(services, result) for result in results])
+
+
+def failed(request: CreateTopicsRequest, context: RequestContext, code: ErrorCode) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[CreatableTopicResult(name=topic.name, error_code=code) for topic in request.topics]
+    )
+
+
+def _result(services: Services, result: TopicResult) -> CreatableTopicResult:
+    if result.error_code:
+        return CreatableTopicResult(name=result.name, error_code=result.error_code, error_message=result.message)
+    return CreatableTopicResult(
+        name=result.name,
+        topic_id=result.topic_id,
+        error_code=ErrorCode.NONE,
+        num_partitions=result.partition_count,
+        replication_factor=result.replication_factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=described.name,
+                value=described.value,
+                read_only=described.read_only,
+                config_source=described.source,
+                is_sensitive=described.sensitive,
+            )
+            for described in services.config.describe_topic(result.configs)
+        ],
+    )

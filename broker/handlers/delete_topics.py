@@ -1,0 +1,60 @@
+"""DeleteTopics: by name, from version 6 also by topic id (zookeeper-and-controller ZC-40)."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from config import broker_properties as properties
+from protocol.errors import ErrorCode
+from protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+FIRST_VERSION_WITH_STATES = 6
+FIRST_VERSION_WITH_DELETION_DISABLED = 3
+
+
+async def handle(services: Services, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    states = _states(request, context)
+    if not services.config[properties.DELETE_TOPIC_ENABLE]:
+        is_new = context.api_version >= FIRST_VERSION_WITH_DELETION_DISABLED
+        code = ErrorCode.TOPIC_DELETION_DISABLED if is_new else ErrorCode.INVALID_REQUEST
+        return DeleteTopicsResponse(responses=[_answer(state, code) for state in states])
+    names = [_name(services, state) for state in states]
+    asked = [name for name in names if name is not None]
+    results = await services.topics.delete(list(dict.fromkeys(asked)), timeout_ms=request.timeout_ms)
+    by_name = {result.name: result for result in results}
+    responses = []
+    for state, name in zip(states, names, strict=True):
+        if name is None:
+            responses.append(_answer(state, ErrorCode.UNKNOWN_TOPIC_ID))
+        elif asked.count(name) > 1 or (state.name is not None and state.topic_id.int):
+            responses.append(_answer(state, ErrorCode.INVALID_REQUEST))
+        else:
+            result = by_name[name]
+            answer = _answer(state, result.error_code)
+            answer.name = name
+            answer.error_message = result.message
+            responses.append(answer)
+    return DeleteTopicsResponse(responses=responses)
+
+
+def failed(request: DeleteTopicsRequest, context: RequestContext, code: ErrorCode) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(responses=[_answer(state, code) for state in _states(request, context)])
+
+
+def _states(request: DeleteTopicsRequest, context: RequestContext) -> list[DeleteTopicState]:
+    if context.api_version >= FIRST_VERSION_WITH_STATES:
+        return request.topics
+    return [DeleteTopicState(name=name) for name in request.topic_names]
+
+
+def _name(services: Services, state: DeleteTopicState) -> str | None:
+    return state.name if state.name is not None else services.metadata_cache.name_of(state.topic_id)
+
+
+def _answer(state: DeleteTopicState, code: ErrorCode) -> DeletableTopicResult:
+    return DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=code)

@@ -1,0 +1,239 @@
+"""Fetch: read record batches, at once or when there are enough of them (network-and-requests T1 to T10).
+
+Stored bytes go out untouched. A request that finds too few bytes parks in the purgatory without holding anything; one
+whose bytes are not in the page cache is read in a thread.
+
+Version notes: v3 request-wide byte limit and whole first batch; v4 isolation levels; v5 log start offset; v7 sessions
+(KIP-227); v9 leader epoch check; v12 last fetched epoch and diverging epoch; v13 topic ids; v15 replica state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+
+from broker.replica.delayed_fetch import AwaitedPartition
+from broker.replica.fetch_sessions import FetchContext, FetchPartition, PartitionKey
+from broker.replica.partition import Partition
+from broker.replica.reader import FetchLimits, FetchRead, PartitionRead, read_partitions
+from broker.request_context import RequestContext
+from broker.services import Services
+from config import broker_properties as properties
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+CONSUMER = -1
+READ_COMMITTED = 1
+FIRST_VERSION_WITH_REQUEST_LIMIT = 3
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+Located = tuple[PartitionKey, FetchPartition, Partition | None, ErrorCode]
+
+
+def handle(
+    services: Services, request: FetchRequest, context: RequestContext
+) -> FetchResponse | Awaitable[FetchResponse]:
+    fetch = _Fetch(services, request, context)
+    read = fetch.read(nowait=True)
+    if read.is_cold:
+        return fetch.answer_from_disk()
+    if fetch.must_answer(read):
+        return fetch.answer(read)
+    return fetch.answer_later()
+
+
+def failed(request: FetchRequest, context: RequestContext, code: ErrorCode) -> FetchResponse:
+    """Before version 7 the only place for an error is each partition."""
+    topics = [
+        FetchableTopicResponse(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=[_error_data(partition.partition, code) for partition in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return FetchResponse(error_code=code, responses=topics if context.api_version < 7 else [])
+
+
+class _Fetch:
+    """One request on its way."""
+
+    __slots__ = ("_bytes_min", "_context", "_limits", "_located", "_request", "_services", "_wanted")
+
+    def __init__(self, services: Services, request: FetchRequest, context: RequestContext) -> None:
+        self._services = services
+        self._request = request
+        self._context = context
+        bytes_max = services.config[properties.FETCH_MAX_BYTES]
+        if context.api_version >= FIRST_VERSION_WITH_REQUEST_LIMIT:
+            bytes_max = min(bytes_max, request.max_bytes)
+        self._bytes_min = min(request.min_bytes, bytes_max)
+        self._limits = FetchLimits(
+            bytes_max, request.isolation_level == READ_COMMITTED, context.api_version >= FIRST_VERSION_WITH_REQUEST_LIMIT
+        )
+        self._wanted = self._resolve_session()
+        self._located = [self._locate(key, wanted) for key, wanted in self._wanted.partitions.items()]
+
+    def read(self, *, nowait: bool) -> FetchRead:
+        return read_partitions(self._located, self._limits, nowait=nowait)
+
+    def must_answer(self, read: FetchRead) -> bool:
+        return (
+            self._request.max_wait_ms <= 0
+            or not self._located
+            or read.has_news
+            or read.size >= self._bytes_min
+        )
+
+    async def answer_from_disk(self) -> FetchResponse:
+        return self.answer(await self._services.run_blocking(lambda: self.read(nowait=False)))
+
+    async def answer_later(self) -> FetchResponse:
+        """Park until there are enough bytes or the time is over, then answer with what there is."""
+        manager = self._services.replica_manager
+        ready = asyncio.get_running_loop().create_future()
+        operation = manager.await_bytes(
+            [
+                AwaitedPartition(
+                    partition, partition.leader_epoch, wanted.fetch_offset, wanted.bytes_max, self._limits.read_committed
+                )
+                for _, wanted, partition, _ in self._located
+                if partition is not None
+            ],
+            self._bytes_min,
+            self._services.clock.monotonic_ms() + self._request.max_wait_ms,
+            lambda: None if ready.done() else ready.set_result(None),
+        )
+        try:
+            await ready
+        except asyncio.CancelledError:
+            manager.fetch_purgatory.abandon(operation)
+            raise
+        read = self.read(nowait=True)
+        if read.is_cold:
+            return await self.answer_from_disk()
+        return self.answer(read)
+
+    def answer(self, read: FetchRead) -> FetchResponse:
+        sessions = self._services.fetch_sessions
+        session = self._wanted.session
+        topics: list[FetchableTopicResponse] = []
+        for partition_read in read.partitions:
+            if session is None or self._wanted.is_worth_sending(
+                partition_read.key,
+                has_records=len(partition_read.records) > 0,
+                error_code=partition_read.error_code,
+                high_watermark=partition_read.high_watermark,
+                log_start_offset=partition_read.log_start_offset,
+            ):
+                _add(topics, partition_read)
+        if session is not None:
+            return FetchResponse(session_id=session.id, responses=topics)
+        for partition_read in read.partitions:
+            partition_read.wanted.sent_high_watermark = partition_read.high_watermark
+            partition_read.wanted.sent_log_start_offset = partition_read.log_start_offset
+        session_id = sessions.open(
+            self._wanted,
+            is_follower=self._request.replica_id > CONSUMER,
+            uses_topic_ids=self._uses_topic_ids,
+            now_ms=self._services.clock.monotonic_ms(),
+        )
+        return FetchResponse(session_id=session_id, responses=topics)
+
+    @property
+    def _uses_topic_ids(self) -> bool:
+        return self._context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+
+    def _resolve_session(self) -> FetchContext:
+        request = self._request
+        return self._services.fetch_sessions.context(
+            request.session_id,
+            request.session_epoch,
+            self._requested(),
+            self._forgotten(),
+            uses_topic_ids=self._uses_topic_ids,
+            now_ms=self._services.clock.monotonic_ms(),
+        )
+
+    def _requested(self) -> Iterable[tuple[PartitionKey, FetchPartition]]:
+        metadata = self._services.metadata_cache
+        by_id = self._uses_topic_ids
+        for topic in self._request.topics:
+            name = metadata.name_of(topic.topic_id) if by_id else topic.topic
+            for partition in topic.partitions:
+                wanted = FetchPartition(
+                    name,
+                    topic.topic_id,
+                    partition.partition,
+                    partition.fetch_offset,
+                    partition.partition_max_bytes,
+                    partition.current_leader_epoch,
+                    partition.last_fetched_epoch,
+                    partition.log_start_offset,
+                )
+                yield (topic.topic_id if by_id else topic.topic, partition.partition), wanted
+
+    def _forgotten(self) -> Iterable[PartitionKey]:
+        by_id = self._uses_topic_ids
+        for topic in self._request.forgotten_topics_data:
+            for partition in topic.partitions:
+                yield (topic.topic_id if by_id else topic.topic, partition)
+
+    def _locate(self, key: PartitionKey, wanted: FetchPartition) -> Located:
+        """Find the hosted partition, or say why there is none."""
+        services = self._services
+        if wanted.topic is None:
+            wanted.topic = services.metadata_cache.name_of(wanted.topic_id)
+            if wanted.topic is None:
+                return key, wanted, None, ErrorCode.UNKNOWN_TOPIC_ID
+        partition = services.replica_manager.find(wanted.topic, wanted.partition)
+        if partition is None:
+            return key, wanted, None, services.why_not_hosted(wanted.topic, wanted.partition).code
+        if self._uses_topic_ids and partition.topic_id != wanted.topic_id:
+            return key, wanted, None, ErrorCode.INCONSISTENT_TOPIC_ID
+        return key, wanted, partition, ErrorCode.NONE
+
+
+def _add(topics: list[FetchableTopicResponse], read: PartitionRead) -> None:
+    """Add one partition's answer; partitions of one topic that follow each other share an entry."""
+    name = read.wanted.topic or ""
+    if not topics or topics[-1].topic_id != read.wanted.topic_id or topics[-1].topic != name:
+        topics.append(FetchableTopicResponse(topic=name, topic_id=read.wanted.topic_id, partitions=[]))
+    topics[-1].partitions.append(_data(read))
+
+
+def _data(read: PartitionRead) -> PartitionData:
+    if read.error_code:
+        return _error_data(read.wanted.partition, read.error_code)
+    data = PartitionData(
+        partition_index=read.wanted.partition,
+        error_code=ErrorCode.NONE,
+        high_watermark=read.high_watermark,
+        last_stable_offset=read.last_stable_offset,
+        log_start_offset=read.log_start_offset,
+        aborted_transactions=None,
+        records=read.records,
+    )
+    if read.aborted_transactions is not None:
+        data.aborted_transactions = [
+            AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+            for aborted in read.aborted_transactions
+        ]
+    if read.diverging is not None:
+        epoch, end_offset = read.diverging
+        data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return data
+
+
+def _error_data(partition: int, code: ErrorCode) -> PartitionData:
+    # Zero bytes, not null: librdkafka refuses null records.
+    return PartitionData(
+        partition_index=partition, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+    )

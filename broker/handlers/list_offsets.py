@@ -1,0 +1,114 @@
+"""ListOffsets: offsets by timestamp, or the ends of the log (network-and-requests O1 to O3).
+
+Version notes: v0 answers segment base offsets by file time; v1+ one offset by record time; v2 isolation level; v4 leader
+epoch; v7 -3 (largest timestamp); v8 -4 (earliest local); v9 -5 (latest tiered).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.replica.partition import Partition
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+CONSUMER = -1
+READ_COMMITTED = 1
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+# The first version in which each special timestamp may be asked for.
+SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+
+UNKNOWN_OFFSET = -1
+UNKNOWN_TIMESTAMP = -1
+
+
+def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    asked = Counter(
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    )
+    response = ListOffsetsResponse(topics=[])
+    for topic in request.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            try:
+                if asked[topic.name, wanted.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the same partition was asked twice")
+                answer = _answer(services, topic.name, wanted, request, context)
+            except KafkaError as error:
+                answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
+            partitions.append(answer)
+        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    return response
+
+
+def failed(request: ListOffsetsRequest, context: RequestContext, code: ErrorCode) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(
+    services: Services,
+    topic: str,
+    wanted: ListOffsetsPartition,
+    request: ListOffsetsRequest,
+    context: RequestContext,
+) -> ListOffsetsPartitionResponse:
+    partition = services.replica_manager.find(topic, wanted.partition_index)
+    if partition is None:
+        raise services.why_not_hosted(topic, wanted.partition_index)
+    partition.require_leader(wanted.current_leader_epoch)
+    if request.replica_id == CONSUMER:
+        end_offset = partition.readable_end_offset(read_committed=request.isolation_level == READ_COMMITTED)
+    else:
+        end_offset = partition.log.log_end_offset
+    answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.NONE)
+    if context.api_version == 0:
+        answer.old_style_offsets = partition.log.legacy_offsets_before(
+            wanted.timestamp, wanted.max_num_offsets, upper_bound_offset=end_offset
+        )
+        return answer
+    found = _look_up(partition, wanted.timestamp, end_offset, context.api_version)
+    if found is not None:
+        answer.timestamp, answer.offset, answer.leader_epoch = found
+    return answer
+
+
+def _look_up(partition: Partition, timestamp: int, end_offset: int, version: int) -> tuple[int, int, int] | None:
+    """(timestamp, offset, leader epoch) of what was asked for, or None when there is no such record."""
+    log = partition.log
+    if timestamp < 0 and version < SINCE_VERSION.get(timestamp, version + 1):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} in version {version}")
+    if timestamp == LATEST:
+        return UNKNOWN_TIMESTAMP, end_offset, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return UNKNOWN_TIMESTAMP, log.log_start_offset, log.leader_epochs.epoch_at(log.log_start_offset)
+    if timestamp == LATEST_TIERED:
+        return None
+    if timestamp == MAX_TIMESTAMP:
+        found = log.max_timestamp(upper_bound_offset=end_offset)
+    else:
+        found = log.offset_for_timestamp(timestamp, upper_bound_offset=end_offset)
+    return None if found is None else (found.timestamp, found.offset, found.leader_epoch)

@@ -1,0 +1,162 @@
+"""Metadata: brokers, topics, leaders; asking for a missing topic may create it (network-and-requests M1 to M4, L4).
+
+Version notes: v0 an empty list asks for all topics, v1+ null does; v4 allow_auto_topic_creation; v5 offline replicas; v7 leader
+epoch; v8 authorised operations; v10 topic ids; v12 look-up by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from uuid import UUID
+
+from broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from broker.metadata_cache import NO_LEADER, TopicState
+from broker.request_context import RequestContext
+from broker.services import Services
+from config import broker_properties as properties
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.messages.update_metadata import UpdateMetadataPartitionState
+
+FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
+FIRST_VERSION_WITH_LOOK_UP_BY_ID = 12
+NO_ID = UUID(int=0)
+
+
+def handle(
+    services: Services, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    wanted = request.topics
+    if wanted is None or (context.api_version == 0 and not wanted):
+        return _response(services, request, context, [_known(services, request, context, state) for state in
+                                                      services.metadata_cache.topics.values()])
+    missing = [topic.name for topic in wanted if topic.name and topic.name not in services.metadata_cache.topics]
+    if missing and _may_create(services, request, context):
+        return _create_and_answer(services, request, context, wanted, missing)
+    return _response(services, request, context, [_one(services, request, context, topic, {}) for topic in wanted])
+
+
+def failed(request: MetadataRequest, context: RequestContext, code: ErrorCode) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=[],
+        topics=[
+            MetadataResponseTopic(error_code=code, name=topic.name, topic_id=topic.topic_id, partitions=[])
+            for topic in request.topics or ()
+        ],
+    )
+
+
+async def _create_and_answer(
+    services: Services,
+    request: MetadataRequest,
+    context: RequestContext,
+    wanted: list[MetadataRequestTopic],
+    missing: Iterable[str],
+) -> MetadataResponse:
+    errors = await services.topics.create_automatically(missing)
+    return _response(services, request, context, [_one(services, request, context, topic, errors) for topic in wanted])
+
+
+def _may_create(services: Services, request: MetadataRequest, context: RequestContext) -> bool:
+    # Before version 4 the request could not say no.
+    is_allowed = context.api_version < 4 or request.allow_auto_topic_creation
+    return is_allowed and services.config[properties.AUTO_CREATE_TOPICS_ENABLE]
+
+
+def _response(
+    services: Services, request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    metadata = services.metadata_cache
+    brokers = []
+    for broker in metadata.brokers.values():
+        if context.listener in broker.endpoints:
+            host, port = broker.endpoints[context.listener]
+            brokers.append(MetadataResponseBroker(node_id=broker.node_id, host=host, port=port, rack=broker.rack))
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=metadata.cluster_id,
+        controller_id=metadata.controller_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _one(
+    services: Services,
+    request: MetadataRequest,
+    context: RequestContext,
+    topic: MetadataRequestTopic,
+    errors: dict[str, ErrorCode],
+) -> MetadataResponseTopic:
+    """The answer for one topic that was asked for by name or id; `errors` tells why names could not be created."""
+    metadata = services.metadata_cache
+    if context.api_version < FIRST_VERSION_WITH_LOOK_UP_BY_ID and (topic.name is None or topic.topic_id != NO_ID):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "topics are looked up by id from version 12 on")
+    name = topic.name if topic.name is not None else metadata.name_of(topic.topic_id)
+    state = metadata.topics.get(name) if name is not None else None
+    if state is not None:
+        return _known(services, request, context, state)
+    if name is None:
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        code = errors.get(name) or services.topics.why_unknown(name)
+    return MetadataResponseTopic(
+        error_code=code,
+        name=topic.name if topic.name is not None or context.api_version >= FIRST_VERSION_WITH_LOOK_UP_BY_ID else "",
+        topic_id=topic.topic_id,
+        is_internal=name in services.internal_topics,
+        partitions=[],
+    )
+
+
+def _known(
+    services: Services, request: MetadataRequest, context: RequestContext, state: TopicState
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=state.name,
+        topic_id=state.topic_id,
+        is_internal=state.name in services.internal_topics,
+        partitions=[
+            _partition(services, context, partition) for _, partition in sorted(state.partitions.items())
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+    )
+
+
+def _partition(
+    services: Services, context: RequestContext, partition: UpdateMetadataPartitionState
+) -> MetadataResponsePartition:
+    live = services.metadata_cache.brokers
+    leader = live.get(partition.leader)
+    code, leader_id = ErrorCode.NONE, partition.leader
+    if leader is None:
+        code, leader_id = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+    elif context.listener not in leader.endpoints:
+        is_new = context.api_version >= FIRST_VERSION_WITH_LISTENER_NOT_FOUND
+        code, leader_id = ErrorCode.LISTENER_NOT_FOUND if is_new else ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+    replicas, isr = partition.replicas, partition.isr
+    if context.api_version == 0:
+        # Clients of version 0 cannot cope with a replica that is not in the list of brokers.
+        replicas = [replica for replica in replicas if replica in live]
+        isr = [replica for replica in isr if replica in live]
+        if code is ErrorCode.NONE and len(replicas) < len(partition.replicas):
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
+    return MetadataResponsePartition(
+        error_code=code,
+        partition_index=partition.partition_index,
+        leader_id=leader_id,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=partition.offline_replicas,
+    )

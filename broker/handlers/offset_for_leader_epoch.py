@@ -1,0 +1,55 @@
+"""OffsetForLeaderEpoch: where a leader epoch ended, for truncation after a leader change (KIP-101, KIP-320)."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def handle(
+    services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_end_offset(services, topic.topic, one) for one in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def failed(
+    request: OffsetForLeaderEpochRequest, context: RequestContext, code: ErrorCode
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[EpochEndOffset(partition=one.partition, error_code=code) for one in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _end_offset(services: Services, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    partition = services.replica_manager.find(topic, wanted.partition)
+    try:
+        if partition is None:
+            raise services.why_not_hosted(topic, wanted.partition)
+        partition.require_leader(wanted.current_leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(partition=wanted.partition, error_code=error.code)
+    epoch, end_offset = partition.log.leader_epochs.end_offset_for(wanted.leader_epoch, partition.log.log_end_offset)
+    return EpochEndOffset(
+        partition=wanted.partition, error_code=ErrorCode.NONE, leader_epoch=epoch, end_offset=end_offset
+    )

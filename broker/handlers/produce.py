@@ -1,0 +1,165 @@
+"""Produce: append record batches to the partitions that this broker leads (network-and-requests R1 to R8).
+
+One bad partition never fails the others; the response lists every partition that was asked.
+
+Version notes: v0-2 may carry message sets of the old formats; v3+ carries exactly one batch of magic 2 a partition, with
+transactional id; v8 record_errors; v10 current leader with code 6 (KIP-951).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from broker.replica.delayed_produce import AwaitedAppend
+from broker.request_context import CloseConnection, RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from storage.log import AppendOrigin
+
+ACKS_ALL = -1
+ACKS_NONE = 0
+VALID_ACKS = frozenset({ACKS_ALL, ACKS_NONE, 1})
+ADMIN_CLIENT_ID = "__admin_client"
+
+
+def handle(
+    services: Services, request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    if request.acks not in VALID_ACKS:
+        return _answer(request, failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS))
+    now_ms = services.clock.now_ms()
+    awaited: list[AwaitedAppend] = []
+    decisions: list[tuple[PartitionProduceResponse, AwaitedAppend]] = []
+    response = ProduceResponse(responses=[])
+    for topic in request.topic_data:
+        partitions = []
+        for data in topic.partition_data:
+            try:
+                answer, append = _append(services, topic.name, data, request, context, now_ms)
+            except KafkaError as error:
+                answer, append = _refused(data.index, error), None
+            partitions.append(answer)
+            if append is not None:
+                awaited.append(append)
+                decisions.append((answer, append))
+        response.responses.append(TopicProduceResponse(name=topic.name, partition_responses=partitions))
+    if request.acks == ACKS_ALL and any(append.error is None for append in awaited):
+        return _when_committed(services, request, response, decisions)
+    _decide(decisions)
+    return _answer(request, response)
+
+
+def failed(request: ProduceRequest, context: RequestContext, code: ErrorCode) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _append(
+    services: Services,
+    topic: str,
+    data: PartitionProduceData,
+    request: ProduceRequest,
+    context: RequestContext,
+    now_ms: int,
+) -> tuple[PartitionProduceResponse, AwaitedAppend | None]:
+    """Append one partition's records; with acks=all also what has to be waited for. Raises KafkaError."""
+    partition = services.replica_manager.find(topic, data.index)
+    if partition is None:
+        raise services.why_not_hosted(topic, data.index)
+    if topic in services.internal_topics and context.client_id != ADMIN_CLIENT_ID:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
+    if data.records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"No records for partition {topic}-{data.index}")
+    needs_isr = request.acks == ACKS_ALL
+    result = services.replica_manager.append(
+        partition,
+        memoryview(data.records),
+        needs_isr=needs_isr,
+        now_ms=now_ms,
+        origin=AppendOrigin.CLIENT if context.api_version >= 3 else AppendOrigin.OLD_CLIENT,
+    )
+    answer = PartitionProduceResponse(
+        index=data.index,
+        error_code=ErrorCode.NONE,
+        base_offset=result.first_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.log_start_offset,
+    )
+    if not needs_isr:
+        return answer, None
+    append = AwaitedAppend(partition, partition.leader_epoch, result.last_offset + 1)
+    append.error = append.outcome()
+    return answer, append
+
+
+async def _when_committed(
+    services: Services,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    decisions: list[tuple[PartitionProduceResponse, AwaitedAppend]],
+) -> ProduceResponse:
+    decided = asyncio.get_running_loop().create_future()
+    services.replica_manager.await_commit(
+        [append for _, append in decisions],
+        services.clock.monotonic_ms() + max(request.timeout_ms, 0),
+        lambda: None if decided.done() else decided.set_result(None),
+    )
+    await decided
+    _decide(decisions)
+    return response
+
+
+def _decide(decisions: list[tuple[PartitionProduceResponse, AwaitedAppend]]) -> None:
+    for answer, append in decisions:
+        if append.error:
+            answer.error_code = append.error
+            answer.base_offset = -1
+            answer.log_append_time_ms = -1
+            answer.log_start_offset = -1
+
+
+def _answer(request: ProduceRequest, response: ProduceResponse) -> ProduceResponse | None:
+    if request.acks != ACKS_NONE:
+        return response
+    # Nobody reads an answer to acks=0; closing the connection is how the client learns to refresh its metadata.
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                raise CloseConnection(
+                    f"produce with acks=0 to {topic.name}-{partition.index} failed: "
+                    f"{ErrorCode(partition.error_code).name}"
+                )
+    return None
+
+
+def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
+    record_errors = getattr(error, "record_errors", [])
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
+            for batch_index, message in record_errors
+        ],
+        error_message=str(error),
+    )

@@ -1,0 +1,111 @@
+"""What this broker knows of the cluster: brokers, topics and leaders, as the controller last told it.
+
+Owns: the picture that Metadata, FindCoordinator and DescribeCluster answer from. Must not know: how it was decided, or
+requests; it is written by UpdateMetadata only and read by everyone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from protocol.messages.update_metadata import UpdateMetadataPartitionState, UpdateMetadataRequest
+
+LEADER_OF_DELETED_TOPIC = -2
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNode:
+    """A live broker, with its address on each listener."""
+
+    node_id: int
+    rack: str | None
+    endpoints: dict[str, tuple[str, int]]
+    """(host, port) by listener name."""
+
+
+@dataclass(slots=True)
+class TopicState:
+    """One topic and the states of its partitions by number."""
+
+    name: str
+    topic_id: UUID
+    partitions: dict[int, UpdateMetadataPartitionState] = field(default_factory=dict)
+
+
+class MetadataCache:
+    """The cluster as seen from here."""
+
+    def __init__(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+        self.controller_id = -1
+        self.brokers: dict[int, BrokerNode] = {}
+        self.topics: dict[str, TopicState] = {}
+        self._names_by_id: dict[UUID, str] = {}
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """The topic with this id, if it is known here."""
+        return self._names_by_id.get(topic_id)
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions a topic has; None when it does not exist."""
+        state = self.topics.get(topic)
+        return None if state is None else len(state.partitions)
+
+    def contains(self, topic: str, partition: int) -> bool:
+        state = self.topics.get(topic)
+        return state is not None and partition in state.partitions
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        """The id of the leading broker, or NO_LEADER."""
+        state = self.topics.get(topic)
+        known = None if state is None else state.partitions.get(partition)
+        return NO_LEADER if known is None else known.leader
+
+    def has_leaders(self, topic: str, partition_count: int) -> bool:
+        """Whether the first `partition_count` partitions of the topic all have a live leader."""
+        state = self.topics.get(topic)
+        if state is None:
+            return False
+        known = state.partitions
+        return all(index in known and known[index].leader in self.brokers for index in range(partition_count))
+
+    def update(self, request: UpdateMetadataRequest) -> set[str]:
+        """Take over one UpdateMetadata and return the names of the topics that changed."""
+        self.controller_id = request.controller_id
+        self.brokers = {
+            broker.id: BrokerNode(
+                broker.id,
+                broker.rack,
+                {endpoint.listener: (endpoint.host, endpoint.port) for endpoint in broker.endpoints},
+            )
+            for broker in request.live_brokers
+        }
+        changed = set()
+        for topic in request.topic_states:
+            changed.add(topic.topic_name)
+            for partition in topic.partition_states:
+                if partition.leader == LEADER_OF_DELETED_TOPIC:
+                    self._forget(topic.topic_name, partition.partition_index)
+                else:
+                    self._learn(topic.topic_name, topic.topic_id, partition)
+        return changed
+
+    def _learn(self, topic: str, topic_id: UUID, partition: UpdateMetadataPartitionState) -> None:
+        state = self.topics.get(topic)
+        if state is None or state.topic_id != topic_id:
+            if state is not None:
+                self._names_by_id.pop(state.topic_id, None)
+            state = self.topics[topic] = TopicState(topic, topic_id)
+            self._names_by_id[topic_id] = topic
+        state.partitions[partition.partition_index] = partition
+
+    def _forget(self, topic: str, partition: int) -> None:
+        state = self.topics.get(topic)
+        if state is None:
+            return
+        state.partitions.pop(partition, None)
+        if not state.partitions:
+            del self.topics[topic]
+            self._names_by_id.pop(state.topic_id, None)

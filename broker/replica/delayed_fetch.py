@@ -1,0 +1,62 @@
+"""A fetch that waits for enough bytes (network-and-requests T3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from broker.purgatory import DelayedOperation
+from broker.replica.partition import Partition
+
+
+@dataclass(slots=True)
+class AwaitedPartition:
+    """One partition that a parked fetch reads."""
+
+    partition: Partition
+    leader_epoch: int
+    fetch_offset: int
+    bytes_max: int
+    read_committed: bool
+
+    def bytes_available(self) -> int | None:
+        """Bytes the reader may see now, or None when it must be answered at once: leadership or offset changed."""
+        partition = self.partition
+        if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
+            return None
+        log = partition.log
+        if self.fetch_offset < log.log_start_offset:
+            return None
+        end_offset = partition.readable_end_offset(read_committed=self.read_committed)
+        if end_offset <= self.fetch_offset:
+            return 0
+        return min(self.bytes_max, log.size_between(self.fetch_offset, end_offset))
+
+
+class DelayedFetch(DelayedOperation):
+    """Completes when its partitions hold `bytes_min` readable bytes, or one of them has an error to tell."""
+
+    __slots__ = ("_bytes_min", "_on_ready", "_partitions")
+
+    def __init__(
+        self, partitions: Sequence[AwaitedPartition], bytes_min: int, on_ready: Callable[[], None]
+    ) -> None:
+        """`on_ready` is called once; it reads again, and answers with what there is."""
+        super().__init__()
+        self._partitions = partitions
+        self._bytes_min = bytes_min
+        self._on_ready = on_ready
+
+    def is_satisfied(self) -> bool:
+        gathered = 0
+        for partition in self._partitions:
+            available = partition.bytes_available()
+            if available is None:
+                return True
+            gathered += available
+            if gathered >= self._bytes_min:
+                return True
+        return False
+
+    def on_complete(self) -> None:
+        self._on_ready()

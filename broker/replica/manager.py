@@ -1,0 +1,225 @@
+"""All partitions of this broker: finds them, appends and reads through them, and wakes whom that concerns.
+
+Owns: the partitions by topic and number, the produce and fetch purgatories, and the highest controller epoch seen. Must
+not know: wire formats of produce and fetch, or clients.
+
+Wake-ups (network-and-requests P3): an append or a moved high watermark tries the fetches of that partition; a moved high
+watermark tries its produces; lost leadership and removed partitions complete everything that waits on them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+from broker.purgatory import Purgatory
+from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
+from broker.replica.delayed_produce import AwaitedAppend, DelayedProduce
+from broker.replica.partition import Leadership, Partition
+from broker.timer import Timer
+from config.log_config import LogConfig
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from protocol.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from storage.log import AppendOrigin, AppendResult
+from storage.log_manager import LogManager
+
+logger = logging.getLogger("kafka.server.ReplicaManager")
+
+TopicPartition = tuple[str, int]
+LeadershipListener = Callable[[Partition], None]
+
+
+class ReplicaManager:
+    """The partitions that this broker leads or follows."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        log_manager: LogManager,
+        timer: Timer,
+        *,
+        topic_config: Callable[[str], LogConfig],
+        produce_purge_interval: int,
+        fetch_purge_interval: int,
+    ) -> None:
+        """`topic_config(topic)` gives the effective configuration of a topic whose overrides were read before."""
+        self._broker_id = broker_id
+        self._log_manager = log_manager
+        self._topic_config = topic_config
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._controller_epoch = -1
+        self.produce_purgatory = Purgatory("Produce", timer, produce_purge_interval)
+        self.fetch_purgatory = Purgatory("Fetch", timer, fetch_purge_interval)
+        self._leadership_listeners: list[tuple[str, LeadershipListener, LeadershipListener]] = []
+
+    # -- looking up --------------------------------------------------------------------------------------------------
+
+    def find(self, topic: str, partition: int) -> Partition | None:
+        """The partition if a replica of it is hosted here."""
+        return self._partitions.get((topic, partition))
+
+    def hosted(self) -> Iterator[Partition]:
+        return iter(list(self._partitions.values()))
+
+    def on_leadership(self, topic: str, gained: LeadershipListener, lost: LeadershipListener) -> None:
+        """Tell a coordinator when this broker starts and stops leading partitions of its internal topic."""
+        self._leadership_listeners.append((topic, gained, lost))
+
+    # -- producing ---------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        partition: Partition,
+        records: memoryview,
+        *,
+        needs_isr: bool,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> AppendResult:
+        """Append as leader, advance the high watermark and wake who waits for either. Raises KafkaError."""
+        result = partition.append(records, needs_isr=needs_isr, now_ms=now_ms, origin=origin)
+        key = (partition.topic, partition.partition)
+        if partition.advance_high_watermark():
+            self.produce_purgatory.check_and_complete(key)
+        self.fetch_purgatory.check_and_complete(key)
+        return result
+
+    def await_commit(self, appends: list[AwaitedAppend], deadline_ms: int, on_decided: Callable[[], None]) -> None:
+        """Call `on_decided` once every append is committed, failed, or `deadline_ms` (monotonic) has passed."""
+        keys = [(append.partition.topic, append.partition.partition) for append in appends if append.error is None]
+        self.produce_purgatory.try_complete_else_watch(DelayedProduce(appends, on_decided), keys, deadline_ms)
+
+    # -- fetching ----------------------------------------------------------------------------------------------------
+
+    def await_bytes(
+        self, partitions: Sequence[AwaitedPartition], bytes_min: int, deadline_ms: int, on_ready: Callable[[], None]
+    ) -> DelayedFetch:
+        """Call `on_ready` once `bytes_min` bytes are readable, something changed, or the deadline has passed."""
+        operation = DelayedFetch(partitions, bytes_min, on_ready)
+        keys = [(one.partition.topic, one.partition.partition) for one in partitions]
+        self.fetch_purgatory.try_complete_else_watch(operation, keys, deadline_ms)
+        return operation
+
+    # -- what the controller says ------------------------------------------------------------------------------------
+
+    def become_leader_or_follower(self, request: LeaderAndIsrRequest, now_ms: int) -> LeaderAndIsrResponse:
+        """Take over the leadership states of one LeaderAndIsr request; each partition gets its own error code."""
+        if request.controller_epoch < self._controller_epoch:
+            logger.warning(
+                "ignoring LeaderAndIsr of controller %d with epoch %d, newer is %d",
+                request.controller_id, request.controller_epoch, self._controller_epoch,
+            )
+            return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, partition_errors=[], topics=[])
+        self._controller_epoch = request.controller_epoch
+        topics = [
+            LeaderAndIsrTopicError(
+                topic_id=topic.topic_id,
+                partition_errors=[
+                    LeaderAndIsrPartitionError(
+                        topic_name=topic.topic_name,
+                        partition_index=state.partition_index,
+                        error_code=self._apply(topic.topic_name, topic.topic_id, state, now_ms),
+                    )
+                    for state in topic.partition_states
+                ],
+            )
+            for topic in request.topic_states
+        ]
+        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=[], topics=topics)
+
+    def stop_replicas(self, request: StopReplicaRequest, now_ms: int) -> StopReplicaResponse:
+        """Stop (and where asked, delete) replicas; each partition gets its own error code."""
+        if request.controller_epoch < self._controller_epoch:
+            return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, partition_errors=[])
+        self._controller_epoch = request.controller_epoch
+        errors = [
+            StopReplicaPartitionError(
+                topic_name=topic.topic_name,
+                partition_index=state.partition_index,
+                error_code=self._stop(topic.topic_name, state.partition_index, state.delete_partition, now_ms),
+            )
+            for topic in request.topic_states
+            for state in topic.partition_states
+        ]
+        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+
+    def reconfigure(self, topic: str) -> None:
+        """The topic's overrides changed: give its logs the new effective configuration."""
+        config = self._topic_config(topic)
+        for partition in self.hosted():
+            if partition.topic == topic:
+                partition.log.reconfigure(config)
+
+    def _apply(self, topic: str, topic_id: object, state: LeaderAndIsrPartitionState, now_ms: int) -> ErrorCode:
+        key = (topic, state.partition_index)
+        partition = self._partitions.get(key)
+        if partition is not None and state.leader_epoch < partition.leader_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if partition is not None and partition.topic_id is not None and partition.topic_id != topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        leadership = Leadership(
+            state.controller_epoch, state.leader, state.leader_epoch, tuple(state.isr), state.partition_epoch,
+            tuple(state.replicas),
+        )
+        try:
+            if partition is None:
+                partition = self._open(topic, topic_id, state, now_ms)
+            self._lead_or_follow(partition, leadership)
+        except KafkaError as error:
+            logger.error("cannot serve %s-%d: %s", topic, state.partition_index, error)
+            return error.code
+        return ErrorCode.NONE
+
+    def _open(self, topic: str, topic_id: object, state: LeaderAndIsrPartitionState, now_ms: int) -> Partition:
+        log = self._log_manager.get_or_create(
+            topic, state.partition_index, topic_id=topic_id, config=self._topic_config(topic), now_ms=now_ms  # type: ignore[arg-type]
+        )
+        partition = Partition(topic, state.partition_index, self._broker_id, log)
+        self._partitions[topic, state.partition_index] = partition
+        return partition
+
+    def _lead_or_follow(self, partition: Partition, leadership: Leadership) -> None:
+        was_leader = partition.is_leader
+        key = (partition.topic, partition.partition)
+        if leadership.leader_id == self._broker_id:
+            is_new = partition.lead(leadership)
+            if is_new:
+                self._announce(partition, gained=True)
+        else:
+            partition.follow(leadership)
+            if was_leader:
+                self._announce(partition, gained=False)
+        self.produce_purgatory.check_and_complete(key)
+        self.fetch_purgatory.check_and_complete(key)
+
+    def _stop(self, topic: str, partition_index: int, is_deleted: bool, now_ms: int) -> ErrorCode:
+        key = (topic, partition_index)
+        partition = self._partitions.pop(key, None)
+        if partition is not None and partition.is_leader:
+            partition.is_leader = False
+            self._announce(partition, gained=False)
+        self.produce_purgatory.force_complete_all(key)
+        self.fetch_purgatory.force_complete_all(key)
+        if is_deleted:
+            try:
+                self._log_manager.delete(topic, partition_index, now_ms)
+            except KafkaError as error:
+                logger.error("cannot delete %s-%d: %s", topic, partition_index, error)
+                return error.code
+        return ErrorCode.NONE
+
+    def _announce(self, partition: Partition, *, gained: bool) -> None:
+        for topic, on_gained, on_lost in self._leadership_listeners:
+            if topic == partition.topic:
+                (on_gained if gained else on_lost)(partition)

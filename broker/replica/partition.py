@@ -1,0 +1,119 @@
+"""One partition on this broker: who leads it, who is in sync, how far it is committed.
+
+Owns: the leadership state told by the controller, and the high watermark's advance. Must not know: requests, waiters or
+other partitions; the manager wakes whom an append concerns.
+
+Invariants: the leader epoch only rises; the high watermark never goes back; nothing is appended unless this broker leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from broker.replica.isr import next_high_watermark
+from protocol.errors import ErrorCode, KafkaError
+from storage.log import AppendOrigin, AppendResult, Log
+
+NO_LEADER = -1
+NO_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """What LeaderAndIsr says about one partition."""
+
+    controller_epoch: int
+    leader_id: int
+    leader_epoch: int
+    isr: Sequence[int]
+    partition_epoch: int
+    replicas: Sequence[int]
+
+
+class Partition:
+    """A replica hosted here, as leader or follower."""
+
+    __slots__ = ("_broker_id", "_end_offsets", "is_leader", "leader_epoch", "leadership", "log", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int, broker_id: int, log: Log) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.log = log
+        self.leadership = Leadership(NO_EPOCH, NO_LEADER, NO_EPOCH, (), NO_EPOCH, ())
+        self.leader_epoch = NO_EPOCH
+        self.is_leader = False
+        self._broker_id = broker_id
+        self._end_offsets: dict[int, int] = {}
+
+    @property
+    def topic_id(self) -> UUID | None:
+        return self.log.topic_id
+
+    def lead(self, leadership: Leadership) -> bool:
+        """Become or stay leader. True when this begins a new leader epoch here."""
+        is_new = leadership.leader_epoch > self.leader_epoch or not self.is_leader
+        self._take(leadership)
+        self.is_leader = True
+        if is_new:
+            self._end_offsets = {}
+        self.advance_high_watermark()
+        return is_new
+
+    def follow(self, leadership: Leadership) -> bool:
+        """Become or stay follower. True when this begins a new leader epoch here."""
+        is_new = leadership.leader_epoch > self.leader_epoch or self.is_leader
+        self._take(leadership)
+        self.is_leader = False
+        return is_new
+
+    def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
+        """Check a client's view (KIP-320).
+
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+        """
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
+            is_older = current_leader_epoch < self.leader_epoch
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_older else ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def append(self, records: memoryview, *, needs_isr: bool, now_ms: int, origin: AppendOrigin) -> AppendResult:
+        """Append as leader; `needs_isr` is acks=all. The caller then advances the high watermark.
+
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS and what `Log.append_as_leader` raises.
+        """
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if needs_isr and not self.has_enough_in_sync:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"The size of the current ISR {list(self.leadership.isr)} is insufficient to satisfy the min.isr "
+                f"requirement of {self.log.config.min_insync_replicas} for partition {self.topic}-{self.partition}",
+            )
+        return self.log.append_as_leader(records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
+
+    @property
+    def has_enough_in_sync(self) -> bool:
+        return len(self.leadership.isr) >= self.log.config.min_insync_replicas
+
+    def advance_high_watermark(self) -> bool:
+        """Commit what every in-sync replica has; True when the high watermark moved."""
+        log = self.log
+        isr = self.leadership.isr
+        end_offset = log.log_end_offset
+        if len(isr) == 1:
+            target = end_offset  # alone in the ISR: every append is committed, and this is the hot path
+        else:
+            self._end_offsets[self._broker_id] = end_offset
+            target = next_high_watermark(isr, self._end_offsets, log.high_watermark)
+        return target > log.high_watermark and log.advance_high_watermark(target)
+
+    def readable_end_offset(self, *, read_committed: bool) -> int:
+        """Where a consumer's view of this partition ends (exclusive)."""
+        return self.log.last_stable_offset if read_committed else self.log.high_watermark
+
+    def _take(self, leadership: Leadership) -> None:
+        self.leadership = leadership
+        self.leader_epoch = leadership.leader_epoch

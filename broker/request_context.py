@@ -1,0 +1,51 @@
+"""What a handler may know about the request besides its body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.errors import Malformed
+
+
+@dataclass(slots=True)
+class Peer:
+    """One client connection as handlers see it."""
+
+    client_host: str
+    """Numeric address without the port, as shown by DescribeGroups (`127.0.0.1`)."""
+    client_port: int
+    listener: str
+    """Name of the listener it came in on; answers name brokers by their address on this listener (KIP-103)."""
+    principal: str = "User:ANONYMOUS"
+    software_name: str = "unknown"
+    software_version: str = "unknown"
+
+    def __str__(self) -> str:
+        return f"{self.client_host}:{self.client_port} on {self.listener}"
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request's header and its peer."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    peer: Peer
+
+    @property
+    def client_host(self) -> str:
+        return self.peer.client_host
+
+    @property
+    def listener(self) -> str:
+        return self.peer.listener
+
+    @property
+    def principal(self) -> str:
+        return self.peer.principal
+
+
+class CloseConnection(Malformed):
+    """The protocol's only way to tell this peer something is to close its connection."""

@@ -1,0 +1,52 @@
+"""What handlers work with: the parts of one broker, wired by `broker/server.py`.
+
+Owns nothing but the references and the few questions that concern several parts at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from broker.clock import Clock
+from broker.groups.coordinator import GroupCoordinator
+from broker.metadata_cache import MetadataCache
+from broker.producer_ids import ProducerIds
+from broker.replica.fetch_sessions import FetchSessionCache
+from broker.replica.manager import ReplicaManager
+from broker.topic_configs import TopicConfigs
+from broker.topics import INTERNAL_TOPICS, TopicAdministration
+from config.broker import BrokerConfig
+from protocol.errors import ErrorCode, KafkaError
+
+T = TypeVar("T")
+
+@dataclass(slots=True)
+class Services:
+    """The parts of one broker."""
+
+    broker_id: int
+    config: BrokerConfig
+    clock: Clock
+    metadata_cache: MetadataCache
+    replica_manager: ReplicaManager
+    fetch_sessions: FetchSessionCache
+    topics: TopicAdministration
+    topic_configs: TopicConfigs
+    producer_ids: ProducerIds
+    groups: GroupCoordinator
+    blocking: Executor
+    internal_topics: frozenset[str] = INTERNAL_TOPICS
+
+    def why_not_hosted(self, topic: str, partition: int) -> KafkaError:
+        """The answer to a request for a partition of which no replica is hosted here."""
+        if self.metadata_cache.contains(topic, partition):
+            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run something that may wait for a disk off the event loop."""
+        return asyncio.get_running_loop().run_in_executor(self.blocking, work)

@@ -1,0 +1,46 @@
+"""The effective configuration of every topic: its overrides over this broker's values.
+
+Owns: the overrides as last read from the metadata store. Must not know: logs; it tells listeners which topic changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from config.broker import BrokerConfig
+from config.log_config import LogConfig
+
+
+class TopicConfigs:
+    """Topic overrides, cached, with the `LogConfig` that follows from them."""
+
+    def __init__(self, config: BrokerConfig, read_overrides: Callable[[str], Awaitable[Mapping[str, str]]]) -> None:
+        """`read_overrides(topic)` reads them from the metadata store."""
+        self._config = config
+        self._read_overrides = read_overrides
+        self._overrides: dict[str, Mapping[str, str]] = {}
+        self._effective: dict[str, LogConfig] = {}
+
+    def overrides(self, topic: str) -> Mapping[str, str]:
+        """What was set for this topic itself; empty for one that was never loaded."""
+        return self._overrides.get(topic, {})
+
+    def effective(self, topic: str) -> LogConfig:
+        """What its logs run with."""
+        known = self._effective.get(topic)
+        if known is None:
+            known = self._effective[topic] = LogConfig.from_overrides(self._config, self.overrides(topic))
+        return known
+
+    async def load(self, topic: str, *, again: bool = False) -> bool:
+        """Read the topic's overrides unless they are known; True when they were read."""
+        if topic in self._overrides and not again:
+            return False
+        self._overrides[topic] = await self._read_overrides(topic)
+        self._effective.pop(topic, None)
+        return True
+
+    def forget(self, topic: str) -> None:
+        """The topic is gone; a new one of the same name has overrides of its own."""
+        self._overrides.pop(topic, None)
+        self._effective.pop(topic, None)

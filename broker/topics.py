@@ -1,0 +1,188 @@
+"""Creating, growing and deleting topics on behalf of clients, and waiting until the result can be seen here.
+
+Owns: the purgatory of requests that wait for topics (Kafka's `Topic` kind), automatic and internal creation. Must not
+know: how the controller decides, or response layouts.
+
+The controller answers when the change is durable; the client is answered when this broker's metadata shows it, or after
+the request's timeout with REQUEST_TIMED_OUT although the change goes on (zookeeper-and-controller ZC-38).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from broker.clock import Clock
+from broker.metadata_cache import MetadataCache
+from broker.purgatory import DelayedOperation, Purgatory
+from broker.timer import Timer
+from config import broker_properties as properties
+from config.broker import BrokerConfig
+from controller.controller import Controller
+from controller.topic_creation import TopicResult, topic_name_problem
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.create_partitions import CreatePartitionsTopic
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+
+FROM_DEFAULTS = -1
+AUTOMATIC_CREATION_TIMEOUT_MS = 5_000
+
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
+
+
+class _AwaitedTopics(DelayedOperation):
+    """Waits for a condition on this broker's metadata."""
+
+    __slots__ = ("_condition", "_on_done")
+
+    def __init__(self, condition: Callable[[], bool], on_done: Callable[[], None]) -> None:
+        super().__init__()
+        self._condition = condition
+        self._on_done = on_done
+
+    def is_satisfied(self) -> bool:
+        return self._condition()
+
+    def on_complete(self) -> None:
+        self._on_done()
+
+
+class TopicAdministration:
+    """The admin path of one broker."""
+
+    def __init__(
+        self, controller: Controller, metadata: MetadataCache, config: BrokerConfig, timer: Timer, clock: Clock
+    ) -> None:
+        self._controller = controller
+        self._metadata = metadata
+        self._config = config
+        self._clock = clock
+        self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
+        self.purgatory = Purgatory("Topic", timer)
+
+    def metadata_changed(self, topics: Iterable[str]) -> None:
+        """This broker's metadata of `topics` was updated."""
+        for topic in topics:
+            self.purgatory.check_and_complete(topic)
+
+    async def create(
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[TopicResult]:
+        """Create what can be created; one result a topic, in order."""
+        results = await self._controller.create_topics(topics, validate_only=validate_only)
+        if not validate_only:
+            created = {result.name: result.partition_count for result in results if not result.error_code}
+            await self._await(
+                created, lambda: all(self._metadata.has_leaders(*topic) for topic in created.items()), timeout_ms
+            )
+            for result in results:
+                if not result.error_code and not self._metadata.has_leaders(result.name, result.partition_count):
+                    result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        return results
+
+    async def add_partitions(
+        self, topics: Sequence[CreatePartitionsTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[TopicResult]:
+        """Grow topics to a partition count; one result a topic, in order."""
+        results = await self._controller.create_partitions(topics, validate_only=validate_only)
+        if not validate_only:
+            counts = {topic.name: topic.count for topic in topics}
+            grown = {result.name: counts[result.name] for result in results if not result.error_code}
+            await self._await(
+                grown, lambda: all(self._metadata.has_leaders(*topic) for topic in grown.items()), timeout_ms
+            )
+            for result in results:
+                if not result.error_code and not self._metadata.has_leaders(result.name, counts[result.name]):
+                    result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        return results
+
+    async def delete(self, names: Sequence[str], *, timeout_ms: int) -> list[TopicResult]:
+        """Delete topics; one result a name, in order."""
+        results = await self._controller.delete_topics(names)
+        doomed = [result.name for result in results if not result.error_code]
+        await self._await(doomed, lambda: not any(name in self._metadata.topics for name in doomed), timeout_ms)
+        for result in results:
+            if not result.error_code and result.name in self._metadata.topics:
+                result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        return results
+
+    async def create_automatically(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+        """Create topics that a client named, with this broker's defaults, and say which could not be and why.
+
+        Concurrent callers share one creation of a topic.
+        """
+        tasks = {name: self._creation_of(name) for name in dict.fromkeys(names)}
+        return {name: code for name, task in tasks.items() if (code := await asyncio.shield(task))}
+
+    async def ensure_internal(self, name: str) -> None:
+        """Create an internal topic unless it exists. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) when it cannot be."""
+        if name not in self._metadata.topics and await asyncio.shield(self._creation_of(name)):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"internal topic {name} could not be created")
+
+    def why_unknown(self, name: str) -> ErrorCode:
+        """The code for a topic that is not in the metadata and was not created."""
+        return ErrorCode.INVALID_TOPIC_EXCEPTION if topic_name_problem(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _creation_of(self, name: str) -> asyncio.Task[ErrorCode]:
+        task = self._creating.get(name)
+        if task is None:
+            task = self._creating[name] = asyncio.ensure_future(self._create_one(name))
+            task.add_done_callback(lambda _: self._creating.pop(name, None))
+        return task
+
+    async def _create_one(self, name: str) -> ErrorCode:
+        results = await self.create(
+            [self._defaults_of(name)], validate_only=False, timeout_ms=AUTOMATIC_CREATION_TIMEOUT_MS
+        )
+        code = results[0].error_code
+        if code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            return ErrorCode.NONE
+        return ErrorCode.LEADER_NOT_AVAILABLE if code == ErrorCode.REQUEST_TIMED_OUT else code
+
+    def _defaults_of(self, name: str) -> CreatableTopic:
+        config = self._config
+        if name == GROUP_METADATA_TOPIC:
+            return _internal_topic(
+                name,
+                config[properties.OFFSETS_TOPIC_NUM_PARTITIONS],
+                config[properties.OFFSETS_TOPIC_REPLICATION_FACTOR],
+                {
+                    "cleanup.policy": "compact",
+                    "compression.type": "producer",
+                    "segment.bytes": str(config[properties.OFFSETS_TOPIC_SEGMENT_BYTES]),
+                },
+            )
+        if name == TRANSACTION_STATE_TOPIC:
+            return _internal_topic(
+                name,
+                config[properties.TRANSACTION_STATE_LOG_NUM_PARTITIONS],
+                config[properties.TRANSACTION_STATE_LOG_REPLICATION_FACTOR],
+                {
+                    "cleanup.policy": "compact",
+                    "compression.type": "uncompressed",
+                    "segment.bytes": str(config[properties.TRANSACTION_STATE_LOG_SEGMENT_BYTES]),
+                    "min.insync.replicas": str(config[properties.TRANSACTION_STATE_LOG_MIN_ISR]),
+                    "unclean.leader.election.enable": "false",
+                },
+            )
+        return CreatableTopic(
+            name=name, num_partitions=FROM_DEFAULTS, replication_factor=FROM_DEFAULTS, assignments=[], configs=[]
+        )
+
+    async def _await(self, topics: Iterable[str], condition: Callable[[], bool], timeout_ms: int) -> None:
+        done = asyncio.get_running_loop().create_future()
+        operation = _AwaitedTopics(condition, lambda: None if done.done() else done.set_result(None))
+        self.purgatory.try_complete_else_watch(operation, topics, self._clock.monotonic_ms() + max(timeout_ms, 0))
+        await done
+
+
+def _internal_topic(name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )

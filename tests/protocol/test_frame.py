@@ -1,0 +1,108 @@
+"""Frames are cut the same however the bytes arrive, and hostile lengths end the stream before memory is spent."""
+
+import random
+import struct
+
+import pytest
+
+from protocol.frame import GROW_FROM_SIZE, FrameReader, FrameTooLarge
+
+SIZE_MAX = 8 << 20
+
+
+def framed(*payloads: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(payload)) + payload for payload in payloads)
+
+
+def feed(reader: FrameReader, data: bytes, chunk_size: int) -> list[bytes]:
+    """Deliver `data` in chunks as a socket would, and collect the frames."""
+    frames, position = [], 0
+    while position < len(data):
+        target = reader.writable()
+        assert len(target) > 0
+        chunk = data[position : position + min(chunk_size, len(target))]
+        target[: len(chunk)] = chunk
+        reader.received(len(chunk))
+        position += len(chunk)
+        while (frame := reader.next_frame()) is not None:
+            frames.append(bytes(frame))
+        reader.settle()
+    return frames
+
+
+@pytest.mark.parametrize("chunk_size", [1, 3, 4, 5, 7, 64, 1000])
+def test_frames_are_cut_however_they_arrive(chunk_size: int) -> None:
+    payloads = [b"", b"a", b"bc", bytes(range(256)) * 3, b"tail"]
+    reader = FrameReader(memoryview(bytearray(512)), SIZE_MAX)
+    assert feed(reader, framed(*payloads), chunk_size) == payloads
+    assert reader.kept_size == 0
+
+
+def test_random_streams_agree_with_the_payloads() -> None:
+    seed = 7
+    rng = random.Random(seed)
+    scratch = memoryview(bytearray(4096))
+    for _ in range(50):
+        payloads = [rng.randbytes(rng.choice([0, 1, 10, 500, 5000, 20000])) for _ in range(rng.randrange(1, 8))]
+        reader = FrameReader(scratch, SIZE_MAX)
+        assert feed(reader, framed(*payloads), rng.choice([1, 100, 4096, 9999])) == payloads, f"seed {seed}"
+
+
+def test_connections_may_share_the_scratch_buffer() -> None:
+    scratch = memoryview(bytearray(64))
+    one, other = FrameReader(scratch, SIZE_MAX), FrameReader(scratch, SIZE_MAX)
+    first, second = framed(b"x" * 40), framed(b"y" * 40)
+    assert feed(one, first[:20], 20) == []
+    assert feed(other, second[:30], 30) == []
+    assert feed(one, first[20:], 20) == [b"x" * 40]
+    assert feed(other, second[30:], 20) == [b"y" * 40]
+
+
+def test_a_frame_that_arrives_whole_is_a_view_of_the_scratch_buffer() -> None:
+    scratch = memoryview(bytearray(64))
+    reader = FrameReader(scratch, SIZE_MAX)
+    data = framed(b"abc")
+    reader.writable()[: len(data)] = data
+    reader.received(len(data))
+    frame = reader.next_frame()
+    assert frame is not None
+    assert frame.obj is scratch.obj
+
+
+def test_frames_that_wait_are_kept_in_order() -> None:
+    """A connection that stops cutting (its answer is awaited) finds the rest later, and may go on receiving."""
+    reader = FrameReader(memoryview(bytearray(64)), SIZE_MAX)
+    data = framed(b"one", b"two", b"three")
+    reader.writable()[: len(data)] = data
+    reader.received(len(data))
+    assert bytes(reader.next_frame() or b"") == b"one"
+    reader.settle()
+    assert reader.kept_size == len(framed(b"two", b"three"))
+    more = framed(b"four")
+    reader.writable()[: len(more)] = more
+    reader.received(len(more))
+    assert [bytes(frame) for frame in iter(reader.next_frame, None)] == [b"two", b"three", b"four"]
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), SIZE_MAX + 1, 2**31 - 1])
+def test_an_illegal_length_is_refused(size: int) -> None:
+    reader = FrameReader(memoryview(bytearray(64)), SIZE_MAX)
+    reader.writable()[:4] = struct.pack(">i", size)
+    reader.received(4)
+    with pytest.raises(FrameTooLarge, match=str(size)):
+        reader.next_frame()
+
+
+def test_memory_follows_the_bytes_and_not_the_announcement() -> None:
+    reader = FrameReader(memoryview(bytearray(64)), SIZE_MAX)
+    reader.writable()[:4] = struct.pack(">i", SIZE_MAX)
+    reader.received(4)
+    assert reader.next_frame() is None
+    reader.settle()
+    assert len(reader.writable()) < GROW_FROM_SIZE + 64
+
+
+def test_a_large_frame_grows_into_place() -> None:
+    payload = random.Random(1).randbytes(5 << 20)
+    reader = FrameReader(memoryview(bytearray(256 << 10)), SIZE_MAX)
+    assert feed(reader, framed(payload), 256 << 10) == [payload]
