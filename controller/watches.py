@@ -1,0 +1,42 @@
+"""One-shot watches of a store that notices changes itself, as ZooKeeper's server keeps them.
+
+Owns which callbacks wait for which path. Must not know where nodes are kept: the store reports what a committed
+transaction did, in order. Invariant: a callback is called at most once for each time it was armed, and arming the same
+callback twice before it fires counts once.
+"""
+
+from collections.abc import Iterable
+
+from controller.state_store import Watch, WatchEvent, WatchKind, parent_path
+
+
+class Watches:
+    def __init__(self) -> None:
+        self._data: dict[str, dict[Watch, None]] = {}
+        self._children: dict[str, dict[Watch, None]] = {}
+
+    def watch_data(self, path: str, watch: Watch) -> None:
+        self._data.setdefault(path, {})[watch] = None
+
+    def watch_children(self, path: str, watch: Watch) -> None:
+        self._children.setdefault(path, {})[watch] = None
+
+    def fire(self, changes: Iterable[WatchEvent]) -> None:
+        """Tell the watchers of each changed node, and of the parent of each that came or went."""
+        for change in changes:
+            waiting = self._data.pop(change.path, {})
+            if change.kind is WatchKind.DELETED:
+                waiting |= self._children.pop(change.path, {})
+            _call(waiting, change)
+            if change.kind is not WatchKind.CHANGED:
+                parent = parent_path(change.path)
+                _call(self._children.pop(parent, {}), WatchEvent(WatchKind.CHILDREN, parent))
+
+    def clear(self) -> None:
+        self._data.clear()
+        self._children.clear()
+
+
+def _call(waiting: dict[Watch, None], event: WatchEvent) -> None:
+    for watch in waiting:
+        watch(event)

@@ -1,0 +1,239 @@
+"""A state store in memory, written apart from the SQLite one: its dumb twin, and a cluster's store for tests.
+
+Several `MemoryStore`s are sessions with one `MemoryTree`, as several brokers are with one ZooKeeper.
+"""
+
+import asyncio
+import copy
+from collections.abc import Callable, Sequence
+
+from controller.state_store import (
+    ANY_VERSION,
+    DATA_SIZE_MAX,
+    BadVersion,
+    Check,
+    Create,
+    DataTooLarge,
+    Delete,
+    NoChildrenForEphemerals,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Result,
+    SessionExpired,
+    SetData,
+    Stat,
+    StoreError,
+    StoreUnavailable,
+    Watch,
+    WatchEvent,
+    WatchKind,
+    parent_path,
+)
+from controller.watches import Watches
+
+
+class _Entry:
+    def __init__(self, data: bytes | None, zxid: int, now_ms: int, owner: int) -> None:
+        self.data = data
+        self.version = 0
+        self.czxid = self.mzxid = zxid
+        self.ctime_ms = now_ms
+        self.owner = owner
+        self.child_creates = 0
+
+    def stat(self) -> Stat:
+        return Stat(self.version, self.czxid, self.mzxid, self.ctime_ms, self.owner)
+
+
+class MemoryTree:
+    """The server: nodes and sessions."""
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
+        self.zxid = 0
+        self.entries: dict[str, _Entry] = {"/": _Entry(None, 0, 0, 0)}
+        self.sessions: dict[int, MemoryStore] = {}
+        self.writes = 0
+
+    def children(self, path: str) -> list[str]:
+        prefix = path.rstrip("/") + "/"
+        return sorted(
+            child[len(prefix) :] for child in self.entries if child != "/" and parent_path(child) == (path or "/")
+        )
+
+    def apply(self, operations: Sequence[Operation], session_id: int) -> list[Result]:
+        before = copy.deepcopy(self.entries)
+        self.zxid += 1
+        self.writes += 1
+        results: list[Result] = []
+        changes: list[WatchEvent] = []
+        try:
+            for operation in operations:
+                results.append(self._do(operation, session_id, changes))  # noqa: PERF401 - its length is the failing index
+        except StoreError as error:
+            self.entries = before
+            self.zxid -= 1
+            error.index = len(results)
+            raise
+        for store in list(self.sessions.values()):
+            store.watches.fire(changes)
+        return results
+
+    def _do(self, operation: Operation, session_id: int, changes: list[WatchEvent]) -> Result:
+        path = operation.path
+        if isinstance(operation, Create):
+            parent = self.entries.get(parent_path(path))
+            if operation.data is not None and len(operation.data) > DATA_SIZE_MAX:
+                raise DataTooLarge(path)
+            if parent is None:
+                raise NoNode(path)
+            if parent.owner:
+                raise NoChildrenForEphemerals(path)
+            if operation.sequential:
+                path += f"{parent.child_creates:010d}"
+            if path in self.entries:
+                raise NodeExists(path)
+            self.entries[path] = _Entry(
+                operation.data, self.zxid, self.now_ms, session_id if operation.ephemeral else 0
+            )
+            parent.child_creates += 1
+            changes.append(WatchEvent(WatchKind.CREATED, path))
+            return path
+        entry = self.entries.get(path)
+        if isinstance(operation, SetData) and operation.data is not None and len(operation.data) > DATA_SIZE_MAX:
+            raise DataTooLarge(path)
+        if entry is None:
+            raise NoNode(path)
+        if operation.version not in (ANY_VERSION, entry.version):
+            raise BadVersion(path)
+        if isinstance(operation, SetData):
+            entry.data = operation.data
+            entry.version += 1
+            entry.mzxid = self.zxid
+            changes.append(WatchEvent(WatchKind.CHANGED, path))
+            return entry.stat()
+        if isinstance(operation, Delete):
+            if self.children(path):
+                raise NotEmpty(path)
+            del self.entries[path]
+            changes.append(WatchEvent(WatchKind.DELETED, path))
+        else:
+            assert isinstance(operation, Check)
+        return None
+
+    def end_session(self, session_id: int) -> None:
+        self.sessions.pop(session_id, None)
+        owned = [path for path, entry in self.entries.items() if entry.owner == session_id]
+        if owned:
+            self.apply([Delete(path) for path in owned], session_id)
+
+    def dump(self) -> dict[str, bytes | None]:
+        return {path: self.entries[path].data for path in sorted(self.entries)}
+
+
+class MemoryStore:
+    """A session. `pause` holds back every operation until `resume`, like a process that was stopped."""
+
+    def __init__(self, tree: MemoryTree) -> None:
+        self.tree = tree
+        self.watches = Watches()
+        self._session_id = 0
+        self._expired = False
+        self._on_expired: list[Callable[[], None]] = []
+        self._running = asyncio.Event()
+        self._running.set()
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    async def open(self) -> None:
+        self.tree.zxid += 1
+        self._session_id = self.tree.zxid
+        self._expired = False
+        self.tree.sessions[self._session_id] = self
+
+    async def close(self) -> None:
+        self.watches.clear()
+        self.tree.end_session(self._session_id)
+        self._session_id = 0
+
+    def on_session_expired(self, callback: Callable[[], None]) -> None:
+        self._on_expired.append(callback)
+
+    def expire(self) -> None:
+        """The server gives this session up; the client learns of it."""
+        self.lose_session_silently()
+        for callback in self._on_expired:
+            callback()
+
+    def lose_session_silently(self) -> None:
+        """The server gives this session up; the client learns of it with its next operation."""
+        self._expired = True
+        self.watches.clear()
+        self.tree.end_session(self._session_id)
+
+    def pause(self) -> None:
+        self._running.clear()
+
+    def resume(self) -> None:
+        self._running.set()
+
+    async def get(self, path: str, watch: Watch | None = None) -> Node:
+        await self._turn()
+        entry = self.tree.entries.get(path)
+        if entry is None:
+            raise NoNode(path)
+        if watch is not None:
+            self.watches.watch_data(path, watch)
+        return Node(entry.data, entry.stat())
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        await self._turn()
+        found = [self.tree.entries.get(path) for path in paths]
+        return [None if entry is None else Node(entry.data, entry.stat()) for entry in found]
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        await self._turn()
+        if watch is not None:
+            self.watches.watch_data(path, watch)
+        entry = self.tree.entries.get(path)
+        return None if entry is None else entry.stat()
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        await self._turn()
+        if path not in self.tree.entries:
+            raise NoNode(path)
+        if watch is not None:
+            self.watches.watch_children(path, watch)
+        return self.tree.children(path)
+
+    async def create(
+        self, path: str, data: bytes | None = None, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        (created,) = await self.multi([Create(path, data, ephemeral, sequential)])
+        assert isinstance(created, str)
+        return created
+
+    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
+        (stat,) = await self.multi([SetData(path, data, version)])
+        assert isinstance(stat, Stat)
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.multi([Delete(path, version)])
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        await self._turn()
+        return self.tree.apply(operations, self._session_id)
+
+    async def _turn(self) -> None:
+        await self._running.wait()
+        await asyncio.sleep(0)  # an operation takes at least one turn of the loop, as with a real store
+        if self._expired:
+            raise SessionExpired("the session has expired")
+        if not self._session_id:
+            raise StoreUnavailable("the store is closed")
