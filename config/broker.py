@@ -1,0 +1,206 @@
+"""The settings of one broker: read, checked, and layered.
+
+A value comes from the highest of four layers: dynamic for this broker, dynamic for all brokers, the file with the
+command line's overrides, the table's default. The layers keep texts as given, for DescribeConfigs; `config[ROW]`
+answers with the typed value. Invariants: every text in a layer that the table knows parses, and all rules between
+settings hold for the effective values; a change that would break either leaves everything as it was.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TypeVar, cast
+
+from config import broker_properties as rows
+from config import checks, old_names, providers
+from config.broker_properties import BROKER_PROPERTIES
+from config.definition import HIDDEN, ConfigError, ConfigErrors, Property, Visibility, text_of
+from config.listeners import BrokerListeners, Listener, read_listeners
+
+T = TypeVar("T")
+
+LISTENER_PREFIX = "listener.name."
+
+_EFFECTLESS_PREFIXES = (
+    "process.roles",
+    "controller.quorum.",
+    "controller.listener.names",
+    "sasl.mechanism.controller.protocol",
+    "metadata.",
+    "broker.heartbeat.interval.ms",
+    "broker.session.timeout.ms",
+    "initial.broker.registration.timeout.ms",
+    "early.start.listeners",
+    "group.share.",
+    "group.coordinator.threads",
+    "group.coordinator.append.linger.ms",
+    "eligible.leader.replicas.enable",
+    "remote.log.",
+    "remote.fetch.max.wait.ms",
+    "log.local.retention.",
+    "security.providers",
+    "telemetry.max.bytes",
+)
+_PLUG_IN_PREFIXES = ("config.providers.", "rsm.config.", "rlmm.config.")
+
+
+class BrokerConfig:
+    """The settings of one broker. Built by `from_properties`; changed while running by `apply_dynamic` only.
+
+    `warnings` and `notices` are lines for the log of the start: what deserves a change, and what is good to know.
+    """
+
+    def __init__(
+        self, static: Mapping[str, str], dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]
+    ) -> None:
+        """Raises ConfigErrors with all that is wrong. Keys that no row knows stay in their layer."""
+        self.static: Mapping[str, str] = dict(static)
+        self.dynamic_default: Mapping[str, str] = dict(dynamic_default)
+        self.dynamic_broker: Mapping[str, str] = dict(dynamic_broker)
+        self.warnings: list[str] = []
+        self.notices: list[str] = []
+        self._values, errors = _parse(self.dynamic_broker, self.dynamic_default, self.static)
+        self._listeners = self._check(errors)
+
+    @classmethod
+    def from_properties(cls, static: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> "BrokerConfig":
+        """Settings of a file and of the command line, which wins.
+
+        Raises ConfigErrors with all that is wrong. An unknown key is kept, with a warning.
+        """
+        overrides = overrides or {}
+        resolved, errors = providers.resolve({**static, **overrides})
+        settings, warnings = old_names.rename(resolved)
+        errors += _unify_broker_id(settings)
+        try:
+            config = cls(settings, {}, {})
+        except ConfigErrors as failure:
+            raise ConfigErrors([*errors, *failure.errors]) from None
+        if errors:
+            raise ConfigErrors(errors)
+        config.warnings += warnings
+        config.warnings += filter(None, map(_warning, settings))
+        config.notices += [f"{key} is set by an override to {_shown(key, value)}" for key, value in overrides.items()]
+        config.notices += _notices(settings)
+        return config
+
+    def __getitem__(self, row: Property[T]) -> T:
+        return cast(T, self._values[row])
+
+    def is_set(self, row: Property[object]) -> bool:
+        """Whether the value was given, as opposed to the table's default."""
+        return any(row.name in layer for layer in (self.dynamic_broker, self.dynamic_default, self.static))
+
+    @property
+    def log_dirs(self) -> list[str]:
+        """Folders of the partition logs."""
+        text = self[rows.LOG_DIRS]
+        return checks.folders(self[rows.LOG_DIR] if text is None else text)
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """Addresses to bind."""
+        return self._listeners.bound
+
+    @property
+    def advertised_listeners(self) -> tuple[Listener, ...]:
+        """Addresses handed to clients; those to bind, unless set. Hosts may be empty and ports 0 as given there."""
+        return self._listeners.advertised
+
+    @property
+    def inter_broker_listener(self) -> Listener:
+        """The advertised listener that other brokers connect to."""
+        return self._listeners.inter_broker
+
+    def apply_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
+        """Replaces both dynamic layers at once. Raises ConfigErrors, and changes nothing then."""
+        changed = BrokerConfig(self.static, default, broker)
+        self.dynamic_default, self.dynamic_broker = changed.dynamic_default, changed.dynamic_broker
+        self._values, self._listeners = changed._values, changed._listeners
+
+    def effective_values(self) -> Iterator[tuple[str, str | None]]:
+        """Every described setting with its value as text, sorted; passwords hidden. For the log of the start."""
+        for name in sorted(BROKER_PROPERTIES):
+            row = BROKER_PROPERTIES[name]
+            if row.visibility is Visibility.DESCRIBED:
+                yield name, text_of(self[row])
+
+    def _check(self, errors: list[ConfigError]) -> BrokerListeners:
+        """The listeners, when nothing is wrong with any setting."""
+        errors = [*errors, *checks.problems(self, {error.key for error in errors})]
+        try:
+            listeners = read_listeners(self)
+        except ConfigError as error:
+            raise ConfigErrors([*errors, error]) from None
+        if errors:
+            raise ConfigErrors(errors)
+        return listeners
+
+
+def base_row(key: str) -> Property[object] | None:
+    """The row of a key, which may carry `listener.name.<listener>.` and a mechanism in front. None for unknown keys."""
+    if not key.startswith(LISTENER_PREFIX):
+        return BROKER_PROPERTIES.get(key)
+    name = key[len(LISTENER_PREFIX) :]
+    for _ in ("listener", "mechanism"):
+        name = name.partition(".")[2]
+        if name in BROKER_PROPERTIES:
+            return BROKER_PROPERTIES[name]
+    return None
+
+
+def _parse(*layers: Mapping[str, str]) -> tuple[dict[Property[object], object], list[ConfigError]]:
+    """The effective value of every row, the first layer winning, and what could not be read."""
+    values: dict[Property[object], object] = {row: row.default for row in BROKER_PROPERTIES.values()}
+    errors: list[ConfigError] = []
+    for layer in reversed(layers):
+        for key, text in layer.items():
+            row = base_row(key)
+            if row is None:
+                continue
+            try:
+                value = row.parse(text)
+            except ConfigError as error:
+                errors.append(ConfigError(key, error.value, error.expected))
+            else:
+                if row.name == key:
+                    values[row] = value
+    return values, errors
+
+
+def _unify_broker_id(settings: dict[str, str]) -> list[ConfigError]:
+    """broker.id and node.id are one setting: gives either the value of the other, in place."""
+    broker_key, node_key = rows.BROKER_ID.name, rows.NODE_ID.name
+    broker_id, node_id = settings.get(broker_key), settings.get(node_key)
+    if broker_id is not None and node_id is not None and broker_id.strip() != node_id.strip():
+        return [ConfigError(node_key, node_id, f"Value must be the same as {broker_key} ({broker_id})")]
+    if broker_id is not None:
+        settings[node_key] = broker_id
+    elif node_id is not None:
+        settings[broker_key] = node_id
+    return []
+
+
+def _warning(key: str) -> str | None:
+    if (warning := old_names.warning_for(key)) is not None:
+        return warning
+    if base_row(key) is not None or key.startswith(_PLUG_IN_PREFIXES):
+        return None
+    return f"Unknown key {key} is kept, and nothing here reads it; the nearest known key is {_nearest_key(key)}"
+
+
+def _nearest_key(key: str) -> str:
+    from difflib import get_close_matches  # only a file with a mistake pays for it
+
+    return get_close_matches(key, BROKER_PROPERTIES, n=1, cutoff=0.0)[0]
+
+
+def _notices(settings: Mapping[str, str]) -> Iterator[str]:
+    if not settings.get(rows.ZOOKEEPER_CONNECT.name, "").strip():
+        yield "zookeeper.connect is not set: metadata is kept in the embedded store of this single broker"
+    if effectless := sorted(key for key in settings if key.startswith(_EFFECTLESS_PREFIXES)):
+        yield f"Accepted without effect: {', '.join(effectless)}"
+
+
+def _shown(key: str, text: str) -> str:
+    row = base_row(key)
+    # The value of an unknown key may be a plug-in's secret.
+    return text if row is not None and not row.is_sensitive else HIDDEN

@@ -1,0 +1,169 @@
+"""Rules between settings of a broker: what the values must fulfil together.
+
+Each rule names the setting that a broken rule is reported for and the others it reads. A rule whose settings do not
+even parse is skipped, so that one mistake is reported once. The rules between listeners are in `listeners`.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from config import broker_properties as rows
+from config.definition import ConfigError, Property, Settings, text_of
+
+_BYTES_PER_CLEANER_MIN = 1 << 20
+_OFFSETS_COMPRESSION_CODECS = range(5)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What `row` must fulfil given the rows of `reads`; `problem` answers what was expected."""
+
+    row: Property[object]
+    reads: tuple[Property[object], ...]
+    problem: Callable[[Settings], str | None]
+
+
+def problems(settings: Settings, wrong_keys: Collection[str]) -> list[ConfigError]:
+    """Every broken rule, without those that read a setting of `wrong_keys`."""
+    return [
+        ConfigError(rule.row.name, text_of(settings[rule.row]), expected)
+        for rule in RULES
+        if not any(row.name in wrong_keys for row in (rule.row, *rule.reads))
+        and (expected := rule.problem(settings)) is not None
+    ]
+
+
+def folders(text: str) -> list[str]:
+    """The folders of a comma separated list."""
+    return [folder for folder in (part.strip() for part in text.split(",")) if folder]
+
+
+def _broker_id(settings: Settings) -> str | None:
+    broker_id, reserved_max = settings[rows.BROKER_ID], settings[rows.RESERVED_BROKER_MAX_ID]
+    if settings[rows.BROKER_ID_GENERATION_ENABLE]:
+        is_right = -1 <= broker_id <= reserved_max
+        return None if is_right else f"Value must be from -1 to reserved.broker.max.id ({reserved_max})"
+    return None if broker_id >= 0 else "Value must be at least 0 when broker.id.generation.enable is false"
+
+
+def _retention_ms(row: Property[int | None]) -> Callable[[Settings], str | None]:
+    def problem(settings: Settings) -> str | None:
+        value = settings[row]
+        return None if value is None or value == -1 or value >= 1 else "Value must be -1 (unlimited) or at least 1"
+
+    return problem
+
+
+def _at_least(row: Property[int | None], low: int) -> Callable[[Settings], str | None]:
+    def problem(settings: Settings) -> str | None:
+        value = settings[row]
+        return None if value is None or value >= low else f"Value must be at least {low}"
+
+    return problem
+
+
+def _not_above(row: Property[int], limit: Property[int]) -> Callable[[Settings], str | None]:
+    def problem(settings: Settings) -> str | None:
+        high = settings[limit]
+        return None if settings[row] <= high else f"Value must be no more than {limit.name} ({high})"
+
+    return problem
+
+
+def _dedupe_buffer_size(settings: Settings) -> str | None:
+    threads = settings[rows.LOG_CLEANER_THREADS]
+    if settings[rows.LOG_CLEANER_DEDUPE_BUFFER_SIZE] > threads * _BYTES_PER_CLEANER_MIN:
+        return None
+    return f"Value must be more than 1048576 for each of the log.cleaner.threads ({threads})"
+
+
+def _queued_request_bytes(settings: Settings) -> str | None:
+    queued, largest = settings[rows.QUEUED_MAX_REQUEST_BYTES], settings[rows.SOCKET_REQUEST_MAX_BYTES]
+    if queued <= 0 or queued >= largest:
+        return None
+    return f"Value must be -1 (no limit) or at least socket.request.max.bytes ({largest})"
+
+
+def _max_connections_per_ip(settings: Settings) -> str | None:
+    if settings[rows.MAX_CONNECTIONS_PER_IP] > 0 or settings[rows.MAX_CONNECTIONS_PER_IP_OVERRIDES]:
+        return None
+    return "Value can be 0 only if max.connections.per.ip.overrides is set"
+
+
+def _max_connections_overrides(settings: Settings) -> str | None:
+    for entry in filter(None, (part.strip() for part in settings[rows.MAX_CONNECTIONS_PER_IP_OVERRIDES].split(","))):
+        host, _, count = entry.rpartition(":")
+        if not host or not count.strip().isdecimal():
+            return f"Expected host:count,..., found '{entry}'"
+    return None
+
+
+def _failed_authentication_delay(settings: Settings) -> str | None:
+    idle_ms = settings[rows.CONNECTIONS_MAX_IDLE_MS]
+    if idle_ms < 0 or settings[rows.CONNECTION_FAILED_AUTHENTICATION_DELAY_MS] < idle_ms:
+        return None
+    return f"Value must be less than connections.max.idle.ms ({idle_ms})"
+
+
+def _offsets_commit_acks(settings: Settings) -> str | None:
+    replicas = settings[rows.OFFSETS_TOPIC_REPLICATION_FACTOR]
+    if -1 <= settings[rows.OFFSETS_COMMIT_REQUIRED_ACKS] <= replicas:
+        return None
+    return f"Value must be from -1 to offsets.topic.replication.factor ({replicas})"
+
+
+def _offsets_compression_codec(settings: Settings) -> str | None:
+    if settings[rows.OFFSETS_TOPIC_COMPRESSION_CODEC] in _OFFSETS_COMPRESSION_CODECS:
+        return None
+    return "Value must be 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) or 4 (zstd)"
+
+
+def _log_dirs(settings: Settings) -> str | None:
+    text = settings[rows.LOG_DIRS]
+    dirs = folders(settings[rows.LOG_DIR] if text is None else text)
+    if not dirs:
+        return "At least one folder is needed"
+    return None if len(set(dirs)) == len(dirs) else "Each folder may be named once"
+
+
+def _must_be_false(row: Property[bool], reason: str) -> Rule:
+    return Rule(row, (), lambda settings: reason if settings[row] else None)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(rows.BROKER_ID, (rows.BROKER_ID_GENERATION_ENABLE, rows.RESERVED_BROKER_MAX_ID), _broker_id),
+    Rule(rows.LOG_DIRS, (rows.LOG_DIR,), _log_dirs),
+    Rule(rows.LOG_ROLL_MS, (), _at_least(rows.LOG_ROLL_MS, 1)),
+    Rule(rows.LOG_ROLL_JITTER_MS, (), _at_least(rows.LOG_ROLL_JITTER_MS, 0)),
+    Rule(rows.LOG_RETENTION_MS, (), _retention_ms(rows.LOG_RETENTION_MS)),
+    Rule(rows.LOG_RETENTION_MINUTES, (), _retention_ms(rows.LOG_RETENTION_MINUTES)),
+    Rule(rows.LOG_RETENTION_HOURS, (), _retention_ms(rows.LOG_RETENTION_HOURS)),
+    Rule(rows.LOG_CLEANER_DEDUPE_BUFFER_SIZE, (rows.LOG_CLEANER_THREADS,), _dedupe_buffer_size),
+    Rule(
+        rows.REPLICA_FETCH_WAIT_MAX_MS,
+        (rows.REPLICA_SOCKET_TIMEOUT_MS,),
+        _not_above(rows.REPLICA_FETCH_WAIT_MAX_MS, rows.REPLICA_SOCKET_TIMEOUT_MS),
+    ),
+    Rule(
+        rows.REPLICA_FETCH_WAIT_MAX_MS,
+        (rows.REPLICA_LAG_TIME_MAX_MS,),
+        _not_above(rows.REPLICA_FETCH_WAIT_MAX_MS, rows.REPLICA_LAG_TIME_MAX_MS),
+    ),
+    Rule(rows.QUEUED_MAX_REQUEST_BYTES, (rows.SOCKET_REQUEST_MAX_BYTES,), _queued_request_bytes),
+    Rule(rows.MAX_CONNECTIONS_PER_IP, (rows.MAX_CONNECTIONS_PER_IP_OVERRIDES,), _max_connections_per_ip),
+    Rule(rows.MAX_CONNECTIONS_PER_IP_OVERRIDES, (), _max_connections_overrides),
+    Rule(
+        rows.CONNECTION_FAILED_AUTHENTICATION_DELAY_MS,
+        (rows.CONNECTIONS_MAX_IDLE_MS,),
+        _failed_authentication_delay,
+    ),
+    Rule(rows.OFFSETS_COMMIT_REQUIRED_ACKS, (rows.OFFSETS_TOPIC_REPLICATION_FACTOR,), _offsets_commit_acks),
+    Rule(rows.OFFSETS_TOPIC_COMPRESSION_CODEC, (), _offsets_compression_codec),
+    Rule(
+        rows.GROUP_MIN_SESSION_TIMEOUT_MS,
+        (rows.GROUP_MAX_SESSION_TIMEOUT_MS,),
+        _not_above(rows.GROUP_MIN_SESSION_TIMEOUT_MS, rows.GROUP_MAX_SESSION_TIMEOUT_MS),
+    ),
+    _must_be_false(rows.ZOOKEEPER_METADATA_MIGRATION_ENABLE, "There is no migration to Raft metadata here"),
+    _must_be_false(rows.REMOTE_LOG_STORAGE_SYSTEM_ENABLE, "There is no tiered storage here"),
+)

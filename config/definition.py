@@ -1,0 +1,309 @@
+"""What a setting is: its name, type, default, checks and update mode, and how its text becomes a value and back.
+
+The tables of settings are in `broker_properties` and `topic_properties`; everything else (reading a file,
+DescribeConfigs, the documentation) walks over those tables and asks the rows. Nothing here knows a particular setting.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from math import isfinite
+from typing import Generic, Protocol, TypeVar, cast, overload
+
+from config.validators import Validator
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+HIDDEN = "[hidden]"
+
+
+class ConfigError(ValueError):
+    """One wrong setting. The text is one line that names the key, the value and what was expected."""
+
+    def __init__(self, key: str, value: str | None, expected: str) -> None:
+        super().__init__(f"Invalid value {'null' if value is None else value} for configuration {key}: {expected}")
+        self.key = key
+        self.value = value
+        self.expected = expected
+
+
+class UnknownTopicConfigError(ConfigError):
+    """A key that topics do not have."""
+
+    def __init__(self, key: str, value: str | None) -> None:
+        super().__init__(key, value, "a topic configuration")
+        self.args = (f"Unknown topic config name: {key}",)
+
+
+class ConfigErrors(ValueError):  # noqa: N818 - the plural says that it is several
+    """All that is wrong in one set of settings, a line each."""
+
+    def __init__(self, errors: list[ConfigError]) -> None:
+        super().__init__("\n".join(str(error) for error in errors))
+        self.errors = tuple(errors)
+
+
+class ConfigType(IntEnum):
+    """The types of values, numbered as in a DescribeConfigs answer."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Source(IntEnum):
+    """Where a value comes from, numbered as in a DescribeConfigs answer."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+
+
+class UpdateMode(Enum):
+    """Whether a setting changes without a restart, and for whom."""
+
+    READ_ONLY = "read-only"
+    CLUSTER_WIDE = "cluster-wide"
+    PER_BROKER = "per-broker"
+
+
+class Importance(Enum):
+    """How often a setting deserves a thought, in Kafka's three steps."""
+
+    HIGH = "HIGH"
+    MEDIUM = "MEDIUM"
+    LOW = "LOW"
+
+
+class Visibility(Enum):
+    """How a setting appears in a DescribeConfigs answer.
+
+    DESCRIBED as what it is; FOREIGN, if it is set, as an unknown and sensitive key, because in Kafka it belongs to a
+    plug-in; INTERNAL never.
+    """
+
+    DESCRIBED = "described"
+    FOREIGN = "foreign"
+    INTERNAL = "internal"
+
+
+class Password:
+    """A secret text that no log line and no error message can show by accident."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Password) and other.value == self.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Property(Generic[T_co]):
+    """One setting. Rows are compared by identity: there is one object a setting.
+
+    `synonyms` lists, in order of precedence and with the setting itself, names that give one value in different units;
+    it is empty for a setting that stands alone.
+    """
+
+    name: str
+    type: ConfigType
+    default: T_co
+    update_mode: UpdateMode
+    importance: Importance
+    doc: str
+    validator: Validator | None = None
+    synonyms: tuple[str, ...] = ()
+    visibility: Visibility = Visibility.DESCRIBED
+
+    @property
+    def valid_values(self) -> str:
+        """The accepted values in short; empty when every value of the type is."""
+        return "" if self.validator is None else self.validator.describe()
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.type is ConfigType.PASSWORD
+
+    def parse(self, text: str) -> T_co:
+        """The typed and checked value of a text. Raises ConfigError."""
+        trimmed = text.strip()
+        shown = HIDDEN if self.is_sensitive else trimmed
+        value, expected = _PARSERS[self.type](trimmed)
+        if expected is None and self.validator is not None:
+            expected = self.validator.problem(value)
+        if expected is not None:
+            raise ConfigError(self.name, shown, expected)
+        return cast(T_co, value)
+
+
+class Settings(Protocol):
+    """Typed values by row: what rules between settings read."""
+
+    def __getitem__(self, row: Property[T]) -> T:
+        """The effective value."""
+
+    def is_set(self, row: Property[object]) -> bool:
+        """Whether the value was given, as opposed to the table's default."""
+
+
+class Rows(Generic[T]):
+    """Makes the rows of one type, so that a table reads as a table. A default of None makes the value optional."""
+
+    def __init__(self, config_type: ConfigType) -> None:
+        self._type = config_type
+
+    @overload
+    def __call__(
+        self,
+        name: str,
+        default: T,
+        update_mode: UpdateMode,
+        importance: Importance,
+        validator: Validator | None = None,
+        *,
+        doc: str,
+        synonyms: tuple[str, ...] = (),
+        visibility: Visibility = Visibility.DESCRIBED,
+    ) -> Property[T]: ...
+
+    @overload
+    def __call__(
+        self,
+        name: str,
+        default: None,
+        update_mode: UpdateMode,
+        importance: Importance,
+        validator: Validator | None = None,
+        *,
+        doc: str,
+        synonyms: tuple[str, ...] = (),
+        visibility: Visibility = Visibility.DESCRIBED,
+    ) -> Property[T | None]: ...
+
+    def __call__(
+        self,
+        name: str,
+        default: T | None,
+        update_mode: UpdateMode,
+        importance: Importance,
+        validator: Validator | None = None,
+        *,
+        doc: str,
+        synonyms: tuple[str, ...] = (),
+        visibility: Visibility = Visibility.DESCRIBED,
+    ) -> Property[T] | Property[T | None]:
+        return Property(name, self._type, default, update_mode, importance, doc, validator, synonyms, visibility)
+
+
+def text_of(value: object) -> str | None:
+    """A typed value as Kafka writes it: lists with commas, numbers as Java prints them, secrets hidden."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return _java_double(value)
+        case tuple():
+            return ",".join(str(element) for element in value)
+        case _:
+            return str(value)
+
+
+def _java_double(value: float) -> str:
+    """Java turns to exponents at other magnitudes than Python, and writes them as E."""
+    mantissa, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(digits) - len(fraction) + int(exponent or 0)  # position of the decimal point in `digits`
+    digits = digits.rstrip("0") or "0"
+    sign = "-" if value < 0 else ""
+    if value == 0:
+        return "0.0"
+    if not 1e-3 <= abs(value) < 1e7:
+        return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
+    if point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    digits = digits.ljust(point, "0")
+    return f"{sign}{digits[:point]}.{digits[point:] or '0'}"
+
+
+_Parsed = tuple[object, str | None]
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DECIMAL_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?", re.ASCII)
+_COMMA = re.compile(r"\s*,\s*")
+
+
+def _parse_whole_number(bits: int, type_name: str) -> Callable[[str], _Parsed]:
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def parse(text: str) -> _Parsed:
+        # The length comes first: int() of a million digits takes minutes.
+        if len(text) <= 40 and _WHOLE_NUMBER.fullmatch(text) and low <= (value := int(text)) <= high:
+            return value, None
+        return None, f"Not a number of type {type_name}"
+
+    return parse
+
+
+def _parse_double(text: str) -> _Parsed:
+    if len(text) <= 400 and _DECIMAL_NUMBER.fullmatch(text) and isfinite(value := float(text.rstrip("dDfF"))):
+        return value, None
+    return None, "Not a number of type DOUBLE"
+
+
+def _parse_boolean(text: str) -> _Parsed:
+    match text.lower():
+        case "true":
+            return True, None
+        case "false":
+            return False, None
+        case _:
+            return None, "Expected value to be either true or false"
+
+
+def _parse_list(text: str) -> _Parsed:
+    return tuple(_COMMA.split(text)) if text else (), None
+
+
+def _parse_string(text: str) -> _Parsed:
+    return text, None
+
+
+def _parse_password(text: str) -> _Parsed:
+    return Password(text), None
+
+
+_PARSERS: Mapping[ConfigType, Callable[[str], _Parsed]] = {
+    ConfigType.UNKNOWN: _parse_string,
+    ConfigType.BOOLEAN: _parse_boolean,
+    ConfigType.STRING: _parse_string,
+    ConfigType.INT: _parse_whole_number(32, "INT"),
+    ConfigType.SHORT: _parse_whole_number(16, "SHORT"),
+    ConfigType.LONG: _parse_whole_number(64, "LONG"),
+    ConfigType.DOUBLE: _parse_double,
+    ConfigType.LIST: _parse_list,
+    ConfigType.CLASS: _parse_string,
+    ConfigType.PASSWORD: _parse_password,
+}

@@ -1,0 +1,162 @@
+"""The addresses of a broker: the syntax of `listeners`, and what the listener settings must say together.
+
+It resolves nothing and opens nothing: an empty host and a port of 0 stay as they are, to be filled in by whoever binds.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from config import broker_properties as rows
+from config.definition import ConfigError, Property, Settings
+
+_LISTENER = re.compile(r"(?P<name>[^:/]*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)", re.ASCII)
+_IPV4_ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}", re.ASCII)
+_PORT_MAX = 65535
+
+
+class SecurityProtocol(Enum):
+    """How a connection proves who it is and whether it is encrypted."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class Listener(NamedTuple):
+    """One address under its name. An empty host is every address; port 0 is any free one."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: SecurityProtocol
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+class BrokerListeners(NamedTuple):
+    """What the listener settings say together."""
+
+    bound: tuple[Listener, ...]
+    advertised: tuple[Listener, ...]
+    inter_broker: Listener
+
+
+def read_listeners(settings: Settings) -> BrokerListeners:
+    """The listeners of a broker. Raises ConfigError for the first rule that is broken."""
+    protocols = _parse_protocol_map(settings[rows.LISTENER_SECURITY_PROTOCOL_MAP])
+    bound = _parse_listeners(rows.LISTENERS, settings[rows.LISTENERS], protocols)
+    _refuse(rows.LISTENERS, settings, _bound_problem(bound))
+    advertised_row: Property[str | None] = rows.ADVERTISED_LISTENERS
+    advertised_text = settings[advertised_row]
+    if advertised_text is None:
+        advertised_row, advertised = rows.LISTENERS, bound
+    else:
+        advertised = _parse_listeners(advertised_row, advertised_text, protocols)
+    _refuse(advertised_row, settings, _advertised_problem(advertised, bound))
+    _refuse(rows.CONTROL_PLANE_LISTENER_NAME, settings, _control_plane_problem(settings, bound))
+    return BrokerListeners(bound, advertised, _inter_broker_listener(settings, advertised))
+
+
+def _refuse(row: Property[object], settings: Settings, problem: str | None) -> None:
+    if problem is not None:
+        raise ConfigError(row.name, str(settings[row]), problem)
+
+
+def _parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
+    protocols: dict[str, SecurityProtocol] = {}
+    for entry in _elements(text):
+        name, _, protocol = (part.strip().upper() for part in entry.rpartition(":"))
+        if not name or protocol not in SecurityProtocol.__members__:
+            expected = f"Expected NAME:PROTOCOL with one of {', '.join(SecurityProtocol.__members__)}, found '{entry}'"
+            raise ConfigError(rows.LISTENER_SECURITY_PROTOCOL_MAP.name, text, expected)
+        protocols[name] = SecurityProtocol[protocol]
+    return protocols
+
+
+def _parse_listeners(
+    row: Property[object], text: str, protocols: Mapping[str, SecurityProtocol]
+) -> tuple[Listener, ...]:
+    listeners: list[Listener] = []
+    for entry in _elements(text):
+        match = _LISTENER.fullmatch(entry)
+        if match is None:
+            raise ConfigError(row.name, text, f"Expected NAME://host:port, found '{entry}'")
+        name, port = match["name"].upper(), int(match["port"][:6])
+        if not 0 <= port <= _PORT_MAX:
+            raise ConfigError(row.name, text, f"Expected a port from 0 to {_PORT_MAX}, found {match['port']}")
+        if name not in protocols:
+            raise ConfigError(row.name, text, f"No security protocol defined for listener {name}")
+        listeners.append(Listener(name, match["host"], port, protocols[name]))
+    return tuple(listeners)
+
+
+def _bound_problem(listeners: Sequence[Listener]) -> str | None:
+    if not listeners:
+        return "At least one listener is needed"
+    if names := _duplicates(listener.name for listener in listeners):
+        return f"Each listener must have a different name, found {', '.join(names)} more than once"
+    for port in {listener.port for listener in listeners if listener.port}:
+        hosts = [listener.host for listener in listeners if listener.port == port]
+        # An IPv4 and an IPv6 address may share a port: they are different sockets.
+        if len(hosts) > 1 and sorted(map(_address_family, hosts)) != [4, 6]:
+            return f"Each listener must have a different port, found {port} more than once"
+    return None
+
+
+def _address_family(host: str) -> int:
+    """4 or 6 for a literal address, 0 for a name or every address."""
+    return 6 if ":" in host else 4 if _IPV4_ADDRESS.fullmatch(host) else 0
+
+
+def _advertised_problem(advertised: Sequence[Listener], bound: Sequence[Listener]) -> str | None:
+    bound_names = [listener.name for listener in bound]
+    if not advertised:
+        return "At least one listener is needed"
+    if unknown := [listener.name for listener in advertised if listener.name not in bound_names]:
+        return f"Only names of listeners ({', '.join(bound_names)}) can be advertised, found {', '.join(unknown)}"
+    if names := _duplicates(listener.name for listener in advertised):
+        return f"Each listener must have a different name, found {', '.join(names)} more than once"
+    if any(listener.host == "0.0.0.0" for listener in advertised):
+        return "Clients cannot reach the address 0.0.0.0; set advertised.listeners to a routable one"
+    return None
+
+
+def _control_plane_problem(settings: Settings, bound: Sequence[Listener]) -> str | None:
+    name = settings[rows.CONTROL_PLANE_LISTENER_NAME]
+    names = [listener.name for listener in bound]
+    if name is None or name.upper() in names:
+        return None
+    return f"Expected the name of a listener ({', '.join(names)})"
+
+
+def _inter_broker_listener(settings: Settings, advertised: Sequence[Listener]) -> Listener:
+    row: Property[str | None] = rows.INTER_BROKER_LISTENER_NAME
+    protocol_is_set = settings.is_set(rows.SECURITY_INTER_BROKER_PROTOCOL)
+    if settings[row] is not None and protocol_is_set:
+        raise ConfigError(
+            row.name, settings[row], f"Only one of it and {rows.SECURITY_INTER_BROKER_PROTOCOL.name} may be set"
+        )
+    if settings[row] is None:
+        row = rows.SECURITY_INTER_BROKER_PROTOCOL
+    name = settings[row]
+    for listener in advertised:
+        if name is not None and listener.name == name.upper():
+            return listener
+    names = ", ".join(listener.name for listener in advertised)
+    raise ConfigError(
+        row.name, name, f"Brokers need an advertised listener of that name to reach each other, found {names}"
+    )
+
+
+def _elements(text: str) -> list[str]:
+    return [element for element in (part.strip() for part in text.split(",")) if element]
+
+
+def _duplicates(names: Iterable[str]) -> list[str]:
+    counted = list(names)
+    return sorted({name for name in counted if counted.count(name) > 1})

@@ -1,0 +1,98 @@
+"""Names that settings had in older releases and in books, and what became of them.
+
+A renamed setting is moved to its new name with a warning, and loses against it when both are set. A removed one is
+named with its replacement. Everything else in this module is a table.
+"""
+
+from collections.abc import Mapping
+
+RENAMED: Mapping[str, str] = {
+    "log.delete.delay.ms": "log.segment.delete.delay.ms",
+    "log.segment.ms": "log.roll.ms",
+    "log.cleaner.enabled": "log.cleaner.enable",
+    "unclean.leader.election": "unclean.leader.election.enable",
+    "min.isr": "min.insync.replicas",
+    "min.insync.replica": "min.insync.replicas",
+    "delegation.token.master.key": "delegation.token.secret.key",
+}
+"""Old name to new name; the value means the same."""
+
+DEPRECATED: Mapping[str, str] = {
+    "quota.producer.default": "set a default client quota (producer_byte_rate) instead",
+    "quota.consumer.default": "set a default client quota (consumer_byte_rate) instead",
+    "log.message.format.version": "it is ignored, record format version 2 is always written",
+    "log.message.timestamp.difference.max.ms": (
+        "use log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms"
+    ),
+    "offsets.commit.required.acks": "leave it at -1",
+}
+"""Settings that still work (or are still accepted), and what to do instead."""
+
+IGNORED: Mapping[str, str] = {
+    "replica.lag.max.messages": "in-sync replicas depend on replica.lag.time.max.ms alone",
+    "controller.message.queue.size": "the controller's queues have no limit",
+    "zookeeper.sync.time.ms": "no part of the broker waits for ZooKeeper followers",
+}
+"""Settings without effect since long, and why."""
+
+REMOVED: Mapping[str, str] = {
+    "log.retention.hours.per.topic": "retention.ms",
+    "log.retention.bytes.per.topic": "retention.bytes",
+    "log.segment.bytes.per.topic": "segment.bytes",
+}
+"""Settings that named topics in the broker's file, and the topic setting that took their place."""
+
+CLIENT_PREFIXES = ("topic.metadata.refresh",)
+"""Beginnings of client settings that are often found in a broker's file."""
+
+TOPIC_RENAMED: Mapping[str, str] = {"log.cleanup.policy": "cleanup.policy"}
+"""Old names of topic settings."""
+
+_OLD_PORT_DEFAULT = "9092"
+
+
+def rename(settings: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Settings under today's names, and a warning for each that had another."""
+    renamed = dict(settings)
+    warnings = _build_listeners(renamed)
+    for old, new in RENAMED.items():
+        if old in renamed:
+            value = renamed.pop(old)
+            if new in renamed:
+                warnings.append(f"{old} is deprecated and ignored, because {new} is set")
+            else:
+                renamed[new] = value
+                warnings.append(f"{old} is deprecated; use {new}")
+    return renamed, warnings
+
+
+def warning_for(key: str) -> str | None:
+    """The warning that an old, still accepted or ignored setting deserves."""
+    if key in DEPRECATED:
+        return f"{key} is deprecated: {DEPRECATED[key]}"
+    if key in IGNORED:
+        return f"{key} is ignored: {IGNORED[key]}"
+    if key in REMOVED:
+        return f"{key} was removed and is ignored: set {REMOVED[key]} on the topic with kafka-configs"
+    if key.startswith(CLIENT_PREFIXES):
+        return f"{key} is ignored: it is a setting of clients"
+    return None
+
+
+def _build_listeners(settings: dict[str, str]) -> list[str]:
+    """Listeners from the host and port settings of old files, in place; they are replaced one pair at a time."""
+    warnings: list[str] = []
+    pairs = (("listeners", "host.name", "port"), ("advertised.listeners", "advertised.host.name", "advertised.port"))
+    defaults = {"host": settings.get("host.name", ""), "port": settings.get("port", _OLD_PORT_DEFAULT)}
+    for new, *old_names in pairs:
+        present = [name for name in old_names if name in settings]
+        if not present:
+            continue
+        values = [settings.pop(name).strip() if name in settings else None for name in old_names]
+        if new in settings:
+            warnings += [f"{name} is deprecated and ignored, because {new} is set" for name in present]
+            continue
+        host, port = values[0] or defaults["host"], values[1] or defaults["port"]
+        settings[new] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
+        warnings += [f"{name} is deprecated; use {new}={settings[new]}" for name in present]
+    return warnings

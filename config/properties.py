@@ -1,0 +1,92 @@
+"""Reads Java's .properties syntax.
+
+Owns the text format and nothing else: which keys exist and what their values mean is the business of `definition` and
+the tables. What Java does with odd input is followed, because files move between the two: the last of several equal
+keys wins, a comment cannot be continued, and a backslash before an ordinary character vanishes.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+_BLANKS = " \t\f"
+_ESCAPES: Mapping[str, str] = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def load(path: str | Path) -> dict[str, str]:
+    """The properties of a file, which may be UTF-8 or, as in Java, Latin-1.
+
+    Raises OSError when the file cannot be read, ValueError for a broken \\u escape.
+    """
+    data = Path(path).read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    return parse(text)
+
+
+def parse(text: str) -> dict[str, str]:
+    """The properties of a text, in the order of their first appearance. Raises ValueError for a broken \\u escape."""
+    properties: dict[str, str] = {}
+    for line in _logical_lines(text):
+        key, value = _split(line)
+        properties[_unescape(key)] = _unescape(value)
+    return properties
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines with continuations joined, without comments and blank lines; escapes are still in them."""
+    pending: str | None = None
+    for natural_line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        line = natural_line.lstrip(_BLANKS)
+        if pending is None and (not line or line[0] in "#!"):
+            continue
+        is_continued = _ends_in_open_backslash(line)
+        joined = (pending or "") + (line[:-1] if is_continued else line)
+        if is_continued:
+            pending = joined
+        else:
+            pending = None
+            yield joined
+    if pending is not None:
+        yield pending
+
+
+def _ends_in_open_backslash(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Key and value of a logical line: the key ends at the first unescaped `=`, `:` or blank."""
+    key_end = 0
+    while key_end < len(line) and line[key_end] not in "=:" + _BLANKS:
+        key_end += 2 if line[key_end] == "\\" else 1
+    value = line[key_end:].lstrip(_BLANKS)
+    if value[:1] in ("=", ":"):
+        value = value[1:].lstrip(_BLANKS)
+    return line[:key_end], value
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    parts: list[str] = []
+    position = 0
+    while (backslash := text.find("\\", position)) >= 0:
+        parts.append(text[position:backslash])
+        escaped = text[backslash + 1 : backslash + 2]
+        if escaped == "u":
+            parts.append(_code_unit(text[backslash + 2 : backslash + 6]))
+            position = backslash + 6
+        else:
+            parts.append(_ESCAPES.get(escaped, escaped))
+            position = backslash + 2
+    parts.append(text[position:])
+    # Characters beyond the basic plane are written as two \u escapes, a surrogate pair of UTF-16.
+    return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _code_unit(digits: str) -> str:
+    if len(digits) != 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
+        raise ValueError(f"a \\u escape needs four hexadecimal digits, found \\u{digits}")
+    return chr(int(digits, 16))

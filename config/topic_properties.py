@@ -1,0 +1,180 @@
+"""The table of topic settings, and which broker settings their defaults come from.
+
+A topic setting without an override takes the first broker setting of its row that has a value, times the row's factor;
+so removing an override, or changing the broker's value while it runs, shows at once. The `default` of a row counts only
+where no broker setting stands behind it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from config import broker_properties as broker
+from config.definition import ConfigType, Importance, Property, Rows, UpdateMode
+from config.validators import Check, OneOf, Range
+
+_MS_PER_MINUTE = 60_000
+_MS_PER_HOUR = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDefault:
+    """A broker setting that stands behind a topic's, and what its value is multiplied by."""
+
+    property: Property[object]
+    factor: int = 1
+
+
+def _throttled_replicas_problem(replicas: tuple[str, ...]) -> str | None:
+    if replicas == ("*",) or all(_is_partition_and_broker(entry) for entry in replicas):
+        return None
+    return f"{THROTTLED_REPLICAS} or * for all"
+
+
+def _is_partition_and_broker(entry: str) -> bool:
+    partition, colon, broker_id = entry.partition(":")
+    return bool(colon) and partition.isdecimal() and broker_id.isdecimal()
+
+
+THROTTLED_REPLICAS = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+
+boolean = Rows[bool](ConfigType.BOOLEAN)
+integer = Rows[int](ConfigType.INT)
+long = Rows[int](ConfigType.LONG)
+double = Rows[float](ConfigType.DOUBLE)
+string = Rows[str](ConfigType.STRING)
+string_list = Rows[tuple[str, ...]](ConfigType.LIST)
+
+DYNAMIC = UpdateMode.CLUSTER_WIDE
+MEDIUM, LOW = Importance.MEDIUM, Importance.LOW
+LONG_MAX = broker.LONG_MAX
+POSITIVE, NOT_NEGATIVE, NOT_BELOW_MINUS_ONE = Range(1), Range(0), Range(-1)
+
+# The formatter would spread each row over seven lines; two are easier to scan.
+# fmt: off
+
+CLEANUP_POLICY = string_list("cleanup.policy", ("delete",), DYNAMIC, MEDIUM, OneOf(("compact", "delete")),
+    doc="What happens to old data: delete, compact, or both.")
+COMPRESSION_TYPE = string("compression.type", "producer", DYNAMIC, MEDIUM, broker.COMPRESSION_TYPE.validator,
+    doc="How stored batches are compressed; producer keeps what the producer chose.")
+COMPRESSION_GZIP_LEVEL = integer("compression.gzip.level", -1, DYNAMIC, MEDIUM, broker.COMPRESSION_GZIP_LEVEL.validator,
+    doc="Level used when the broker compresses with gzip; -1 is the library's default.")
+COMPRESSION_LZ4_LEVEL = integer("compression.lz4.level", 9, DYNAMIC, MEDIUM, broker.COMPRESSION_LZ4_LEVEL.validator,
+    doc="Level used when the broker compresses with lz4.")
+COMPRESSION_ZSTD_LEVEL = integer("compression.zstd.level", 3, DYNAMIC, MEDIUM, broker.COMPRESSION_ZSTD_LEVEL.validator,
+    doc="Level used when the broker compresses with zstd.")
+DELETE_RETENTION_MS = long("delete.retention.ms", 86_400_000, DYNAMIC, MEDIUM, NOT_NEGATIVE,
+    doc="Time a tombstone stays readable after the log was cleaned.")
+FILE_DELETE_DELAY_MS = long("file.delete.delay.ms", 60_000, DYNAMIC, MEDIUM, NOT_NEGATIVE,
+    doc="Time a deleted segment's files stay on disk.")
+FLUSH_MESSAGES = long("flush.messages", LONG_MAX, DYNAMIC, MEDIUM, POSITIVE,
+    doc="Records after which the log is forced to disk.")
+FLUSH_MS = long("flush.ms", LONG_MAX, DYNAMIC, MEDIUM, NOT_NEGATIVE,
+    doc="Time after which the log is forced to disk.")
+FOLLOWER_REPLICATION_THROTTLED_REPLICAS = string_list("follower.replication.throttled.replicas", (), DYNAMIC, MEDIUM,
+    Check(_throttled_replicas_problem, THROTTLED_REPLICAS),
+    doc="Replicas whose fetching from the leader is throttled, or * for all.")
+INDEX_INTERVAL_BYTES = integer("index.interval.bytes", 4096, DYNAMIC, MEDIUM, NOT_NEGATIVE,
+    doc="Bytes of log between two index entries.")
+LEADER_REPLICATION_THROTTLED_REPLICAS = string_list("leader.replication.throttled.replicas", (), DYNAMIC, MEDIUM,
+    Check(_throttled_replicas_problem, THROTTLED_REPLICAS),
+    doc="Replicas that the leader serves throttled, or * for all.")
+LOCAL_RETENTION_BYTES = long("local.retention.bytes", -2, DYNAMIC, MEDIUM, Range(-2),
+    doc="Size kept locally when segments are tiered; without effect here.")
+LOCAL_RETENTION_MS = long("local.retention.ms", -2, DYNAMIC, MEDIUM, Range(-2),
+    doc="Age kept locally when segments are tiered; without effect here.")
+MAX_COMPACTION_LAG_MS = long("max.compaction.lag.ms", LONG_MAX, DYNAMIC, MEDIUM, POSITIVE,
+    doc="Age above which a record must become compactable.")
+MAX_MESSAGE_BYTES = integer("max.message.bytes", 1_048_588, DYNAMIC, MEDIUM, NOT_NEGATIVE,
+    doc="Largest record batch accepted.")
+MESSAGE_DOWNCONVERSION_ENABLE = boolean("message.downconversion.enable", True, DYNAMIC, LOW,
+    doc="Whether records are converted for clients that know older formats only.")
+MESSAGE_FORMAT_VERSION = string("message.format.version", "3.0-IV1", DYNAMIC, MEDIUM, broker.RELEASED_VERSION,
+    doc="Old format of stored records; ignored, version 2 is always written.")
+MESSAGE_TIMESTAMP_AFTER_MAX_MS = long("message.timestamp.after.max.ms", LONG_MAX, DYNAMIC, MEDIUM, NOT_NEGATIVE,
+    doc="How far a record's time may lie after the broker's.")
+MESSAGE_TIMESTAMP_BEFORE_MAX_MS = long("message.timestamp.before.max.ms", LONG_MAX, DYNAMIC, MEDIUM, NOT_NEGATIVE,
+    doc="How far a record's time may lie before the broker's.")
+MESSAGE_TIMESTAMP_DIFFERENCE_MAX_MS = long(
+    "message.timestamp.difference.max.ms", LONG_MAX, DYNAMIC, MEDIUM, NOT_NEGATIVE,
+    doc="Both limits in one; replaced by the before and after ones.")
+MESSAGE_TIMESTAMP_TYPE = string("message.timestamp.type", "CreateTime", DYNAMIC, MEDIUM,
+    OneOf(("CreateTime", "LogAppendTime")),
+    doc="Whether records keep the producer's time or get the broker's.")
+MIN_CLEANABLE_DIRTY_RATIO = double("min.cleanable.dirty.ratio", 0.5, DYNAMIC, MEDIUM, Range(0, 1),
+    doc="Share of uncleaned bytes that makes the log worth cleaning.")
+MIN_COMPACTION_LAG_MS = long("min.compaction.lag.ms", 0, DYNAMIC, MEDIUM, NOT_NEGATIVE,
+    doc="Age below which a record is never compacted.")
+MIN_INSYNC_REPLICAS = integer("min.insync.replicas", 1, DYNAMIC, MEDIUM, POSITIVE,
+    doc="In-sync replicas that must exist for acks=all to be accepted.")
+PREALLOCATE = boolean("preallocate", False, DYNAMIC, MEDIUM,
+    doc="Whether a new segment's file takes its full size at once.")
+REMOTE_LOG_COPY_DISABLE = boolean("remote.log.copy.disable", False, DYNAMIC, MEDIUM,
+    doc="Stops tiering; not available here.")
+REMOTE_LOG_DELETE_ON_DISABLE = boolean("remote.log.delete.on.disable", False, DYNAMIC, MEDIUM,
+    doc="Deletes tiered data when tiering stops; not available here.")
+REMOTE_STORAGE_ENABLE = boolean("remote.storage.enable", False, DYNAMIC, MEDIUM,
+    doc="Tiered storage; not available here.")
+RETENTION_BYTES = long("retention.bytes", -1, DYNAMIC, MEDIUM,
+    doc="Size of a partition above which its oldest segments are deleted; -1 is no limit.")
+RETENTION_MS = long("retention.ms", 604_800_000, DYNAMIC, MEDIUM, NOT_BELOW_MINUS_ONE,
+    doc="Age after which segments are deleted; -1 is never.")
+SEGMENT_BYTES = integer("segment.bytes", 1 << 30, DYNAMIC, MEDIUM, Range(14),
+    doc="Size at which the active segment is closed and a new one begun.")
+SEGMENT_INDEX_BYTES = integer("segment.index.bytes", 10_485_760, DYNAMIC, MEDIUM, Range(4),
+    doc="Largest size of an offset index.")
+SEGMENT_JITTER_MS = long("segment.jitter.ms", 0, DYNAMIC, MEDIUM, NOT_NEGATIVE,
+    doc="Random time taken off the roll age, so that logs do not roll together.")
+SEGMENT_MS = long("segment.ms", 604_800_000, DYNAMIC, MEDIUM, POSITIVE,
+    doc="Age at which the active segment is closed.")
+UNCLEAN_LEADER_ELECTION_ENABLE = boolean("unclean.leader.election.enable", False, DYNAMIC, MEDIUM,
+    doc="Whether a replica that is not in sync may lead when no other is left; that can lose records.")
+
+# fmt: on
+
+BROKER_DEFAULTS: Mapping[Property[object], tuple[BrokerDefault, ...]] = {
+    CLEANUP_POLICY: (BrokerDefault(broker.LOG_CLEANUP_POLICY),),
+    COMPRESSION_TYPE: (BrokerDefault(broker.COMPRESSION_TYPE),),
+    COMPRESSION_GZIP_LEVEL: (BrokerDefault(broker.COMPRESSION_GZIP_LEVEL),),
+    COMPRESSION_LZ4_LEVEL: (BrokerDefault(broker.COMPRESSION_LZ4_LEVEL),),
+    COMPRESSION_ZSTD_LEVEL: (BrokerDefault(broker.COMPRESSION_ZSTD_LEVEL),),
+    DELETE_RETENTION_MS: (BrokerDefault(broker.LOG_CLEANER_DELETE_RETENTION_MS),),
+    FILE_DELETE_DELAY_MS: (BrokerDefault(broker.LOG_SEGMENT_DELETE_DELAY_MS),),
+    FLUSH_MESSAGES: (BrokerDefault(broker.LOG_FLUSH_INTERVAL_MESSAGES),),
+    FLUSH_MS: (BrokerDefault(broker.LOG_FLUSH_INTERVAL_MS), BrokerDefault(broker.LOG_FLUSH_SCHEDULER_INTERVAL_MS)),
+    INDEX_INTERVAL_BYTES: (BrokerDefault(broker.LOG_INDEX_INTERVAL_BYTES),),
+    LOCAL_RETENTION_BYTES: (BrokerDefault(broker.LOG_LOCAL_RETENTION_BYTES),),
+    LOCAL_RETENTION_MS: (BrokerDefault(broker.LOG_LOCAL_RETENTION_MS),),
+    MAX_COMPACTION_LAG_MS: (BrokerDefault(broker.LOG_CLEANER_MAX_COMPACTION_LAG_MS),),
+    MAX_MESSAGE_BYTES: (BrokerDefault(broker.MESSAGE_MAX_BYTES),),
+    MESSAGE_DOWNCONVERSION_ENABLE: (BrokerDefault(broker.LOG_MESSAGE_DOWNCONVERSION_ENABLE),),
+    MESSAGE_FORMAT_VERSION: (BrokerDefault(broker.LOG_MESSAGE_FORMAT_VERSION),),
+    MESSAGE_TIMESTAMP_AFTER_MAX_MS: (BrokerDefault(broker.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS),),
+    MESSAGE_TIMESTAMP_BEFORE_MAX_MS: (BrokerDefault(broker.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS),),
+    MESSAGE_TIMESTAMP_DIFFERENCE_MAX_MS: (BrokerDefault(broker.LOG_MESSAGE_TIMESTAMP_DIFFERENCE_MAX_MS),),
+    MESSAGE_TIMESTAMP_TYPE: (BrokerDefault(broker.LOG_MESSAGE_TIMESTAMP_TYPE),),
+    MIN_CLEANABLE_DIRTY_RATIO: (BrokerDefault(broker.LOG_CLEANER_MIN_CLEANABLE_RATIO),),
+    MIN_COMPACTION_LAG_MS: (BrokerDefault(broker.LOG_CLEANER_MIN_COMPACTION_LAG_MS),),
+    MIN_INSYNC_REPLICAS: (BrokerDefault(broker.MIN_INSYNC_REPLICAS),),
+    PREALLOCATE: (BrokerDefault(broker.LOG_PREALLOCATE),),
+    RETENTION_BYTES: (BrokerDefault(broker.LOG_RETENTION_BYTES),),
+    RETENTION_MS: (
+        BrokerDefault(broker.LOG_RETENTION_MS),
+        BrokerDefault(broker.LOG_RETENTION_MINUTES, _MS_PER_MINUTE),
+        BrokerDefault(broker.LOG_RETENTION_HOURS, _MS_PER_HOUR),
+    ),
+    SEGMENT_BYTES: (BrokerDefault(broker.LOG_SEGMENT_BYTES),),
+    SEGMENT_INDEX_BYTES: (BrokerDefault(broker.LOG_INDEX_SIZE_MAX_BYTES),),
+    SEGMENT_JITTER_MS: (
+        BrokerDefault(broker.LOG_ROLL_JITTER_MS),
+        BrokerDefault(broker.LOG_ROLL_JITTER_HOURS, _MS_PER_HOUR),
+    ),
+    SEGMENT_MS: (BrokerDefault(broker.LOG_ROLL_MS), BrokerDefault(broker.LOG_ROLL_HOURS, _MS_PER_HOUR)),
+    UNCLEAN_LEADER_ELECTION_ENABLE: (BrokerDefault(broker.UNCLEAN_LEADER_ELECTION_ENABLE),),
+}
+"""For each topic setting the broker settings behind it, in order of precedence; settings that have none are missing."""
+
+TOPIC_PROPERTIES: Mapping[str, Property[object]] = MappingProxyType(
+    {row.name: row for row in tuple(globals().values()) if isinstance(row, Property)}
+)
+"""Every row by its name, in the order of the table."""

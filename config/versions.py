@@ -1,0 +1,27 @@
+"""Names of Kafka's releases as settings spell them: `3.9-IV0` is a protocol version, `3.9` or `3.9.1` a release."""
+
+# fmt: off
+RELEASED_VERSIONS = (
+    "0.8.0", "0.8.1", "0.8.2", "0.9.0", "0.10.0-IV0", "0.10.0-IV1", "0.10.1-IV0", "0.10.1-IV1", "0.10.1-IV2",
+    "0.10.2-IV0", "0.11.0-IV0", "0.11.0-IV1", "0.11.0-IV2", "1.0-IV0", "1.1-IV0", "2.0-IV0", "2.0-IV1", "2.1-IV0",
+    "2.1-IV1", "2.1-IV2", "2.2-IV0", "2.2-IV1", "2.3-IV0", "2.3-IV1", "2.4-IV0", "2.4-IV1", "2.5-IV0", "2.6-IV0",
+    "2.7-IV0", "2.7-IV1", "2.7-IV2", "2.8-IV0", "2.8-IV1", "3.0-IV0", "3.0-IV1", "3.1-IV0", "3.2-IV0", "3.3-IV0",
+    "3.3-IV1", "3.3-IV2", "3.3-IV3", "3.4-IV0", "3.5-IV0", "3.5-IV1", "3.5-IV2", "3.6-IV0", "3.6-IV1", "3.6-IV2",
+    "3.7-IV0", "3.7-IV1", "3.7-IV2", "3.7-IV3", "3.7-IV4", "3.8-IV0", "3.9-IV0", "4.0-IV0", "4.0-IV1",
+)
+# fmt: on
+
+
+def version_problem(text: str) -> str | None:
+    """What was expected, when a text names no known version."""
+    if text in RELEASED_VERSIONS:
+        return None
+    if "-" not in text and _release(text) in {_release(version) for version in RELEASED_VERSIONS}:
+        return None
+    return f"Version {text} is not a valid version. Expected one of {RELEASED_VERSIONS[0]} to {RELEASED_VERSIONS[-1]}"
+
+
+def _release(version: str) -> str:
+    """The release a version belongs to: two numbers, three where the first is 0."""
+    numbers = version.partition("-")[0].split(".")
+    return ".".join(numbers[: 3 if numbers[0] == "0" else 2])
