@@ -6,10 +6,11 @@ or what its protocol looks like; a probe is a function.
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,10 +30,19 @@ def free_port() -> int:
 class ServerProcess:
     """One server; usable as a context manager that is entered when the server answers."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, is_ready: Callable[[], bool]) -> None:
-        """`is_ready` asks the server once; OSError means not yet."""
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        is_ready: Callable[[], bool],
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`is_ready` asks the server once; OSError means not yet. `environment` is added to this process's own."""
         self.name = name
         self.log = log
+        self._environment = {**os.environ, **(environment or {})}
         self._command = command
         self._is_ready = is_ready
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,7 +63,12 @@ class ServerProcess:
         with self.log.open("ab") as log:
             # A group of its own: Ctrl-C on the terminal reaches the tests alone, and they stop servers in order.
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+                env=self._environment,
             )
 
     def wait_until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
