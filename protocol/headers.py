@@ -1,0 +1,117 @@
+"""Request and response headers: what stands before every message.
+
+Owns the versions of the headers, with their exceptions. Must not know messages beyond their key, versions and first
+flexible version.
+
+A request header holds the key and version of the API, the correlation id, the client id, and in flexible versions a
+tagged section. The exceptions, all of which exist so that any client and any broker can begin to talk:
+
+* The client id keeps its wide int16 length also in flexible versions.
+* ControlledShutdown v0 has no client id.
+* The response header of ApiVersions never has a tagged section: the client does not know yet what the broker speaks.
+"""
+
+from struct import Struct as Layout
+from struct import error as StructError  # noqa: N812 - it is an exception class
+from typing import NamedTuple
+
+from protocol.api import APIS, Api
+from protocol.errors import Malformed
+from protocol.reader import skip_tags
+from protocol.schema import Records
+
+_CONTROLLED_SHUTDOWN = 7
+_API_VERSIONS = 18
+
+_FIXED = Layout(">hhi")
+_WITH_CLIENT_ID = Layout(">hhih")
+_CORRELATION_ID = Layout(">i")
+
+
+class RequestHeader(NamedTuple):
+    """Who asks for what. The client id is free text for logs, metrics and quotas."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+class UnsupportedApi(Malformed):
+    """A header of an API or a version that is not in the registry.
+
+    `header` is what could be read of it, for the log and for the one answer there is: an ApiVersions request of unknown
+    version is answered in version 0 with UNSUPPORTED_VERSION. `api` is None when the key itself is unknown.
+    """
+
+    def __init__(self, header: RequestHeader, api: Api | None) -> None:
+        self.header = header
+        self.api = api
+        what = f"key {header.api_key}" if api is None else f"{api.name} version {header.api_version}"
+        super().__init__(f"unsupported API {what} from client {header.client_id!r}, id {header.correlation_id}")
+
+    @property
+    def is_api_versions(self) -> bool:
+        return self.header.api_key == _API_VERSIONS
+
+
+def read_request_header(buffer: Records) -> tuple[RequestHeader, int]:
+    """The header of a request frame, and where the body begins. Raises Malformed, and of it UnsupportedApi."""
+    try:
+        api_key, api_version, correlation_id, length = _WITH_CLIENT_ID.unpack_from(buffer)
+        api = APIS.get(api_key)
+        if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
+            return RequestHeader(api_key, api_version, correlation_id, None), _FIXED.size
+        client_id, position = _read_client_id(buffer, length)
+        if api is None or api_version not in api.versions:
+            raise UnsupportedApi(RequestHeader(api_key, api_version, correlation_id, client_id), api)
+        if api.flexible is not None and api_version >= api.flexible:
+            position = skip_tags(buffer, position + 1, buffer[position])
+    except (StructError, IndexError) as error:
+        raise Malformed(f"a request header of {len(buffer)} bytes is cut short: {error}") from error
+    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+
+
+def _read_client_id(buffer: Records, length: int) -> tuple[str | None, int]:
+    position = _WITH_CLIENT_ID.size
+    if length < 0:
+        if length != -1:
+            raise Malformed(f"client id of length {length}")
+        return None, position
+    end = position + length
+    if end > len(buffer):
+        raise Malformed(f"client id of length {length}, but {len(buffer) - position} bytes are left")
+    # It only labels things, so bytes that are not UTF-8 are no reason to refuse the client.
+    return str(buffer[position:end], "utf-8", "replace"), end
+
+
+def request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """The header of a request that we send."""
+    if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
+        return _FIXED.pack(api_key, api_version, correlation_id)
+    text = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(text)
+    header = _WITH_CLIENT_ID.pack(api_key, api_version, correlation_id, length) + text
+    return header + b"\0" if APIS[api_key].is_flexible_in(api_version) else header
+
+
+def response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
+    """The header of the answer to a request of this API and version."""
+    header = _CORRELATION_ID.pack(correlation_id)
+    return header + b"\0" if _response_header_is_flexible(api_key, api_version) else header
+
+
+def read_response_header(api_key: int, api_version: int, buffer: Records) -> tuple[int, int]:
+    """The correlation id of the answer to a request that we sent, and where the body begins. Raises Malformed."""
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(buffer)
+        position = _CORRELATION_ID.size
+        if _response_header_is_flexible(api_key, api_version):
+            position = skip_tags(buffer, position + 1, buffer[position])
+    except (StructError, IndexError) as error:
+        raise Malformed(f"a response header of {len(buffer)} bytes is cut short: {error}") from error
+    return correlation_id, position
+
+
+def _response_header_is_flexible(api_key: int, api_version: int) -> bool:
+    return api_key != _API_VERSIONS and APIS[api_key].is_flexible_in(api_version)

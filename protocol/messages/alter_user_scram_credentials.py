@@ -1,0 +1,37 @@
+"""AlterUserScramCredentials (51): creates, changes and deletes SCRAM credentials (KIP-554)."""
+
+from protocol.schema import bytes_, int8, int16, int32, message, string, struct
+
+
+@struct
+class ScramCredentialDeletion:
+    name: string
+    mechanism: int8
+
+
+@struct
+class ScramCredentialUpsertion:
+    name: string
+    mechanism: int8
+    iterations: int32
+    salt: bytes_
+    salted_password: bytes_
+
+
+@message(51, versions=range(0, 1), flexible=0)
+class AlterUserScramCredentialsRequest:
+    deletions: list[ScramCredentialDeletion]
+    upsertions: list[ScramCredentialUpsertion]
+
+
+@struct
+class AlterUserScramCredentialsResult:
+    user: string
+    error_code: int16 = 0
+    error_message: string | None = None
+
+
+@message(51, versions=range(0, 1), flexible=0)
+class AlterUserScramCredentialsResponse:
+    throttle_time_ms: int32 = 0
+    results: list[AlterUserScramCredentialsResult]

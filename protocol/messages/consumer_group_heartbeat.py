@@ -1,0 +1,38 @@
+"""ConsumerGroupHeartbeat (68): a member of the new group protocol subscribes, lives and is assigned (KIP-848)."""
+
+from protocol.schema import int16, int32, message, string, struct, uuid
+
+
+@struct
+class TopicPartitions:
+    topic_id: uuid
+    partitions: list[int32]
+
+
+@message(68, versions=range(0, 1), flexible=0)
+class ConsumerGroupHeartbeatRequest:
+    group_id: string
+    member_id: string
+    member_epoch: int32
+    instance_id: string | None = None
+    rack_id: string | None = None
+    rebalance_timeout_ms: int32 = -1
+    subscribed_topic_names: list[string] | None = None
+    server_assignor: string | None = None
+    topic_partitions: list[TopicPartitions] | None = None
+
+
+@struct
+class Assignment:
+    topic_partitions: list[TopicPartitions]
+
+
+@message(68, versions=range(0, 1), flexible=0)
+class ConsumerGroupHeartbeatResponse:
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    error_message: string | None = None
+    member_id: string | None = None
+    member_epoch: int32
+    heartbeat_interval_ms: int32
+    assignment: Assignment | None = None

@@ -1,0 +1,48 @@
+"""DeleteAcls (31): deletes the ACLs that match filters.
+
+v1 adds pattern types (KIP-290).
+"""
+
+from protocol.schema import int8, int16, int32, message, since, string, struct
+
+
+@struct
+class DeleteAclsFilter:
+    resource_type_filter: int8
+    resource_name_filter: string | None
+    pattern_type_filter: int8 = since(1, default=3)
+    principal_filter: string | None
+    host_filter: string | None
+    operation: int8
+    permission_type: int8
+
+
+@message(31, versions=range(0, 4), flexible=2)
+class DeleteAclsRequest:
+    filters: list[DeleteAclsFilter]
+
+
+@struct
+class DeleteAclsMatchingAcl:
+    error_code: int16 = 0
+    error_message: string | None = None
+    resource_type: int8
+    resource_name: string
+    pattern_type: int8 = since(1, default=3)
+    principal: string
+    host: string
+    operation: int8
+    permission_type: int8
+
+
+@struct
+class DeleteAclsFilterResult:
+    error_code: int16 = 0
+    error_message: string | None = None
+    matching_acls: list[DeleteAclsMatchingAcl]
+
+
+@message(31, versions=range(0, 4), flexible=2)
+class DeleteAclsResponse:
+    throttle_time_ms: int32 = 0
+    filter_results: list[DeleteAclsFilterResult]

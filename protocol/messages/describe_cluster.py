@@ -1,0 +1,32 @@
+"""DescribeCluster (60): tells the cluster id, the controller and the brokers (KIP-700).
+
+v1 adds the type of endpoint (KIP-919).
+"""
+
+from protocol.schema import boolean, int8, int16, int32, message, since, string, struct
+
+
+@message(60, versions=range(0, 2), flexible=0)
+class DescribeClusterRequest:
+    include_cluster_authorized_operations: boolean
+    endpoint_type: int8 = since(1, default=1)
+
+
+@struct
+class DescribeClusterBroker:
+    broker_id: int32
+    host: string
+    port: int32
+    rack: string | None = None
+
+
+@message(60, versions=range(0, 2), flexible=0)
+class DescribeClusterResponse:
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    error_message: string | None = None
+    endpoint_type: int8 = since(1, default=1)
+    cluster_id: string
+    controller_id: int32 = -1
+    brokers: list[DescribeClusterBroker]
+    cluster_authorized_operations: int32 = -0x8000_0000

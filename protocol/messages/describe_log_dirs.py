@@ -1,0 +1,47 @@
+"""DescribeLogDirs (35): tells the log directories of a broker and what is in them.
+
+v3 adds a top-level error, v4 the size of the volumes (KIP-827).
+"""
+
+from protocol.schema import boolean, int16, int32, int64, message, since, string, struct
+
+
+@struct
+class DescribableLogDirTopic:
+    topic: string
+    partitions: list[int32]
+
+
+@message(35, versions=range(0, 5), flexible=2)
+class DescribeLogDirsRequest:
+    topics: list[DescribableLogDirTopic] | None
+
+
+@struct
+class DescribeLogDirsPartition:
+    partition_index: int32
+    partition_size: int64
+    offset_lag: int64
+    is_future_key: boolean
+
+
+@struct
+class DescribeLogDirsTopic:
+    name: string
+    partitions: list[DescribeLogDirsPartition]
+
+
+@struct
+class DescribeLogDirsResult:
+    error_code: int16 = 0
+    log_dir: string
+    topics: list[DescribeLogDirsTopic]
+    total_bytes: int64 = since(4, default=-1)
+    usable_bytes: int64 = since(4, default=-1)
+
+
+@message(35, versions=range(0, 5), flexible=2)
+class DescribeLogDirsResponse:
+    throttle_time_ms: int32 = 0
+    error_code: int16 = since(3, default=0)
+    results: list[DescribeLogDirsResult]

@@ -1,0 +1,35 @@
+"""DescribeUserScramCredentials (50): tells which SCRAM credentials users have (KIP-554)."""
+
+from protocol.schema import int8, int16, int32, message, string, struct
+
+
+@struct
+class UserName:
+    name: string
+
+
+@message(50, versions=range(0, 1), flexible=0)
+class DescribeUserScramCredentialsRequest:
+    users: list[UserName] | None
+
+
+@struct
+class CredentialInfo:
+    mechanism: int8
+    iterations: int32
+
+
+@struct
+class DescribeUserScramCredentialsResult:
+    user: string
+    error_code: int16 = 0
+    error_message: string | None = None
+    credential_infos: list[CredentialInfo]
+
+
+@message(50, versions=range(0, 1), flexible=0)
+class DescribeUserScramCredentialsResponse:
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    error_message: string | None = None
+    results: list[DescribeUserScramCredentialsResult]

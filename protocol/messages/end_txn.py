@@ -1,0 +1,20 @@
+"""EndTxn (26): commits or aborts a transaction.
+
+v2 adds PRODUCER_FENCED, v3 is flexible, v4 adds TRANSACTION_ABORTABLE (KIP-890).
+"""
+
+from protocol.schema import boolean, int16, int32, int64, message, string
+
+
+@message(26, versions=range(0, 5), flexible=3)
+class EndTxnRequest:
+    transactional_id: string
+    producer_id: int64
+    producer_epoch: int16
+    committed: boolean
+
+
+@message(26, versions=range(0, 5), flexible=3)
+class EndTxnResponse:
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0

@@ -1,0 +1,20 @@
+"""Heartbeat (12): a member shows its group coordinator that it lives, and learns of rebalances.
+
+v3 adds static members.
+"""
+
+from protocol.schema import int16, int32, message, since, string
+
+
+@message(12, versions=range(0, 5), flexible=4)
+class HeartbeatRequest:
+    group_id: string
+    generation_id: int32
+    member_id: string
+    group_instance_id: string | None = since(3, default=None)
+
+
+@message(12, versions=range(0, 5), flexible=4)
+class HeartbeatResponse:
+    throttle_time_ms: int32 = since(1, default=0)
+    error_code: int16 = 0

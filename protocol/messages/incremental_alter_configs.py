@@ -1,0 +1,40 @@
+"""IncrementalAlterConfigs (44): changes single overrides of a resource.
+
+v1 is flexible.
+"""
+
+from protocol.schema import boolean, int8, int16, int32, message, string, struct
+
+
+@struct
+class AlterableConfig:
+    name: string
+    config_operation: int8
+    value: string | None
+
+
+@struct
+class AlterConfigsResource:
+    resource_type: int8
+    resource_name: string
+    configs: list[AlterableConfig]
+
+
+@message(44, versions=range(0, 2), flexible=1)
+class IncrementalAlterConfigsRequest:
+    resources: list[AlterConfigsResource]
+    validate_only: boolean
+
+
+@struct
+class AlterConfigsResourceResponse:
+    error_code: int16 = 0
+    error_message: string | None = None
+    resource_type: int8
+    resource_name: string
+
+
+@message(44, versions=range(0, 2), flexible=1)
+class IncrementalAlterConfigsResponse:
+    throttle_time_ms: int32 = 0
+    responses: list[AlterConfigsResourceResponse]

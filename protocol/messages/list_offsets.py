@@ -1,0 +1,50 @@
+"""ListOffsets (2): finds offsets by timestamp, or the ends of a partition.
+
+v0 answers a list of segment base offsets, v1+ one exact offset. v2 adds isolation levels, v4 leader epochs, v7 the
+offset of the largest timestamp, v8 the earliest local and v9 the latest tiered offset.
+"""
+
+from protocol.schema import int8, int16, int32, int64, message, since, string, struct
+
+
+@struct
+class ListOffsetsPartition:
+    partition_index: int32
+    current_leader_epoch: int32 = since(4, ignorable=True, default=-1)
+    timestamp: int64
+    max_num_offsets: int32 = since(0, until=0, default=1)
+
+
+@struct
+class ListOffsetsTopic:
+    name: string
+    partitions: list[ListOffsetsPartition]
+
+
+@message(2, versions=range(0, 10), flexible=6)
+class ListOffsetsRequest:
+    replica_id: int32
+    isolation_level: int8 = since(2, default=0)
+    topics: list[ListOffsetsTopic]
+
+
+@struct
+class ListOffsetsPartitionResponse:
+    partition_index: int32
+    error_code: int16 = 0
+    old_style_offsets: list[int64] = since(0, until=0, default=[])
+    timestamp: int64 = since(1, default=-1)
+    offset: int64 = since(1, default=-1)
+    leader_epoch: int32 = since(4, default=-1)
+
+
+@struct
+class ListOffsetsTopicResponse:
+    name: string
+    partitions: list[ListOffsetsPartitionResponse]
+
+
+@message(2, versions=range(0, 10), flexible=6)
+class ListOffsetsResponse:
+    throttle_time_ms: int32 = since(2, default=0)
+    topics: list[ListOffsetsTopicResponse]

@@ -1,0 +1,73 @@
+"""Produce (0): appends record batches to partitions.
+
+acks 0 has no answer at all. v0-2 may carry message sets of magic 0 or 1, v3+ one batch of magic 2 a partition, v7+
+zstd. v3 adds transactions, v8 errors of single records (KIP-467), v10 the new leader (KIP-951), v11 the code
+TRANSACTION_ABORTABLE (KIP-890).
+"""
+
+from protocol.schema import int16, int32, int64, message, records_, since, string, struct
+
+
+@struct
+class PartitionProduceData:
+    index: int32
+    records: records_ | None
+
+
+@struct
+class TopicProduceData:
+    name: string
+    partition_data: list[PartitionProduceData]
+
+
+@message(0, versions=range(0, 12), flexible=9)
+class ProduceRequest:
+    transactional_id: string | None = since(3, default=None)
+    acks: int16
+    timeout_ms: int32
+    topic_data: list[TopicProduceData]
+
+
+@struct
+class BatchIndexAndErrorMessage:
+    batch_index: int32
+    batch_index_error_message: string | None = None
+
+
+@struct
+class LeaderIdAndEpoch:
+    leader_id: int32 = -1
+    leader_epoch: int32 = -1
+
+
+@struct
+class PartitionProduceResponse:
+    index: int32
+    error_code: int16 = 0
+    base_offset: int64
+    log_append_time_ms: int64 = since(2, default=-1)
+    log_start_offset: int64 = since(5, default=-1)
+    record_errors: list[BatchIndexAndErrorMessage] = since(8, default=[])
+    error_message: string | None = since(8, default=None)
+    current_leader: LeaderIdAndEpoch | None = since(10, tag=0, default=None)
+
+
+@struct
+class TopicProduceResponse:
+    name: string
+    partition_responses: list[PartitionProduceResponse]
+
+
+@struct
+class NodeEndpoint:
+    node_id: int32
+    host: string
+    port: int32
+    rack: string | None = None
+
+
+@message(0, versions=range(0, 12), flexible=9)
+class ProduceResponse:
+    responses: list[TopicProduceResponse]
+    throttle_time_ms: int32 = since(1, default=0)
+    node_endpoints: list[NodeEndpoint] = since(10, tag=0, default=[])

@@ -1,0 +1,32 @@
+"""SyncGroup (14): the leader hands in the assignment of a generation, every member takes its own.
+
+v3 adds static members, v5 the protocol for checking and for display.
+"""
+
+from protocol.schema import bytes_, int16, int32, message, since, string, struct
+
+
+@struct
+class SyncGroupRequestAssignment:
+    member_id: string
+    assignment: bytes_
+
+
+@message(14, versions=range(0, 6), flexible=4)
+class SyncGroupRequest:
+    group_id: string
+    generation_id: int32
+    member_id: string
+    group_instance_id: string | None = since(3, default=None)
+    protocol_type: string | None = since(5, ignorable=True, default=None)
+    protocol_name: string | None = since(5, ignorable=True, default=None)
+    assignments: list[SyncGroupRequestAssignment]
+
+
+@message(14, versions=range(0, 6), flexible=4)
+class SyncGroupResponse:
+    throttle_time_ms: int32 = since(1, default=0)
+    error_code: int16 = 0
+    protocol_type: string | None = since(5, default=None)
+    protocol_name: string | None = since(5, default=None)
+    assignment: bytes_

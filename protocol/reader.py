@@ -1,0 +1,295 @@
+"""Writes the source of a reader: one straight-line function that decodes one version of one message.
+
+Owns the templates of decoding and the few functions that generated code calls off its fast path. Must not know when
+something is compiled or kept (`protocol.codec`). `protocol.writer` is its mirror image.
+
+How generated code stays both fast and safe against hostile bytes:
+
+* Neighbouring fixed-width fields, and the length or first length byte that follows them, are unpacked by one call.
+* `position` only grows, and Python cuts a slice that goes past the end short. So one comparison with the size at the
+  end catches every short slice; reads of single bytes and of fixed-width runs raise by themselves.
+* Before a list is read, its count times the smallest size of an element must fit in what is left: no count can make
+  the reader allocate more objects than the peer has really sent.
+* Lengths below zero are -1 and mean null, and only where this version may write null.
+
+Locals of generated code are a letter and the nesting depth (`o` struct, `n` length, `a` list, `v` element, `t` count of
+tags), and fields appear as attributes only, so no field name can clash with a local.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from struct import calcsize, unpack_from
+from struct import error as StructError  # noqa: N812 - it is an exception class
+from uuid import UUID, SafeUUID
+
+from protocol.errors import Malformed
+from protocol.schema import ZERO_UUID, Field, MessageInfo, Records, Struct
+from protocol.source import Source, literal, plan
+
+# Kafka refuses longer strings, whatever their length is written in.
+STRING_SIZE_MAX = 0x7FFF
+
+_set_uuid_int = vars(UUID)["int"].__set__
+_set_uuid_is_safe = vars(UUID)["is_safe"].__set__
+
+
+def read_uuid(buffer: Records, position: int) -> UUID:
+    """`UUID(bytes=...)` without its argument checks, which cost twice as much as the rest."""
+    value = object.__new__(UUID)
+    _set_uuid_int(value, int.from_bytes(buffer[position : position + 16], "big"))
+    _set_uuid_is_safe(value, SafeUUID.unknown)
+    return value
+
+
+def read_uvarint(buffer: Records, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most 31 bits, and the position after it."""
+    value = shift = 0
+    while True:
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 28:
+            raise Malformed("a varint of more than 5 bytes")
+    if value > 0x7FFFFFFF:
+        raise Malformed(f"a varint of {value}, above the largest length")
+    return value, position
+
+
+def read_tag(buffer: Records, position: int, previous: int) -> tuple[int, int, int]:
+    """A tag, where its value begins, and where it ends. Tags rise."""
+    tag, position = read_uvarint(buffer, position)
+    if tag <= previous:
+        raise Malformed(f"tag {tag} after tag {previous}")
+    size, position = read_uvarint(buffer, position)
+    end = position + size
+    if end > len(buffer):
+        raise Malformed(f"tag {tag} of {size} bytes, but {len(buffer) - position} are left")
+    return tag, position, end
+
+
+def skip_tags(buffer: Records, position: int, first_byte: int) -> int:
+    """Step over tagged fields that this side does not know. The first byte of their count has been read."""
+    count = first_byte
+    if count > 0x7F:
+        count, position = read_uvarint(buffer, position - 1)
+    tag = -1
+    for _ in range(count):
+        tag, _, position = read_tag(buffer, position, tag)
+    return position
+
+
+def null(path: str, length: int) -> None:
+    """What a length below zero means where null is allowed."""
+    if length != -1:
+        raise Malformed(f"{path}: length {length}")
+
+
+def refuse_null(path: str, length: int) -> Malformed:
+    return Malformed(f"{path}: null, which this version does not allow" if length == -1 else f"{path}: length {length}")
+
+
+def refuse_size(path: str, size: int) -> Malformed:
+    return Malformed(f"{path}: {size} is more than the bytes left can hold, or than is allowed")
+
+
+def refuse_end(label: str, position: int, size: int) -> Malformed:
+    return Malformed(f"{label}: " + (f"{size - position} bytes too many" if position < size else "bytes are missing"))
+
+
+SLICES = {
+    "string": 'str(buffer[position:end], "utf-8")',
+    "bytes": "bytes(buffer[position:end])",
+    "records": "memoryview(buffer)[position:end]",
+}
+
+RUNTIME = {
+    "Malformed": Malformed,
+    "StructError": StructError,
+    "ZERO_UUID": ZERO_UUID,
+    "new": object.__new__,
+    "null": null,
+    "read_tag": read_tag,
+    "read_uuid": read_uuid,
+    "read_uvarint": read_uvarint,
+    "refuse_end": refuse_end,
+    "refuse_null": refuse_null,
+    "refuse_size": refuse_size,
+    "skip_tags": skip_tags,
+    "unpack_from": unpack_from,
+}
+
+
+def reader_source(cls: type[Struct], info: MessageInfo, version: int) -> Source:
+    """A function `read(buffer, position=0)` for one version of a message."""
+    return _Reader(cls, info, version).source
+
+
+def size_min(cls: type[Struct], version: int, is_flexible: bool) -> int:
+    """The least number of bytes one `cls` takes."""
+    sizes = (_field_size_min(field, version, is_flexible) for field in plan(cls, version).untagged)
+    return sum(sizes) + is_flexible
+
+
+def _field_size_min(field: Field, version: int, is_flexible: bool) -> int:
+    if field.is_array:
+        return 1 if is_flexible else 4
+    if field.is_nullable_in(version) and field.struct is not None:
+        return 1
+    return _element_size_min(field, version, is_flexible)
+
+
+def _element_size_min(field: Field, version: int, is_flexible: bool) -> int:
+    if field.wire is None:
+        assert field.struct is not None
+        return size_min(field.struct, version, is_flexible)
+    if field.wire.letter:
+        return calcsize(field.wire.letter)
+    if field.wire.name == "uuid":
+        return 16
+    if is_flexible:
+        return 1
+    return 2 if field.wire.name == "string" else 4
+
+
+class _Reader:
+    def __init__(self, cls: type[Struct], info: MessageInfo, version: int) -> None:
+        self.version = version
+        self.is_flexible = info.is_flexible_in(version)
+        self.source = Source(dict(RUNTIME))
+        label = f"{cls.__name__} v{version}"
+        with self.source.block("def read(buffer, position=0):"):
+            with self.source.block("try:"):
+                self.source.add("size = len(buffer)")
+                self.struct(cls, 0, cls.__name__)
+            with self.source.block("except (IndexError, StructError, UnicodeDecodeError) as error:"):
+                self.source.add(f'raise Malformed(f"{label}: {{error}}") from error')
+            with self.source.block(f"if position {'>' if info.is_request else '!='} size:"):
+                self.source.add(f"raise refuse_end({label!r}, position, size)")
+            self.source.add("return o0")
+
+    def struct(self, cls: type[Struct], depth: int, path: str) -> None:
+        """Read a struct into the local `o<depth>`."""
+        target = f"o{depth}"
+        self.source.names[cls.__name__] = cls
+        self.source.add(f"{target} = new({cls.__name__})")
+        fields = plan(cls, self.version)
+        for field in fields.untagged:
+            self.field(field, f"{target}.{field.name}", depth + 1, f"{path}.{field.name}")
+        if self.is_flexible:
+            self.take(f"t{depth}", "B")
+        self.flush()
+        self.source.add(*(f"{target}.{field.name} = {literal(field.default)}" for field in fields.absent))
+        if self.is_flexible:
+            self.tags(fields.tagged, target, depth, path)
+
+    def tags(self, fields: list[Field], target: str, depth: int, path: str) -> None:
+        self.source.add(*(f"{target}.{field.name} = {literal(field.default)}" for field in fields))
+        with self.source.block(f"if t{depth}:"):
+            if not fields:
+                self.source.add(f"position = skip_tags(buffer, position, t{depth})")
+                return
+            with self.source.block(f"if t{depth} > 127:"):
+                self.source.add(f"t{depth}, position = read_uvarint(buffer, position - 1)")
+            self.source.add(f"tag{depth} = -1")
+            with self.source.block(f"for _ in range(t{depth}):"):
+                self.source.add(f"tag{depth}, position, end{depth} = read_tag(buffer, position, tag{depth})")
+                for number, field in enumerate(fields):
+                    with self.source.block(f"{'elif' if number else 'if'} tag{depth} == {field.tag}:"):
+                        self.field(field, f"{target}.{field.name}", depth + 1, f"{path}.{field.name}")
+                        self.flush()
+                        with self.source.block(f"if position != end{depth}:"):
+                            self.source.add(f"raise refuse_end({path + '.' + field.name!r}, position, end{depth})")
+                self.source.add(f"position = end{depth}")
+
+    def field(self, field: Field, target: str, depth: int, path: str) -> None:
+        is_nullable = field.is_nullable_in(self.version)
+        if field.is_array:
+            with self.length("i", target, depth, path, is_nullable):
+                self.array(field, target, depth, path)
+        elif field.struct is None:
+            self.primitive(field, target, depth, path, is_nullable)
+        elif is_nullable:
+            self.take(f"n{depth}", "b")
+            self.flush()
+            with self.source.block(f"if n{depth} != 1:"):
+                self.source.add(f"{target} = null({path!r}, n{depth})")
+            with self.source.block("else:"):
+                self.struct(field.struct, depth, path)
+                self.source.add(f"{target} = o{depth}")
+        else:
+            self.flush()
+            self.struct(field.struct, depth, path)
+            self.source.add(f"{target} = o{depth}")
+
+    def primitive(self, field: Field, target: str, depth: int, path: str, is_nullable: bool) -> None:
+        """A field, or an element of a list, that is neither struct nor list."""
+        assert field.wire is not None
+        name = field.wire.name
+        if field.wire.letter:
+            self.take(target, field.wire.letter)
+        elif name == "uuid":
+            self.flush()
+            self.source.add(f"{target} = read_uuid(buffer, position)", "position += 16")
+        else:
+            with self.length("h" if name == "string" else "i", target, depth, path, is_nullable):
+                self.source.add(f"end = position + n{depth}", f"{target} = {SLICES[name]}", "position = end")
+
+    def array(self, field: Field, target: str, depth: int, path: str) -> None:
+        count, items = f"n{depth}", f"a{depth}"
+        element_size = _element_size_min(field, self.version, self.is_flexible)
+        with self.source.block(f"if {count} * {element_size} > size - position:"):
+            self.source.add(f"raise refuse_size({path!r}, {count})")
+        if field.wire is not None and field.wire.letter:
+            self.source.add(f'{target} = list(unpack_from(f">{{{count}}}{field.wire.letter}", buffer, position))')
+            self.source.add(f"position += {count} * {calcsize(field.wire.letter)}")
+            return
+        self.source.add(f"{items} = {target} = []")
+        with self.source.block(f"for _ in range({count}):"):
+            if field.struct is not None:
+                self.struct(field.struct, depth, path)
+                self.source.add(f"{items}.append(o{depth})")
+            else:
+                self.primitive(field, f"v{depth}", depth + 1, path, is_nullable=False)
+                self.flush()
+                self.source.add(f"{items}.append(v{depth})")
+
+    @contextmanager
+    def length(self, letter: str, target: str, depth: int, path: str, is_nullable: bool) -> Iterator[None]:
+        """Read a length into `n<depth>`, and null into the target; what is added inside runs when there is a value."""
+        n = f"n{depth}"
+        self.take(n, "B" if self.is_flexible else letter)
+        self.flush()
+        if self.is_flexible:
+            with self.source.block(f"if {n} > 127:"):
+                self.source.add(f"{n}, position = read_uvarint(buffer, position - 1)")
+                if letter == "h":
+                    with self.source.block(f"if {n} > {STRING_SIZE_MAX + 1}:"):
+                        self.source.add(f"raise refuse_size({path!r}, {n})")
+            self.source.add(f"{n} -= 1")
+        with self.source.block(f"if {n} < 0:"):
+            self.source.add(f"{target} = null({path!r}, {n})" if is_nullable else f"raise refuse_null({path!r}, {n})")
+        if is_nullable:
+            with self.source.block("else:"):
+                yield
+        else:
+            yield
+
+    def take(self, target: str, letter: str) -> None:
+        self.source.run.append((target, letter))
+
+    def flush(self) -> None:
+        """Read the pending run of fixed-width values."""
+        run, self.source.run = self.source.run, []
+        if not run:
+            return
+        letters = "".join(letter for _, letter in run)
+        targets = ", ".join(target for target, _ in run)
+        if letters == "B":
+            self.source.add(f"{targets} = buffer[position]")
+        else:
+            comma = "," if len(run) == 1 else ""
+            self.source.add(f"{targets}{comma} = {self.source.layout('unpack_from', letters)}(buffer, position)")
+        self.source.add(f"position += {calcsize('>' + letters)}")

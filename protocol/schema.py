@@ -1,0 +1,293 @@
+"""The notation in which the messages of the protocol are declared.
+
+Owns: wire types, the field specifier `since`, the decorators `message` and `struct`, and the table of fields they leave
+on a class. Must not know how a field is read or written (`protocol.codec`) or which messages exist (`protocol.api`).
+
+    @message(12, versions=range(0, 5), flexible=4)
+    class HeartbeatRequest:
+        group_id: string
+        generation_id: int32
+        member_id: string
+        group_instance_id: string | None = since(3, default=None)
+
+One class stands for all versions of a message. A wire type is an `Annotated` Python type, so type checkers see `str`
+and `int` and the codec sees how it travels; a list is an array, another `@struct` class is nested, `| None` may be
+null. `since` adds what changed between versions; a field that some version lacks has a default, and that is what the
+reader of such a version sees. A field of a struct without `since` is in every version that has the struct. Order of
+declaration is order on the wire.
+
+Invariants, checked when a class is declared: a field that some version lacks has a default; tags of one struct differ;
+the only mutable default is the empty list, which means a fresh one for every object.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Final, TypeVar, Union, dataclass_transform, get_args, get_origin, overload
+from uuid import UUID
+
+from protocol.compiler import compile_function
+
+T = TypeVar("T")
+
+NO_API: Final = -1
+"""The API key of what is declared in this notation but stored in a log instead of sent."""
+
+Records = bytes | bytearray | memoryview
+"""A record set, opaque here: decoded as a view into the frame, encoded by reference."""
+
+ZERO_UUID: Final = UUID(int=0)
+"""How the protocol says "no id"; it has no null for uuids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How a primitive travels: its name, and its `struct` letter when all its values have the same size."""
+
+    name: str
+    letter: str = ""
+
+
+int8 = Annotated[int, Wire("int8", "b")]
+int16 = Annotated[int, Wire("int16", "h")]
+uint16 = Annotated[int, Wire("uint16", "H")]
+int32 = Annotated[int, Wire("int32", "i")]
+uint32 = Annotated[int, Wire("uint32", "I")]
+int64 = Annotated[int, Wire("int64", "q")]
+float64 = Annotated[float, Wire("float64", "d")]
+boolean = Annotated[bool, Wire("boolean", "?")]
+uuid = Annotated[UUID, Wire("uuid")]
+string = Annotated[str, Wire("string")]
+bytes_ = Annotated[bytes, Wire("bytes")]
+records_ = Annotated[Records, Wire("records")]
+
+
+class _Required:
+    """The default of a field that every version has and every caller must give."""
+
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Final = _Required()
+
+
+@dataclass(frozen=True, slots=True)
+class _Since:
+    """What `since` leaves in the class body until the decorator collects it."""
+
+    first: int
+    until: int | None
+    nullable: int | None
+    tag: int | None
+    ignorable: bool
+    default: object
+
+
+@overload
+def since(
+    first: int,
+    *,
+    until: int | None = None,
+    nullable: int | None = None,
+    tag: int | None = None,
+    ignorable: bool = False,
+    default: T,
+) -> T: ...
+@overload
+def since(first: int, *, nullable: int) -> Any: ...
+def since(
+    first: int,
+    *,
+    until: int | None = None,
+    nullable: int | None = None,
+    tag: int | None = None,
+    ignorable: bool = False,
+    default: object = REQUIRED,
+) -> Any:
+    """The history of a field: its `first` version, the last one (`until`), and when it became `nullable`.
+
+    With `tag` the field travels in the tagged section and only when it differs from its default; a tagged struct is
+    `None` when absent, and has no other null. A request field is `ignorable` when a version that lacks it may drop any
+    value; otherwise encoding a value other than the default is refused, so that what was asked for is not lost
+    silently. Responses need no such mark: who asked in an old version expects no newer field.
+    """
+    return _Since(first, until, nullable, tag, ignorable, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One declared field. Exactly one of `wire` and `struct` says what its value, or the elements of its list, are."""
+
+    name: str
+    wire: Wire | None
+    struct: "type[Struct] | None"
+    is_array: bool
+    first: int
+    last: int | None
+    nullable: int | None
+    tag: int | None
+    ignorable: bool
+    default: object
+
+    def is_in(self, version: int) -> bool:
+        return self.first <= version and (self.last is None or version <= self.last)
+
+    def is_nullable_in(self, version: int) -> bool:
+        """Whether null can be written in `version`. An absent tagged struct is not written at all."""
+        return self.nullable is not None and version >= self.nullable
+
+
+@dataclass(frozen=True, slots=True)
+class MessageInfo:
+    """What is true of a message as a whole. `flexible` is its first version with compact lengths and tagged fields."""
+
+    api_key: int
+    versions: range
+    flexible: int | None
+    is_request: bool
+
+    def is_flexible_in(self, version: int) -> bool:
+        return self.flexible is not None and version >= self.flexible
+
+
+class Struct:
+    """What the decorators make of a class: slots for its fields, a keyword constructor, `==` and `repr`."""
+
+    __slots__ = ()
+    __fields__: ClassVar[tuple[Field, ...]] = ()
+    __message__: ClassVar[MessageInfo | None] = None
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, **values: object) -> None:
+        # Most of some 430 classes are never constructed in one process: the real constructor is compiled on first use.
+        cls = type(self)
+        cls.__init__ = _compile_constructor(cls)  # type: ignore[method-assign]
+        cls.__init__(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, field.name) == getattr(other, field.name) for field in self.__fields__)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{field.name}={_brief(getattr(self, field.name))}" for field in self.__fields__)
+        return f"{type(self).__name__}({values})"
+
+
+def message_info(cls: type) -> MessageInfo:
+    """What `message` declared of a class. TypeError when it is not a message."""
+    info = cls.__message__ if issubclass(cls, Struct) else None
+    if info is None:
+        raise TypeError(f"{cls.__name__} is not a message")
+    return info
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(since,))
+def struct(cls: type[T]) -> type[T]:
+    """Declare a structure that messages nest."""
+    return _declare(cls, None)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(since,))
+def message(api_key: int, *, versions: range, flexible: int | None) -> Callable[[type[T]], type[T]]:
+    """Declare a request or a response (its name ends so) with the versions that are served."""
+
+    def declare(cls: type[T]) -> type[T]:
+        if not cls.__name__.endswith(("Request", "Response")):
+            raise TypeError(f"{cls.__name__}: a message is named ...Request or ...Response")
+        return _declare(cls, MessageInfo(api_key, versions, flexible, cls.__name__.endswith("Request")))
+
+    return declare
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(since,))
+def stored(*, versions: range, flexible: int | None) -> Callable[[type[T]], type[T]]:
+    """Declare the key or value of a record that a coordinator keeps in its topic: the same notation, but no API."""
+
+    def declare(cls: type[T]) -> type[T]:
+        return _declare(cls, MessageInfo(NO_API, versions, flexible, is_request=False))
+
+    return declare
+
+
+def _declare(cls: type[T], info: MessageInfo | None) -> type[T]:
+    """A class like `cls` with slots for its fields; what the body assigned to them becomes their defaults."""
+    body = dict(vars(cls))
+    annotations = body.pop("__annotations__", {})
+    fields = tuple(_field(cls.__name__, name, hint, body.pop(name, REQUIRED)) for name, hint in annotations.items())
+    tags = [field.tag for field in fields if field.tag is not None]
+    if len(tags) != len(set(tags)):
+        raise TypeError(f"{cls.__name__}: two fields have the same tag")
+    for name in ("__dict__", "__weakref__"):
+        body.pop(name, None)
+    body |= {"__slots__": tuple(annotations), "__fields__": fields, "__message__": info}
+    declared: type[T] = type(cls.__name__, (Struct,), body)
+    return declared
+
+
+def _field(owner: str, name: str, hint: object, assigned: object) -> Field:
+    if not isinstance(assigned, _Since):
+        assigned = _Since(0, None, None, None, False, assigned)
+    wire, nested, is_array, is_optional = _read_hint(owner, name, hint)
+    nullable = assigned.first if assigned.nullable is None and is_optional else assigned.nullable
+    if assigned.tag is not None and nested is not None and not is_array:
+        nullable = None
+    is_versioned = assigned.first > 0 or assigned.until is not None or assigned.tag is not None
+    if is_versioned and assigned.default is REQUIRED:
+        raise TypeError(f"{owner}.{name}: some version lacks the field, so it needs a default")
+    if not is_optional and (nullable is not None or assigned.default is None):
+        raise TypeError(f"{owner}.{name}: null needs `| None` in the annotation")
+    if isinstance(assigned.default, list) and (assigned.default or is_optional):
+        raise TypeError(f"{owner}.{name}: a list defaults to an empty one, or to None when it may be null")
+    return Field(
+        name=name,
+        wire=wire,
+        struct=nested,
+        is_array=is_array,
+        first=assigned.first,
+        last=assigned.until,
+        nullable=nullable,
+        tag=assigned.tag,
+        ignorable=assigned.ignorable,
+        default=assigned.default,
+    )
+
+
+def _read_hint(owner: str, name: str, hint: Any) -> tuple[Wire | None, type[Struct] | None, bool, bool]:
+    """The wire type or struct of an annotation, whether it is a list, and whether it may be None."""
+    is_optional = is_array = False
+    if get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint):
+        is_optional = True
+        (hint,) = (part for part in get_args(hint) if part is not NoneType)
+    if get_origin(hint) is list:
+        is_array = True
+        (hint,) = get_args(hint)
+    if get_origin(hint) is Annotated and isinstance(hint.__metadata__[0], Wire):
+        return hint.__metadata__[0], None, is_array, is_optional
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return None, hint, is_array, is_optional
+    raise TypeError(f"{owner}.{name}: {hint!r} is neither a wire type nor a struct")
+
+
+def _compile_constructor(cls: type[Struct]) -> Any:
+    names: dict[str, object] = {}
+    parameters, body = [], []
+    for field in cls.__fields__:
+        parameter = value = field.name
+        if isinstance(field.default, list):
+            parameter += "=None"
+            value = f"[] if {field.name} is None else {field.name}"
+        elif field.default is not REQUIRED:
+            parameter += f"=default_of_{field.name}"
+            names[f"default_of_{field.name}"] = field.default
+        parameters.append(parameter)
+        body.append(f"    self.{field.name} = {value}\n")
+    source = f"def __init__({', '.join(['self, *', *parameters]) if parameters else 'self'}):\n"
+    source += "".join(body) if body else "    pass\n"
+    return compile_function("__init__", source, f"constructor of {cls.__name__}", names)
+
+
+def _brief(value: object) -> str:
+    """Record sets may be megabytes; logs want their size."""
+    return f"<{len(value)} bytes>" if isinstance(value, bytes | bytearray | memoryview) else repr(value)
