@@ -3,7 +3,7 @@
 Owns the framing that Kafka's clients expect of each codec, and the promise that opening hostile bytes costs bounded
 memory. Must not know what the plain bytes mean.
 
-Bounds: the stream codecs (gzip, lz4, zstd) are fed in slices so small that no slice can grow by more than about 16 MiB,
+Bounds: the stream codecs (gzip, lz4, zstd) are fed in slices so small that no slice can grow by more than about 8 MiB,
 and the sum is compared with `size_max` after each slice. A snappy block announces its plain size, which is compared
 before the library is called: the library reserves what the announcement says.
 """
@@ -96,10 +96,10 @@ def _decompress_stream(open_frame: Callable[[], _Stream], slice_size: int, data:
 
 
 # Slices: the codec's highest ratio (deflate 1032, lz4 255, a zstd block of 4 bytes opens to 128 KiB) times the slice
-# stays within 16 MiB.
-_GZIP_SLICE_SIZE = 16 << 10
-_LZ4_SLICE_SIZE = 64 << 10
-_ZSTD_SLICE_SIZE = 512
+# stays within about 8 MiB. For lz4 it is a quarter of that, as the library reserves several times what it returns.
+_GZIP_SLICE_SIZE = 8 << 10
+_LZ4_SLICE_SIZE = 8 << 10
+_ZSTD_SLICE_SIZE = 256
 
 _GZIP_WINDOW_BITS = 15 + 16  # the largest window, and gzip's own header and trailer
 

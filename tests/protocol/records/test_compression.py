@@ -1,0 +1,215 @@
+import contextlib
+import gzip
+import random
+import struct
+import tracemalloc
+import zlib
+
+import cramjam
+import lz4.frame
+import pytest
+import snappy
+import zstandard
+
+from protocol.errors import Malformed
+from protocol.records import compression
+from protocol.records.compression import Compression, compress, decompress
+
+CODECS = list(Compression)
+COMPRESSED = [codec for codec in CODECS if codec is not Compression.NONE]
+
+PLAIN = {
+    "empty": b"",
+    "one byte": b"x",
+    "a block and a byte": bytes(32 * 1024 + 1),
+    "text": b"the quick brown fox " * 5000,
+    "noise": random.Random(7).randbytes(100_000),
+}
+
+
+@pytest.mark.parametrize("plain", PLAIN.values(), ids=PLAIN.keys())
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: memoryview(bytearray(b"." + data))[1:]])
+def test_round_trip(codec: Compression, plain: bytes, kind: type) -> None:
+    packed = compress(codec, kind(plain))
+    assert isinstance(packed, bytes)
+    opened = decompress(codec, kind(packed), size_max=len(plain))
+    assert isinstance(opened, bytes)
+    assert opened == plain
+
+
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [
+        (Compression.GZIP, [-1, 1, 9]),
+        (Compression.LZ4, [1, 2, 8, 9, 12, 17]),
+        (Compression.ZSTD, [-131072, -1, 1, 3, 19, 22]),
+    ],
+)
+def test_every_configurable_level_is_taken(codec: Compression, levels: list[int]) -> None:
+    plain = PLAIN["text"]
+    for level in levels:
+        assert decompress(codec, compress(codec, plain, level), size_max=len(plain)) == plain
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_plain_size_is_limited(codec: Compression) -> None:
+    plain = PLAIN["text"]
+    packed = compress(codec, plain)
+    assert decompress(codec, packed, size_max=len(plain)) == plain
+    with pytest.raises(Malformed, match="more than"):
+        decompress(codec, packed, size_max=len(plain) - 1)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_every_truncation_is_malformed_or_shorter(codec: Compression) -> None:
+    plain = b"some text that repeats, text that repeats" * 3
+    packed = compress(codec, plain)
+    for size in range(len(packed)):
+        try:
+            opened = decompress(codec, packed[:size], size_max=1000)
+        except Malformed:
+            continue
+        # Only a snappy stream has no end mark: cut between two blocks it is a valid shorter stream.
+        assert codec is Compression.SNAPPY
+        assert opened == b""
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_mutations_are_malformed_or_some_bytes(codec: Compression) -> None:
+    random_ = random.Random(codec)
+    packed = compress(codec, random_.randbytes(40) + PLAIN["text"][:400])
+    for _ in range(3000):
+        mutated = bytearray(packed)
+        for _ in range(random_.randint(1, 4)):
+            mutated[random_.randrange(len(mutated))] = random_.randrange(256)
+        with contextlib.suppress(Malformed):
+            assert len(decompress(codec, mutated, size_max=2000)) <= 2000
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_noise_is_malformed_or_some_bytes(codec: Compression) -> None:
+    random_ = random.Random(codec)
+    for size in range(300):
+        with contextlib.suppress(Malformed):
+            decompress(codec, random_.randbytes(size), size_max=2000)
+
+
+BOMB_PLAIN_SIZE = 400 << 20
+
+
+def _gzip_bomb() -> bytes:
+    stream = zlib.compressobj(wbits=31)
+    block = bytes(1 << 20)
+    return b"".join(stream.compress(block) for _ in range(BOMB_PLAIN_SIZE >> 20)) + stream.flush()
+
+
+def _zstd_bomb(*, write_content_size: bool) -> bytes:
+    stream = zstandard.ZstdCompressor(write_content_size=write_content_size).compressobj(
+        size=BOMB_PLAIN_SIZE if write_content_size else -1
+    )
+    block = bytes(1 << 20)
+    return b"".join(stream.compress(block) for _ in range(BOMB_PLAIN_SIZE >> 20)) + stream.flush()
+
+
+def _lz4_frame_with_content_size(size: int) -> bytes:
+    frame = bytearray(lz4.frame.compress(b"abc", store_size=True))
+    frame[6:14] = size.to_bytes(8, "little")
+    return bytes(frame)
+
+
+BOMBS = {
+    "gzip": (Compression.GZIP, _gzip_bomb),
+    "lz4": (Compression.LZ4, lambda: lz4.frame.compress(bytes(BOMB_PLAIN_SIZE), store_size=False)),
+    "lz4 with a size": (Compression.LZ4, lambda: lz4.frame.compress(bytes(BOMB_PLAIN_SIZE), store_size=True)),
+    "zstd": (Compression.ZSTD, lambda: _zstd_bomb(write_content_size=False)),
+    "zstd with a size": (Compression.ZSTD, lambda: _zstd_bomb(write_content_size=True)),
+    "snappy block that claims 4 GiB": (Compression.SNAPPY, lambda: b"\xff\xff\xff\xff\x0f\x00\x00"),
+    "snappy": (Compression.SNAPPY, lambda: bytes(cramjam.snappy.compress_raw(bytes(BOMB_PLAIN_SIZE)))),
+    "lz4 frame that claims 2^60": (Compression.LZ4, lambda: _lz4_frame_with_content_size(1 << 60)),
+    "zstd frame that claims 2^60": (
+        Compression.ZSTD,
+        lambda: b"\x28\xb5\x2f\xfd\xe0" + (1 << 60).to_bytes(8, "little"),
+    ),
+    "xerial block that claims 2 GiB": (
+        Compression.SNAPPY,
+        lambda: b"\x82SNAPPY\x00" + struct.pack(">iii", 1, 1, 0x7FFFFFFF) + b"\x01\x00a",
+    ),
+}
+
+
+@pytest.mark.parametrize(("codec", "make"), BOMBS.values(), ids=BOMBS.keys())
+def test_a_bomb_costs_bounded_memory(codec: Compression, make: object) -> None:
+    bomb = make()  # type: ignore[operator]
+    tracemalloc.start()
+    try:
+        with pytest.raises(Malformed):
+            decompress(codec, bomb, size_max=1 << 20)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 40 << 20
+
+
+@pytest.mark.parametrize(
+    ("codec", "frame"),
+    [
+        (Compression.GZIP, gzip.compress(b"ab")),
+        (Compression.LZ4, lz4.frame.compress(b"ab")),
+        (Compression.ZSTD, zstandard.compress(b"ab")),
+    ],
+)
+def test_frames_one_after_the_other(codec: Compression, frame: bytes) -> None:
+    many = compression.FRAMES_MAX
+    assert decompress(codec, frame * many, size_max=100) == b"ab" * many
+    with pytest.raises(Malformed, match="frames"):
+        decompress(codec, frame * (many + 1), size_max=100)
+    with pytest.raises(Malformed):
+        decompress(codec, frame + b"garbage", size_max=100)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"block_linked": True},
+        {"block_size": lz4.frame.BLOCKSIZE_MAX4MB},
+        {"content_checksum": True},
+        {"block_checksum": True},
+        {"store_size": True},
+        {"compression_level": 12},
+    ],
+)
+def test_any_legal_lz4_frame_is_read(options: dict[str, int]) -> None:
+    plain = PLAIN["text"] + PLAIN["noise"]
+    assert decompress(Compression.LZ4, lz4.frame.compress(plain, **options), size_max=len(plain)) == plain
+
+
+def test_lz4_is_written_as_kafka_clients_expect() -> None:
+    """Independent blocks of 64 KiB, no checksums, no content size: the FLG and BD bytes of the frame."""
+    frame = compress(Compression.LZ4, PLAIN["text"])
+    assert frame[:6] == bytes.fromhex("04224d18 60 40")
+    assert frame[6] == 0x82  # second byte of xxh32 of those two bytes
+
+
+def test_snappy_is_written_in_the_java_librarys_stream_form() -> None:
+    plain = PLAIN["noise"]
+    packed = compress(Compression.SNAPPY, plain)
+    assert packed[:16] == bytes.fromhex("82534e4150505900 00000001 00000001")
+    position, opened = 16, []
+    while position < len(packed):
+        (size,) = struct.unpack_from(">i", packed, position)
+        opened.append(snappy.uncompress(packed[position + 4 : position + 4 + size]))
+        position += 4 + size
+    assert [len(block) for block in opened] == [32768, 32768, 32768, 100_000 - 3 * 32768]
+    assert b"".join(opened) == plain
+
+
+def test_a_raw_snappy_block_is_read() -> None:
+    plain = PLAIN["text"]
+    assert decompress(Compression.SNAPPY, snappy.compress(plain), size_max=len(plain)) == plain
+
+
+def test_the_plain_sizes_of_xerial_blocks_add_up() -> None:
+    packed = compress(Compression.SNAPPY, bytes(200_000))
+    with pytest.raises(Malformed, match="more than"):
+        decompress(Compression.SNAPPY, packed, size_max=150_000)

@@ -1,0 +1,78 @@
+"""What Apache Kafka wrote is read exactly, and written again byte for byte where no compressor decides the bytes."""
+
+import pytest
+
+from protocol.records.batch import batches, crc_is_valid, records
+from protocol.records.builder import assemble, encode_records, rebuild_batch
+from protocol.records.compression import Compression
+from protocol.records.control import read_marker
+
+from .golden import GoldenLog, expected_records, golden_logs
+
+LOGS = [log for log in golden_logs() if log.magic == 2]
+SIZE_MAX = 1 << 20
+
+each_log = pytest.mark.parametrize("log", LOGS, ids=[log.name for log in LOGS])
+
+
+def test_the_set_covers_every_codec() -> None:
+    assert {batch["compression"] for log in LOGS for batch in log.batches} == {c.name.lower() for c in Compression}
+
+
+@each_log
+def test_headers(log: GoldenLog) -> None:
+    read = list(batches(log.data))
+    assert len(read) == len(log.batches)
+    for (position, header), expected in zip(read, log.batches, strict=True):
+        assert {
+            "position": position,
+            "size": header.size,
+            "magic": header.magic,
+            "baseOffset": header.base_offset,
+            "lastOffset": header.last_offset,
+            "compression": header.compression.name.lower(),
+            "timestampType": {0: "CreateTime", 1: "LogAppendTime"}[header.timestamp_type],
+            "isValid": crc_is_valid(log.data, position, header),
+            "count": header.records_count,
+            "crc": header.crc,
+            "partitionLeaderEpoch": header.partition_leader_epoch,
+            "producerId": header.producer_id,
+            "producerEpoch": header.producer_epoch,
+            "baseSequence": header.base_sequence,
+            "lastSequence": header.last_sequence,
+            "isTransactional": header.is_transactional,
+            "isControl": header.is_control,
+            "maxTimestamp": header.max_timestamp,
+        } == {name: value for name, value in expected.items() if name not in ("records", "deleteHorizonMs")}
+        assert header.delete_horizon_ms == expected.get("deleteHorizonMs")
+
+
+@each_log
+def test_records(log: GoldenLog) -> None:
+    for expected in log.batches:
+        read = list(records(log.data, expected["position"], size_max=SIZE_MAX))
+        assert read == expected_records(expected)
+
+
+@each_log
+def test_markers(log: GoldenLog) -> None:
+    for batch in log.batches:
+        if not batch["isControl"]:
+            continue
+        (record,) = records(log.data, batch["position"], size_max=SIZE_MAX)
+        marker = read_marker(record)
+        assert marker is not None
+        assert marker.control_type.name == batch["records"][0]["controlType"]
+        assert marker.coordinator_epoch == batch["records"][0]["coordinatorEpoch"]
+
+
+@each_log
+def test_encoding_the_records_again_gives_the_same_bytes(log: GoldenLog) -> None:
+    for position, header in batches(log.data):
+        if header.compression is not Compression.NONE:
+            continue
+        stored = log.data[position : position + header.size]
+        read = list(records(stored, size_max=SIZE_MAX))
+        assert assemble(header, encode_records(read, header.base_offset, header.base_timestamp)) == stored
+        if (read and read[0].timestamp == header.base_timestamp) or header.has_delete_horizon:
+            assert rebuild_batch(header, read, delete_horizon_ms=header.delete_horizon_ms) == stored
