@@ -5,7 +5,7 @@ even parse is skipped, so that one mistake is reported once. The rules between l
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from config import broker_properties as rows
 from config.definition import ConfigError, Property, Settings, text_of
@@ -14,8 +14,7 @@ _BYTES_PER_CLEANER_MIN = 1 << 20
 _OFFSETS_COMPRESSION_CODECS = range(5)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """What `row` must fulfil given the rows of `reads`; `problem` answers what was expected."""
 
     row: Property[object]

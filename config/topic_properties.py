@@ -6,8 +6,8 @@ where no broker setting stands behind it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from config import broker_properties as broker
 from config.definition import ConfigType, Importance, Property, Rows, UpdateMode
@@ -17,8 +17,7 @@ _MS_PER_MINUTE = 60_000
 _MS_PER_HOUR = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerDefault:
+class BrokerDefault(NamedTuple):
     """A broker setting that stands behind a topic's, and what its value is multiplied by."""
 
     property: Property[object]

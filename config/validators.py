@@ -6,8 +6,7 @@ one value; what several settings mean together is checked in `broker`.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Validator(Protocol):
@@ -20,8 +19,7 @@ class Validator(Protocol):
         """The accepted values in a few characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """Numbers from `low` to `high`, both included; None is open."""
 
     low: int
@@ -40,8 +38,7 @@ class Range:
         return f"[{self.low},...]" if self.high is None else f"[{self.low},...,{self.high}]"
 
 
-@dataclass(frozen=True, slots=True)
-class RangeOr:
+class RangeOr(NamedTuple):
     """Numbers of a range, and one more that stands for something of its own."""
 
     range: Range
@@ -58,8 +55,7 @@ class RangeOr:
         return self.description
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(NamedTuple):
     """One of a few words, or a list of them: every element is checked."""
 
     words: tuple[str, ...]
@@ -74,8 +70,7 @@ class OneOf:
         return f"[{', '.join(self.words)}]"
 
 
-@dataclass(frozen=True, slots=True)
-class NotEmpty:
+class NotEmpty(NamedTuple):
     """A text or list with something in it; unset is right as well."""
 
     description: str
@@ -87,8 +82,7 @@ class NotEmpty:
         return self.description
 
 
-@dataclass(frozen=True, slots=True)
-class KnownClass:
+class KnownClass(NamedTuple):
     """Names of Java classes that this broker has an own part for; any other cannot be honoured and stops the start."""
 
     names: tuple[str, ...] = ()
@@ -104,8 +98,7 @@ class KnownClass:
         return self.description
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """A check that only its function can describe."""
 
     function: Callable[[Any], str | None]
