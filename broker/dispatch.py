@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from broker.handlers import TABLE
 from broker.network.connection import Buffers
 from broker.request_context import Peer, RequestContext
+from broker.routes import TABLE
 from broker.services import Services
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, Encoder, decoder, encoder
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.frame import LENGTH
 from protocol.headers import RequestHeader, UnsupportedApi, read_request_header, response_header
-from protocol.messages.api_versions import ApiVersionsResponse
+from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
@@ -39,7 +39,7 @@ class Route:
     api: Api
     handle: Callable[[Services, Any, RequestContext], Any]
     decode: Decoder[Any]
-    encode: Encoder[Any]
+    encode: Encoder
 
 
 class RequestDispatcher:
@@ -77,7 +77,7 @@ class RequestDispatcher:
         except Exception as error:
             response = self._failure(route, request, context, error)
         if type(response) is route.api.response:
-            return self._framed(route, context, response)
+            return _framed(route.encode, _header_of(context), response)
         if response is None:
             return None
         return asyncio.ensure_future(self._later(route, request, context, response))
@@ -91,13 +91,7 @@ class RequestDispatcher:
             raise
         except Exception as error:
             response = self._failure(route, request, context, error)
-        return None if response is None else self._framed(route, context, response)
-
-    def _framed(self, route: Route, context: RequestContext, response: object) -> Buffers:
-        buffers: Buffers = [b"", response_header(context.api_key, context.api_version, context.correlation_id)]
-        route.encode(response, buffers)
-        buffers[0] = LENGTH.pack(sum(map(len, buffers)))
-        return buffers
+        return None if response is None else _framed(route.encode, _header_of(context), response)
 
     def _new_route(self, header: RequestHeader) -> Route:
         if header.api_key not in self._table:
@@ -111,16 +105,12 @@ class RequestDispatcher:
 
     def _unsupported_version(self, unsupported: UnsupportedApi) -> Buffers:
         """ApiVersions alone answers a version that it does not know, in the layout of version 0 (KIP-35)."""
-        if unsupported.api_key != API_VERSIONS_KEY:
+        if not unsupported.is_api_versions:
             raise unsupported
         api = APIS[API_VERSIONS_KEY]
-        response = ApiVersionsResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=self._table[API_VERSIONS_KEY].served(only=api.key)
-        )
-        buffers: Buffers = [b"", response_header(api.key, 0, unsupported.correlation_id)]
-        encoder(api.response, 0)(response, buffers)
-        buffers[0] = LENGTH.pack(sum(map(len, buffers)))
-        return buffers
+        itself = ApiVersion(api_key=api.key, min_version=api.versions.start, max_version=api.versions.stop - 1)
+        response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[itself])
+        return _framed(encoder(api.response, 0), response_header(api.key, 0, unsupported.header.correlation_id), response)
 
     def _failure(self, route: Route, request: object, context: RequestContext, error: Exception) -> object:
         """The answer to a request that failed as a whole."""
@@ -133,8 +123,27 @@ class RequestDispatcher:
                 "%s v%d from client %r (correlation id %d) failed unexpectedly",
                 route.api.name, context.api_version, context.client_id, context.correlation_id, exc_info=error,
             )
-        return self._table[route.api.key].failed(request, context, code)
+        return failure_response(self._table[route.api.key], route.api, request, context, code)
+
+
+def failure_response(module: ModuleType, api: Api, request: object, context: RequestContext, code: ErrorCode) -> object:
+    """What `module` answers to a request that failed as a whole: its own `failed`, or the response's error code."""
+    failed = getattr(module, "failed", None)
+    return failed(request, context, code) if failed is not None else api.response(error_code=code)
+
+
+def _framed(encode: Encoder, header: bytes, response: object) -> Buffers:
+    """The response as it leaves: length, header and body, small pieces in one buffer."""
+    buffers: Buffers = []
+    encode(response, buffers)
+    buffers[0] = header + buffers[0]
+    buffers[0] = LENGTH.pack(sum(map(len, buffers))) + buffers[0]
+    return buffers
 
 
 def _named(api: Api, header: RequestHeader) -> str:
     return f"{api.name} v{header.api_version} of client {header.client_id!r}, correlation id {header.correlation_id}"
+
+
+def _header_of(context: RequestContext) -> bytes:
+    return response_header(context.api_key, context.api_version, context.correlation_id)

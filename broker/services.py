@@ -6,7 +6,7 @@ Owns nothing but the references and the few questions that concern several parts
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -20,6 +20,7 @@ from broker.replica.manager import ReplicaManager
 from broker.topic_configs import TopicConfigs
 from broker.topics import INTERNAL_TOPICS, TopicAdministration
 from config.broker import BrokerConfig
+from protocol.api import Api
 from protocol.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
@@ -39,6 +40,8 @@ class Services:
     producer_ids: ProducerIds
     groups: GroupCoordinator
     blocking: Executor
+    served_apis: Sequence[Api]
+    """What ApiVersions lists, by key."""
     internal_topics: frozenset[str] = INTERNAL_TOPICS
 
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError:

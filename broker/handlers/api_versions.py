@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 
-from broker import handlers
 from broker.request_context import RequestContext
 from broker.services import Services
-from protocol.api import APIS
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[-.a-zA-Z0-9]*[a-zA-Z0-9])?")
@@ -22,15 +20,15 @@ def handle(services: Services, request: ApiVersionsRequest, context: RequestCont
     if context.api_version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not SOFTWARE.fullmatch(name) or not SOFTWARE.fullmatch(version):
-            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software name {name!r}, version {version!r}")
         context.peer.software_name, context.peer.software_version = name, version
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=served())
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=api.key, min_version=api.versions.start, max_version=api.versions.stop - 1)
+            for api in services.served_apis
+        ]
+    )
 
 
-def served(only: int | None = None) -> list[ApiVersion]:
-    """Key and version range of every API that has a handler, or of one of them."""
-    return [
-        ApiVersion(api_key=key, min_version=APIS[key].versions.start, max_version=APIS[key].versions.stop - 1)
-        for key in sorted(handlers.table())
-        if only in (None, key)
-    ]
+def failed(request: ApiVersionsRequest, context: RequestContext, code: ErrorCode) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=code, api_keys=[])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol
+from typing import Protocol, cast
 
 from broker.request_context import Peer
 from protocol.errors import Malformed
@@ -25,6 +25,8 @@ Buffers = list[Buffer]
 
 # Answers up to this size are joined before they are written: one small copy is cheaper than a vector of small buffers.
 JOIN_SIZE_MAX = 16 << 10
+# Answers to requests that arrived together are gathered up to this size before they are written.
+GATHER_SIZE_MAX = 64 << 10
 
 
 class Dispatcher(Protocol):
@@ -77,13 +79,13 @@ class Connection(asyncio.BufferedProtocol):
         self._is_writable = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        peer = self._admission.admit(self, transport)  # type: ignore[arg-type]
+        stream = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass of it
+        peer = self._admission.admit(self, stream)
         if peer is None:
-            transport.abort()
+            stream.abort()
             return
         self.peer = peer
-        self._transport = transport  # type: ignore[assignment]
+        self._transport = stream
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.writable()
@@ -127,11 +129,17 @@ class Connection(asyncio.BufferedProtocol):
     def _serve(self) -> None:
         reader = self._reader
         answers: Buffers = []
+        size = 0
         try:
             while self._is_writable and (frame := reader.next_frame()) is not None:
                 answer = self._dispatcher.dispatch(frame, self.peer)
                 if type(answer) is list:
                     answers += answer
+                    size += sum(map(len, answer))
+                    if size > GATHER_SIZE_MAX:
+                        # Writing is what notices a slow reader; many small requests may ask for much.
+                        self._write(answers)
+                        answers, size = [], 0
                 elif answer is not None:
                     self._await(answer)  # type: ignore[arg-type]
                     break

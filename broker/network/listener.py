@@ -51,6 +51,7 @@ class Listener:
         self._scratch = memoryview(bytearray(SCRATCH_SIZE))
         self._connections: set[Connection] = set()
         self._connections_by_host: Counter[str] = Counter()
+        self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._idle_sweep: asyncio.TimerHandle | None = None
 
@@ -58,23 +59,29 @@ class Listener:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    async def listen(self, host: str, port: int) -> int:
-        """Start accepting on `host` ("" = all addresses) and return the real port. Raises ListenError."""
+    def bind(self, host: str, port: int) -> int:
+        """Take `host` ("" = all addresses) and `port` (0 = any free one); the real port. Raises ListenError."""
+        self._sockets = self._bound_sockets(host, port)
+        return int(self._sockets[0].getsockname()[1])
+
+    async def start(self) -> None:
+        """Accept connections on what was bound."""
         loop = asyncio.get_running_loop()
-        sockets = self._bound_sockets(host, port)
-        for bound in sockets:
+        for bound in self._sockets:
             server = await loop.create_server(
                 self._new_connection, sock=bound, backlog=self._settings.backlog_size
             )
             self._servers.append(server)
         self._schedule_idle_sweep(loop)
-        return int(sockets[0].getsockname()[1])
 
-    async def stop_accepting(self) -> None:
+    def stop_accepting(self) -> None:
         """Close the listening sockets; open connections go on."""
         for server in self._servers:
             server.close()
+        for bound in self._sockets:
+            bound.close()
         self._servers.clear()
+        self._sockets.clear()
         if self._idle_sweep is not None:
             self._idle_sweep.cancel()
 
@@ -93,7 +100,10 @@ class Listener:
                     continue  # a machine without IPv6
                 for other in sockets:
                     other.close()
-                raise ListenError(f"listener {self.name} cannot listen on {address}:{port}: {error.strerror}") from error
+                raise ListenError(
+                    f"listener {self.name} cannot listen on {address}:{port}: {error.strerror}; expected a free port "
+                    "of this machine"
+                ) from error
             sockets.append(bound)
         return sockets
 

@@ -1,0 +1,101 @@
+"""DescribeConfigs: effective settings of brokers and topics with where they come from (configuration Q1 to Q5).
+
+Version notes: v0 says is_default instead of a source; v1 synonyms; v3 types and documentation.
+"""
+
+from __future__ import annotations
+
+from broker.logger_levels import describe_loggers
+from broker.request_context import RequestContext
+from broker.services import Services
+from config.definition import Source
+from config.describe import ConfigRow, describe_broker, describe_cluster_default, describe_topic
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+TOPIC = 2
+BROKER = 4
+BROKER_LOGGER = 8
+
+
+def handle(services: Services, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_result(services, resource, request) for resource in request.resources])
+
+
+def failed(
+    request: DescribeConfigsRequest, context: RequestContext, code: ErrorCode
+) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_error(resource, KafkaError(code)) for resource in request.resources])
+
+
+def _result(
+    services: Services, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    try:
+        rows = _rows(services, resource)
+    except KafkaError as error:
+        return _error(resource, error)
+    return DescribeConfigsResult(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[_described(row, request) for row in rows],
+    )
+
+
+def _rows(services: Services, resource: DescribeConfigsResource) -> list[ConfigRow]:
+    name, keys = resource.resource_name, resource.configuration_keys or None
+    if resource.resource_type == TOPIC:
+        if name not in services.metadata_cache.topics:
+            raise KafkaError(services.topics.why_unknown(name))
+        return describe_topic(services.config, services.topic_configs.overrides(name), keys)
+    if resource.resource_type == BROKER and not name:
+        return describe_cluster_default(services.config, keys)
+    if resource.resource_type == BROKER:
+        _require_this_broker(services, name)
+        return describe_broker(services.config, keys)
+    if resource.resource_type == BROKER_LOGGER:
+        _require_this_broker(services, name)
+        return describe_loggers(keys)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+
+
+def _require_this_broker(services: Services, name: str) -> None:
+    if name != str(services.broker_id):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {services.broker_id} or empty string, but received {name}",
+        )
+
+
+def _described(row: ConfigRow, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=row.name,
+        value=row.value,
+        read_only=row.read_only,
+        is_default=row.source is Source.DEFAULT_CONFIG,
+        config_source=row.source,
+        is_sensitive=row.is_sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in (row.synonyms if request.include_synonyms else ())
+        ],
+        config_type=row.type,
+        documentation=row.documentation if request.include_documentation else None,
+    )
+
+
+def _error(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error.code,
+        error_message=str(error),
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[],
+    )

@@ -1,0 +1,79 @@
+"""The coordinators' port to the partitions of their internal topic, over the replica manager."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from broker.clock import Clock
+from broker.metadata_cache import MetadataCache
+from broker.replica.delayed_produce import AwaitedAppend
+from broker.replica.manager import ReplicaManager
+from broker.replica.partition import Partition
+from protocol.errors import ErrorCode, KafkaError
+from storage.log import AppendOrigin
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
+
+
+class PartitionOffsetsLog:
+    """Appends with acks=all and reads whole batches of one internal topic, by partition number."""
+
+    def __init__(
+        self,
+        topic: str,
+        replica_manager: ReplicaManager,
+        metadata: MetadataCache,
+        clock: Clock,
+        run_blocking: Callable[[Callable[[], T]], Awaitable[T]],
+    ) -> None:
+        self._topic = topic
+        self._replica_manager = replica_manager
+        self._metadata = metadata
+        self._clock = clock
+        self._run_blocking = run_blocking
+
+    def partition_count(self) -> int | None:
+        """None while the topic does not exist."""
+        return self._metadata.partition_count(self._topic)
+
+    def start_offset(self, partition: int) -> int:
+        return self._require(partition).log.log_start_offset
+
+    def end_offset(self, partition: int) -> int:
+        return self._require(partition).log.log_end_offset
+
+    async def append(self, partition: int, batch: bytearray, timeout_ms: int) -> None:
+        """Return once every in-sync replica has `batch`. Raises KafkaError; the batch is patched in place."""
+        found = self._require(partition)
+        result = self._replica_manager.append(
+            found, memoryview(batch), needs_isr=True, now_ms=self._clock.now_ms(), origin=AppendOrigin.COORDINATOR
+        )
+        append = AwaitedAppend(found, found.leader_epoch, result.last_offset + 1)
+        append.error = append.outcome()
+        if append.error is None:
+            decided = asyncio.get_running_loop().create_future()
+            self._replica_manager.await_commit(
+                [append],
+                self._clock.monotonic_ms() + timeout_ms,
+                lambda: None if decided.done() else decided.set_result(None),
+            )
+            await decided
+        if append.error:
+            raise KafkaError(append.error)
+
+    async def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
+        """Batches from `offset` up to the log end, at least one whole batch; b"" at the end. Raises KafkaError."""
+        log = self._require(partition).log
+        fetched = await self._run_blocking(
+            lambda: log.read(offset, max_bytes, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+        )
+        return b"" if fetched is None else fetched.records
+
+    def _require(self, partition: int) -> Partition:
+        found = self._replica_manager.find(self._topic, partition)
+        if found is None or not found.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return found

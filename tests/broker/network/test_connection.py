@@ -1,0 +1,185 @@
+"""Connections over real sockets with a scripted dispatcher: order, waiting, back-pressure, bad frames, limits."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from broker.network.connection import Buffers
+from broker.network.listener import Listener, ListenError, ListenerSettings
+from broker.request_context import Peer
+from protocol.errors import Malformed
+
+REQUEST_SIZE_MAX = 1 << 20
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+class Script:
+    """Answers by the first byte of a frame: e echo, w wait for `release`, n no answer, b bad, h huge answer."""
+
+    def __init__(self) -> None:
+        self.served: list[bytes] = []
+        self.waiting: list[asyncio.Future[Buffers | None]] = []
+
+    def dispatch(self, frame: memoryview, peer: Peer) -> Buffers | asyncio.Future[Buffers | None] | None:
+        payload = bytes(frame)
+        self.served.append(payload)
+        match payload[:1]:
+            case b"w":
+                future: asyncio.Future[Buffers | None] = asyncio.get_running_loop().create_future()
+                self.waiting.append(future)
+                return future
+            case b"n":
+                return None
+            case b"b":
+                raise Malformed("scripted")
+            case b"h":
+                return [framed(bytes(8 << 20))]
+            case _:
+                return [framed(payload)]
+
+
+@asynccontextmanager
+async def listening(script: Script, **settings: object) -> AsyncIterator[tuple[Listener, int]]:
+    listener = Listener("TEST", ListenerSettings(request_size_max=REQUEST_SIZE_MAX, **settings), script)  # type: ignore[arg-type]
+    port = listener.bind("127.0.0.1", 0)
+    await listener.start()
+    try:
+        yield listener, port
+    finally:
+        listener.stop_accepting()
+        listener.close_connections()
+        await until(lambda: listener.connection_count == 0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(10):
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        return await reader.readexactly(size)
+
+
+async def test_pipelined_requests_are_answered_in_order_around_one_that_waits() -> None:
+    script = Script()
+    async with listening(script) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"e1") + framed(b"w2") + framed(b"e3") + framed(b"n4") + framed(b"e5"))
+        assert await read_frame(reader) == b"e1"
+        await until(lambda: len(script.waiting) == 1)
+        writer.write(framed(b"e6"))
+        await writer.drain()
+        assert script.served == [b"e1", b"w2"], "requests behind one that waits are not worked on"
+        script.waiting[0].set_result([framed(b"done")])
+        assert [await read_frame(reader) for _ in range(4)] == [b"done", b"e3", b"e5", b"e6"]
+        writer.close()
+
+
+async def test_a_waiting_connection_keeps_others_served() -> None:
+    script = Script()
+    async with listening(script) as (_, port):
+        _, waiting = await asyncio.open_connection("127.0.0.1", port)
+        waiting.write(framed(b"w"))
+        await until(lambda: len(script.waiting) == 1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"e"))
+        assert await read_frame(reader) == b"e"
+        waiting.close()
+        await until(script.waiting[0].cancelled)
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", REQUEST_SIZE_MAX + 1),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32),  # a TLS hello
+        b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",
+        framed(b"b"),
+    ],
+    ids=["negative length", "oversized length", "TLS hello", "HTTP", "malformed request"],
+)
+async def test_bad_bytes_close_their_own_connection_only(hostile: bytes) -> None:
+    script = Script()
+    async with listening(script) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        bad_reader, bad_writer = await asyncio.open_connection("127.0.0.1", port)
+        bad_writer.write(framed(b"e-before") + hostile)
+        assert await read_frame(bad_reader) == b"e-before", "what was served before the bad frame is answered"
+        async with asyncio.timeout(10):
+            assert await bad_reader.read() == b""
+        writer.write(framed(b"e"))
+        assert await read_frame(reader) == b"e"
+        await until(lambda: listener.connection_count == 1)
+        bad_writer.close()
+        writer.close()
+
+
+async def test_a_client_that_leaves_in_the_middle_of_a_frame_frees_its_connection() -> None:
+    script = Script()
+    async with listening(script) as (listener, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(struct.pack(">i", 1000) + b"only this")
+        await until(lambda: listener.connection_count == 1)
+        writer.close()
+        await until(lambda: listener.connection_count == 0)
+        assert script.served == []
+
+
+async def test_a_slow_reader_stops_being_served_until_it_reads() -> None:
+    script = Script()
+    async with listening(script) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for number in range(20):
+            writer.write(framed(b"h%d" % number))
+        await writer.drain()
+        await until(lambda: len(script.served) >= 1)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(script.served) < 20, "answers to somebody who does not read are not piled up"
+        for _ in range(20):
+            assert len(await read_frame(reader)) == 8 << 20
+        assert len(script.served) == 20
+        writer.close()
+
+
+async def test_connections_of_one_address_are_limited() -> None:
+    async with listening(Script(), connections_per_ip_max=1) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        refused, refused_writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(10):
+            assert await refused.read() == b"", "closed without an answer"
+        writer.write(framed(b"e"))
+        assert await read_frame(reader) == b"e"
+        assert listener.connection_count == 1
+        refused_writer.close()
+        writer.close()
+
+
+async def test_idle_connections_are_closed() -> None:
+    async with listening(Script(), connection_idle_ms_max=20) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        writer.close()
+
+
+def test_an_address_in_use_names_itself() -> None:
+    first = Listener("FIRST", ListenerSettings(request_size_max=100), Script())
+    second = Listener("SECOND", ListenerSettings(request_size_max=100), Script())
+    port = first.bind("127.0.0.1", 0)
+    try:
+        with pytest.raises(ListenError, match=rf"SECOND cannot listen on 127\.0\.0\.1:{port}"):
+            second.bind("127.0.0.1", port)
+    finally:
+        first.stop_accepting()
