@@ -90,19 +90,17 @@ def _draw_cancellations(axes: Axes, rows: Sequence[DailyDelay], days: list[date]
     percent = {day: 100 * cancelled[day] / flights[day] for day in days if flights[day]}
     axes.bar(np.array(list(percent)), list(percent.values()), width=1.0, color=_BAR)
     for day in _peaks(percent):
-        is_late = days.index(day) > len(days) * 0.9  # no room on the right
         axes.annotate(
             f"{day:%-d %b}  {percent[day]:.0f} %",
             (date_axis.date2num(day), percent[day]),
-            xytext=(-5 if is_late else 5, -3),
+            xytext=(0, 3),
             textcoords="offset points",
-            ha="right" if is_late else "left",
-            va="top",
+            ha="center",
             color=_INK,
             fontsize=9,
         )
     _title(axes, "Flights cancelled, % of the day")
-    axes.set_ylim(0, max(percent.values()) * 1.1 or 1)
+    axes.set_ylim(0, max(percent.values()) * 1.25 or 1)  # room for the labels
     months = date_axis.MonthLocator()
     axes.xaxis.set_major_locator(months)
     axes.xaxis.set_major_formatter(date_axis.ConciseDateFormatter(months))

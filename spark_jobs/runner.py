@@ -8,7 +8,9 @@ all was read.
 import logging
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event
 from types import FrameType
 from typing import TypeVar
 
@@ -24,6 +26,7 @@ from spark_jobs.topics import TopicSpec, create_topics, wait_for_topics
 
 _LOG = logging.getLogger(__name__)
 
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _POLL_INTERVAL_S = 0.5
 _STOP_POLLS_MAX = 240  # two minutes for the batch in hand; cutting it short is safe, only slower to resume
 
@@ -53,20 +56,20 @@ def run_job(parameters: P, build: Callable[[SparkSession, P], StreamingQuery], t
 
 def supervise(query: StreamingQuery) -> int:
     """Waits for the query's end or a signal; reports every batch that had input."""
-    stop = _StopRequest()
     report = _ProgressReport()
-    try:
-        while not query.awaitTermination(_POLL_INTERVAL_S):
+    with _stop_requested_by_signal() as stop_requested:
+        try:
+            while not query.awaitTermination(_POLL_INTERVAL_S):
+                report.update(query)
+                if stop_requested.is_set():
+                    _finish_batch_in_hand(query)
+                    query.stop()
+                    break
+        except StreamingQueryException as error:
+            _LOG.error("query failed: %s", error)
+            return 1
+        finally:
             report.update(query)
-            if stop.requested:
-                _finish_batch_in_hand(query)
-                query.stop()
-                break
-    except StreamingQueryException as error:
-        _LOG.error("query failed: %s", error)
-        return 1
-    finally:
-        report.update(query)
     return 0
 
 
@@ -84,16 +87,20 @@ def _batches_done(query: StreamingQuery) -> int:
     return -1 if progress is None else int(progress["batchId"])
 
 
-class _StopRequest:
-    """Turns the first SIGTERM or SIGINT into a flag; Spark's own SIGINT handler would cancel the batch in hand."""
+@contextmanager
+def _stop_requested_by_signal() -> Iterator[Event]:
+    """An event that SIGTERM or SIGINT sets; Spark's own handler of SIGINT would cancel the batch in hand."""
+    requested = Event()
 
-    def __init__(self) -> None:
-        self.requested = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        requested.set()
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self.requested = True
+    previous = {number: signal.signal(number, on_signal) for number in _STOP_SIGNALS}
+    try:
+        yield requested
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 class _ProgressReport:

@@ -1,0 +1,136 @@
+"""One broker and one Spark for all tests of the pipeline: each takes seconds to start.
+
+Tests share them by never sharing a topic: `Topics` gives every one a name of its own.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.session import spark_session
+from tests.support.apache_kafka import apache_kafka
+from tests.support.java import java_executable
+from tests.support.parts import skip_when_unavailable
+
+_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record for `Topics.send`; headers and values may be None as Kafka allows."""
+
+    value: bytes | None
+    key: bytes | None = None
+    partition: int = 0
+    timestamp_ms: int = 0
+    headers: list[tuple[str, bytes | None]] = field(default_factory=list)
+
+
+class Topics:
+    """Topics of one broker, made and filled and read back without Spark."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._numbers = itertools.count()
+
+    def new_name(self, stem: str) -> str:
+        return f"{stem}-{next(self._numbers)}"
+
+    def create(self, stem: str, partitions: int = 1, config: dict[str, str] | None = None) -> str:
+        """Makes a topic that keeps records of any age; its name starts with `stem`."""
+        name = self.new_name(stem)
+        request = NewTopic(name, partitions, 1, config={"retention.ms": "-1", **(config or {})})
+        self._admin.create_topics([request], operation_timeout=_TIMEOUT_S)[name].result()
+        return name
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self._admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
+
+    def send(self, topic: str, records: Sequence[Sent], options: dict[str, str] | None = None) -> None:
+        """Stores `records`, each partition's in the given order; raises KafkaException when one is refused."""
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 5, **(options or {})}
+        )
+        errors: list[object] = []
+        for record in records:
+            producer.produce(
+                topic,
+                record.value,
+                record.key,
+                partition=record.partition,
+                timestamp=record.timestamp_ms,
+                headers=record.headers,
+                on_delivery=lambda error, _: errors.append(error) if error else None,
+            )
+        assert producer.flush(_TIMEOUT_S) == 0
+        if errors:
+            raise KafkaException(errors[0])
+
+    def read(self, topic: str) -> list[Message]:
+        """All records now in `topic`, partition by partition in offset order."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.partition.eof": True})
+        try:
+            partitions = sorted(consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions)
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+            messages: list[Message] = []
+            open_partitions = set(partitions)
+            while open_partitions:
+                for message in consumer.consume(10_000, 0.2):
+                    if message.error() is None:
+                        messages.append(message)
+                    else:
+                        open_partitions.discard(message.partition())
+        finally:
+            consumer.close()
+        return sorted(messages, key=lambda message: (message.partition(), message.offset()))
+
+
+class KafkaReader:
+    """Spark's Kafka source, batch and stream, pointed at the broker."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str) -> None:
+        self._spark = spark
+        self._bootstrap = bootstrap
+
+    def batch(self, **options: object) -> DataFrame:
+        return self._with_options(self._spark.read.format("kafka"), options).load()
+
+    def stream(self, **options: object) -> DataFrame:
+        return self._with_options(self._spark.readStream.format("kafka"), options).load()
+
+    def _with_options(self, reader, options: dict[str, object]):
+        for key, value in {"kafka.bootstrap.servers": self._bootstrap, **options}.items():
+            reader = reader.option(key.replace("__", "."), value)
+        return reader
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with skip_when_unavailable(), apache_kafka(tmp_path_factory.mktemp("broker")) as brokers:
+        yield brokers[0].bootstrap
+
+
+@pytest.fixture(scope="session")
+def topics(bootstrap: str) -> Topics:
+    return Topics(bootstrap)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    with skip_when_unavailable():
+        java_executable()
+    session = spark_session("tests", {})
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(spark: SparkSession, bootstrap: str) -> KafkaReader:
+    return KafkaReader(spark, bootstrap)

