@@ -1,0 +1,169 @@
+"""Makes the folder `.venv` that the launchers run everything in, from a lock file with hashes.
+
+Run as a script, before any dependency exists: it imports the standard library alone. Rules that make it safe to start
+twice, to interrupt, and to start again after an update:
+
+- a lock on the project's folder lets one process at a time change the environment;
+- the copy of the lock file inside `.venv` is written last, and says that the environment is complete;
+- a marker says that work is under way: who finds it starts over, because a half-unpacked package looks installed.
+"""
+
+import fcntl
+import filecmp
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+_BROKER_LOCK = "requirements.lock"
+_MARKER = "incomplete"
+_REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*==", re.MULTILINE)
+_PIP_SETTLED = re.compile(r"(?:Collecting|Requirement already satisfied:|Ignoring) ([A-Za-z0-9._-]+)")
+
+
+class PreparationError(Exception):
+    """The environment could not be made; the text is for the user."""
+
+
+def main(arguments: list[str]) -> int:
+    """`environment.py PROJECT_FOLDER LOCK_FILE_NAME`."""
+    root, lock_name = Path(arguments[0]), arguments[1]
+    progress = Progress(sys.stderr)
+    try:
+        with _only_one(root, progress):
+            if not is_ready(root, lock_name):
+                make(root, lock_name, progress)
+    except PreparationError as error:
+        progress.end()
+        print(f"Could not prepare {root / '.venv'}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        progress.end()
+        return 130
+    return 0
+
+
+def is_ready(root: Path, lock_name: str) -> bool:
+    """Whether `.venv` was completely made from this lock file."""
+    venv = root / ".venv"
+    copy = venv / lock_name
+    has_copy = copy.is_file() and filecmp.cmp(root / lock_name, copy, shallow=False)
+    return has_copy and (venv / "bin" / "python").exists()
+
+
+def make(root: Path, lock_name: str, progress: "Progress") -> None:
+    """Makes `.venv`, or brings it up to date. Raises PreparationError."""
+    venv = root / ".venv"
+    marker = venv / _MARKER
+    started_s = time.monotonic()
+    if not _is_usable(venv):
+        progress.show(f"Preparing {venv} (once)")
+        if venv.exists():
+            shutil.rmtree(venv)
+        venv.mkdir()
+        marker.touch()
+        _run([sys.executable, "-m", "venv", str(venv)], "python -m venv")
+    marker.touch()
+    for copy in venv.glob("*.lock"):
+        copy.unlink()
+    _install(root, lock_name, progress)
+    marker.unlink()
+    # The development environment contains the broker's, so it is ready for both.
+    for name in {lock_name, _BROKER_LOCK}:
+        shutil.copyfile(root / name, venv / name)
+    progress.show(f"Prepared {venv} in {time.monotonic() - started_s:.0f} s")
+    progress.end()
+
+
+def _is_usable(venv: Path) -> bool:
+    """Whether packages can be installed into what is there: complete once, and its Python still works."""
+    python = venv / "bin" / "python"
+    if (venv / _MARKER).exists() or not python.exists():
+        return False
+    probe = [str(python), "-c", "import sys, pip; raise SystemExit(sys.version_info < (3, 11))"]
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
+def _install(root: Path, lock_name: str, progress: "Progress") -> None:
+    lock = root / lock_name
+    command = [
+        str(root / ".venv" / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--require-hashes",
+        "--requirement",
+        str(lock),
+    ]
+    command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+    if lock_name == _BROKER_LOCK:
+        command += ["--only-binary", ":all:"]  # a broker's machine needs no compiler
+    total = len(_REQUIREMENT.findall(lock.read_text(encoding="utf-8")))
+    settled: set[str] = set()
+    output: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
+        assert pip.stdout is not None
+        for line in pip.stdout:
+            output.append(line)
+            if (match := _PIP_SETTLED.match(line)) and match[1] not in settled:
+                settled.add(match[1])
+                progress.show(f"Preparing .venv: package {len(settled)} of {total}, {match[1]}")
+            elif line.startswith("Installing collected packages"):
+                progress.show("Preparing .venv: installing the packages")
+    if pip.returncode != 0:
+        raise PreparationError(f"pip ended with status {pip.returncode}\n{''.join(output[-15:])}")
+
+
+def _run(command: list[str], name: str) -> None:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise PreparationError(f"{name} ended with status {result.returncode}\n{result.stdout}{result.stderr}")
+
+
+@contextmanager
+def _only_one(root: Path, progress: "Progress") -> Iterator[None]:
+    """Holds a lock on the project's folder; it vanishes with the process, however that ends."""
+    descriptor = os.open(root, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.show("Another start is preparing .venv; waiting for it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class Progress:
+    """Messages that replace each other on a terminal, and are lines of their own elsewhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_terminal = stream.isatty()
+        self._is_line_open = False
+
+    def show(self, message: str) -> None:
+        if self._is_terminal:
+            columns = shutil.get_terminal_size().columns
+            self._stream.write(f"\r\x1b[K{message[: columns - 1]}")
+            self._is_line_open = True
+        else:
+            self._stream.write(f"{message}\n")
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Leaves the last message standing on a line of its own."""
+        if self._is_line_open:
+            self._stream.write("\n")
+            self._is_line_open = False
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,112 @@
+"""kafka-server-start: reads the settings, tells what is wrong with them, and runs a broker until it is told to stop."""
+
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from config import properties
+from config.broker import BrokerConfig
+from config.broker_properties import BROKER_ID
+from config.definition import ConfigErrors
+from tools.running_brokers import registered
+from tools.version import KAFKA_COMMIT_ID, KAFKA_VERSION, version_line
+
+USAGE = "USAGE: kafka-server-start [-daemon] server.properties [--override property=value]*"
+
+logger = logging.getLogger("kafka.server.KafkaConfig")
+
+
+class UsageError(Exception):
+    """The command line makes no sense; the text says what is missing."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a broker; returns its exit status: 0 after a stop that was asked for, 1 after anything else."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if "--version" in arguments:
+        print(version_line())
+        return 0
+    try:
+        path, overrides = _parse(arguments)
+        config = BrokerConfig.from_properties(properties.load(path), overrides)
+    except UsageError as error:
+        print(f"{error}{USAGE}", file=sys.stderr)
+        return 1
+    except (OSError, ValueError) as error:
+        print(_load_failure(path, error), file=sys.stderr)
+        return 1
+    return _run(config)
+
+
+def _parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The path of the settings file and the overrides. Raises UsageError."""
+    if not arguments or "--help" in arguments:
+        raise UsageError("")
+    path, *rest = arguments
+    overrides: dict[str, str] = {}
+    while rest:
+        option = rest.pop(0)
+        name, equals, assignment = option.partition("=")
+        if name != "--override":
+            raise UsageError(f"{option} is not a recognized option\n")
+        if not equals:
+            if not rest:
+                raise UsageError("Option override requires an argument\n")
+            assignment = rest.pop(0)
+        key, equals, value = assignment.partition("=")
+        if not key or not equals:
+            raise UsageError(f"--override expects property=value, found '{assignment}'\n")
+        overrides[key.strip()] = value
+    return path, overrides
+
+
+def _load_failure(path: str, error: OSError | ValueError) -> str:
+    match error:
+        case OSError():
+            return f"Cannot read {path}: {error.strerror}"
+        case ConfigErrors():
+            return str(error)
+        case _:
+            return f"Cannot read {path}: {error}"
+
+
+def _run(config: BrokerConfig) -> int:
+    _log_to_stderr()
+    for notice in config.notices:
+        logger.info(notice)
+    for warning in config.warnings:
+        logger.warning(warning)
+    logger.info(
+        "KafkaConfig values:\n%s", "\n".join(f"\t{name} = {value}" for name, value in config.effective_values())
+    )
+    logger.info("Kafka version: %s", KAFKA_VERSION)
+    logger.info("Kafka commitId: %s", KAFKA_COMMIT_ID)
+
+    from broker.server import StartupError, run  # after the settings are known to be right: it imports the whole broker
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(registered(config[BROKER_ID]))
+        except OSError as error:
+            logger.warning("kafka-server-stop will not find this broker: %s", error)
+        try:
+            return run(config)
+        except StartupError as error:
+            logger.error("%s", error)
+            return 1
+
+
+def _log_to_stderr() -> None:
+    """One line an event, in the layout that Kafka's own configuration uses."""
+    handler = logging.StreamHandler(sys.stderr)
+    formatter = logging.Formatter("[%(asctime)s,%(msecs)03d] %(levelname)s %(message)s (%(name)s)", "%Y-%m-%d %H:%M:%S")
+    formatter.converter = time.localtime
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.addLevelName(logging.WARNING, "WARN")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

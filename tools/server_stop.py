@@ -1,0 +1,47 @@
+"""kafka-server-stop: asks the brokers that were started from this folder to stop."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from tools.running_brokers import running_brokers
+from tools.version import version_line
+
+_BROKER_ROLE = "broker"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Sends SIGTERM, or the signal of the environment variable SIGNAL, and returns the exit status."""
+    parser = argparse.ArgumentParser("kafka-server-stop", description=__doc__)
+    parser.add_argument("--process-role", help="only processes of this role; every process here is a broker")
+    parser.add_argument("--node-id", type=int, help="only the broker with this id")
+    parser.add_argument("--version", action="version", version=version_line())
+    options = parser.parse_args(arguments)
+    brokers = [
+        broker
+        for broker in running_brokers()
+        if options.process_role in (None, _BROKER_ROLE) and options.node_id in (None, broker.broker_id)
+    ]
+    if not brokers:
+        print("No kafka server to stop")
+        return 1
+    number = _signal(os.environ.get("SIGNAL") or "TERM")
+    if number is None:
+        print(f"SIGNAL={os.environ['SIGNAL']} is not the name of a signal", file=sys.stderr)
+        return 1
+    for broker in brokers:
+        os.kill(broker.pid, number)
+    return 0
+
+
+def _signal(name: str) -> signal.Signals | None:
+    """TERM, SIGTERM and 15 are the same."""
+    if name.isdecimal():
+        return next((number for number in signal.Signals if number == int(name)), None)
+    return getattr(signal.Signals, f"SIG{name.upper().removeprefix('SIG')}", None)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
