@@ -5,7 +5,7 @@ Owns when a pair is compiled (on first use) and the cache of what was. Must not 
 
 Nothing but `Malformed` escapes from decoding, whatever the bytes. Encoding trusts its objects, which are our own.
 
-Bytes after the end of a request are ignored, as Kafka does: librdkafka 2.x sends some after Metadata and SCRAM requests.
+Bytes after the end of a request are ignored, as Kafka does: librdkafka 2 sends some after Metadata and SCRAM requests.
 A response must end where its frame ends.
 """
 

@@ -1,0 +1,1 @@
+"""The wire codec, its declarations and the headers."""
