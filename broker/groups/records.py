@@ -3,32 +3,36 @@
 Owns: the layouts, and which version is written. Must not know: who writes when, batches, or what the records mean to a
 group. The format page is docs/formats/consumer-offsets.md.
 
-A key is an int16 version and fields; the version also says what the record is about: 0 and 1 an offset, 2 a group, above
-that something of the newer group protocol, which is kept and not understood. A value is an int16 version and fields, or
-null for "forget this key". Versions up to 3 are plain, 4 is flexible (compact lengths, tagged fields).
+A key is an int16 version and fields; the version also says what the record is about: 0 and 1 an offset, 2 a group,
+above that something of the newer group protocol, which is kept and not understood. A value is an int16 version and
+fields, or null for "forget this key". Value versions up to 3 are plain, 4 is flexible (compact lengths, tagged fields).
 """
 
-from __future__ import annotations
+from struct import Struct as Layout
+from typing import Final, TypeVar
 
-import struct
-from typing import NamedTuple
-
-from protocol.codec import decoder, encoder
+from protocol.codec import decode, encoder
 from protocol.errors import Malformed
-from protocol.schema import bytes_, int32, int64, since, stored, string
+from protocol.schema import bytes_, int32, int64, since, stored, string, struct
 
-_VERSION = struct.Struct(">h")
+NO_TIMESTAMP: Final = -1
+NO_LEADER_EPOCH: Final = -1
 
-OFFSET_KEY_VERSIONS = (0, 1)
-GROUP_KEY_VERSION = 2
+_VERSION = Layout(">h")
+_OFFSET_KEY_VERSION = 1
+_GROUP_KEY_VERSION = 2
+_VALUE_VERSIONS: Final = range(5)
+_OFFSET_VALUE_VERSION = 3
+_OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
+"""The only version that has room for an expiry time; it has none for a leader epoch."""
+_GROUP_VALUE_VERSION = 3
 
-NO_TIMESTAMP = -1
-NO_LEADER_EPOCH = -1
+T = TypeVar("T")
 
 
 @stored(versions=range(2), flexible=None)
 class OffsetCommitKey:
-    """Names one committed offset. Both versions have the same layout."""
+    """Names the committed offset of one partition in one group. Both versions have one layout."""
 
     group: string
     topic: string
@@ -40,3 +44,111 @@ class GroupMetadataKey:
     """Names a group."""
 
     group: string
+
+
+@stored(versions=_VALUE_VERSIONS, flexible=4)
+class OffsetAndMetadata:
+    """A committed offset: the next one to read, and what the client wanted to remember with it."""
+
+    offset: int64
+    leader_epoch: int32 = since(3, default=NO_LEADER_EPOCH)
+    metadata: string
+    commit_timestamp_ms: int64
+    expire_timestamp_ms: int64 = since(1, until=1, default=NO_TIMESTAMP)
+
+
+@struct
+class MemberMetadata:
+    """A member of a generation as it is stored."""
+
+    member_id: string
+    group_instance_id: string | None = since(3, default=None)
+    client_id: string
+    client_host: string
+    rebalance_timeout_ms: int32 = since(1, default=-1)
+    session_timeout_ms: int32
+    subscription: bytes_
+    assignment: bytes_
+
+
+@stored(versions=_VALUE_VERSIONS, flexible=4)
+class GroupMetadataValue:
+    """A generation of a group as it is stored. An empty group has no members, protocol or leader."""
+
+    protocol_type: string
+    generation_id: int32
+    protocol_name: string | None
+    leader_id: string | None
+    state_timestamp_ms: int64 = since(2, default=NO_TIMESTAMP)
+    members: list[MemberMetadata]
+
+
+RecordKey = OffsetCommitKey | GroupMetadataKey
+
+_KEY_CLASSES: Final[dict[int, type[RecordKey]]] = {0: OffsetCommitKey, 1: OffsetCommitKey, 2: GroupMetadataKey}
+
+
+def read_key(data: bytes) -> RecordKey | None:
+    """What a record is about; None when its key is of a version that only newer group protocols use.
+
+    Raises Malformed.
+    """
+    version = _read_version(data, "key")
+    cls = _KEY_CLASSES.get(version)
+    if cls is None:
+        if version < 0:
+            raise Malformed(f"record key of version {version}")
+        return None
+    return decode(cls, version, data, _VERSION.size)
+
+
+def read_offset(data: bytes) -> OffsetAndMetadata:
+    """The value of an offset's record. Raises Malformed, also for a version that is not known."""
+    return _read_value(OffsetAndMetadata, data)
+
+
+def read_group(data: bytes) -> GroupMetadataValue:
+    """The value of a group's record. Raises Malformed, also for a version that is not known."""
+    value = _read_value(GroupMetadataValue, data)
+    for member in value.members:
+        if member.rebalance_timeout_ms < 0:  # version 0: the two timeouts were one
+            member.rebalance_timeout_ms = member.session_timeout_ms
+    return value
+
+
+def offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    return _write(OffsetCommitKey(group=group_id, topic=topic, partition=partition), _OFFSET_KEY_VERSION)
+
+
+def group_key(group_id: str) -> bytes:
+    return _write(GroupMetadataKey(group=group_id), _GROUP_KEY_VERSION)
+
+
+def offset_value(value: OffsetAndMetadata) -> bytes:
+    """An explicit expiry time costs the leader epoch: no version has both."""
+    expires = value.expire_timestamp_ms != NO_TIMESTAMP
+    return _write(value, _OFFSET_VALUE_VERSION_WITH_EXPIRY if expires else _OFFSET_VALUE_VERSION)
+
+
+def group_value(value: GroupMetadataValue) -> bytes:
+    return _write(value, _GROUP_VALUE_VERSION)
+
+
+def _read_version(data: bytes, part: str) -> int:
+    if len(data) < _VERSION.size:
+        raise Malformed(f"record {part} of {len(data)} bytes, without a version")
+    version: int = _VERSION.unpack_from(data)[0]
+    return version
+
+
+def _read_value(cls: type[T], data: bytes) -> T:
+    version = _read_version(data, "value")
+    if version not in _VALUE_VERSIONS:
+        raise Malformed(f"{cls.__name__} of version {version}, but only {_VALUE_VERSIONS} are known")
+    return decode(cls, version, data, _VERSION.size)
+
+
+def _write(part: OffsetCommitKey | GroupMetadataKey | OffsetAndMetadata | GroupMetadataValue, version: int) -> bytes:
+    out: list[bytes | bytearray | memoryview] = []
+    encoder(type(part), version)(part, out)
+    return b"".join((_VERSION.pack(version), *out))

@@ -1,0 +1,35 @@
+"""What the coordinator reads of a consumer's subscription: the topics, and nothing else.
+
+Members' metadata is opaque to the broker; only groups of protocol type `consumer` are looked into, so that offsets of
+subscribed topics are neither expired nor deleted. Version 0 of the layout is the beginning of every later one: int16
+version, then an int32 count of strings.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+_HEAD = Struct(">hi")
+_LENGTH = Struct(">h")
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """The topics of one subscription; None when the bytes are not one, which is the client's right."""
+    topics = []
+    try:
+        version, count = _HEAD.unpack_from(metadata)
+        position = _HEAD.size
+        if version < 0 or not 0 <= count <= len(metadata) // _LENGTH.size:
+            return None
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(metadata, position)
+            position += _LENGTH.size
+            if not 0 <= length <= len(metadata) - position:
+                return None
+            topics.append(metadata[position : position + length].decode())
+            position += length
+    except (error, UnicodeDecodeError):
+        return None
+    return frozenset(topics)
