@@ -201,7 +201,7 @@ def records(buffer: Buffer, position: int = 0, *, size_max: int) -> Iterator[Rec
     data = plain_records(buffer, position, header, size_max=size_max)
     if not 0 <= header.base_offset <= _INT64_MAX - _INT32_MAX:
         raise Malformed(f"base offset {header.base_offset} is out of range")
-    yield from _parse(data, header)
+    yield from parse_records(data, header)
 
 
 def plain_records(buffer: Buffer, position: int, header: BatchHeader, *, size_max: int) -> bytes:
@@ -212,8 +212,11 @@ def plain_records(buffer: Buffer, position: int, header: BatchHeader, *, size_ma
     return decompress(header.compression, memoryview(buffer)[position + HEADER_SIZE : end], size_max=size_max)
 
 
-def _parse(data: bytes, header: BatchHeader) -> Iterator[Record]:
-    """One function, with the one-byte case of each varint in line: this loop decides how fast a batch opens."""
+def parse_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The records in `data`, the plain bytes that followed `header`. Raises Malformed as `records` does.
+
+    One function, with the one-byte case of each varint in line: this loop decides how fast a batch opens.
+    """
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
     new, record_type, unzigzag, varint = tuple.__new__, Record, _UNZIGZAG, _varint
@@ -284,6 +287,28 @@ def _parse(data: bytes, header: BatchHeader) -> Iterator[Record]:
         raise Malformed(f"{size - position} bytes after the last of {header.records_count} records")
 
 
+def lengths_match_count(data: bytes, count: int) -> bool:
+    """Whether `count` records, stepped over by their lengths alone, fill `data` exactly.
+
+    A tenth of the work of parsing them, for whoever only has to know that the count is right.
+    """
+    steps = _STEPS
+    position = 0
+    try:
+        for _ in range(count):
+            low = data[position]
+            if low < 0x80:
+                position += steps[low]
+            elif (high := data[position + 1]) < 0x80:
+                position += steps[low] + (high << 6)
+            else:
+                length, position = _varint(data, position)
+                position += length if length > 0 else _NO_STEP
+    except (IndexError, Malformed):
+        return False
+    return position == len(data)
+
+
 def _parse_headers(data: bytes, position: int, headers: list[tuple[str, bytes | None]]) -> int:
     count, position = _varint(data, position)
     if not 0 <= count <= len(data) - position:  # a header has two bytes at least
@@ -328,6 +353,22 @@ def _varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
 
 
 _UNZIGZAG = tuple(byte >> 1 ^ -(byte & 1) for byte in range(0x80))
+
+# How far the first byte of a record's length leads: itself, a second byte if it announces one, and what its low bits
+# count. What cannot be the length of a record leads past the end of any data.
+_NO_STEP = 1 << 62
+
+
+def _step(low: int) -> int:
+    length = (low & 0x7F) >> 1
+    if low & 1:
+        return _NO_STEP
+    if low >= 0x80:
+        return length + 2
+    return length + 1 if length >= RECORD_SIZE_MIN - 1 else _NO_STEP
+
+
+_STEPS = tuple(_step(low) for low in range(0x100))
 
 
 def set_offset_and_epoch(view: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:

@@ -1,0 +1,448 @@
+"""What a leader accepts into its log, and in which form (record-format sections 6, 7, 8, 10 and 11).
+
+Owns the decision over one partition's records of a produce request: refuse them, take the bytes as they are, or
+rebuild them as one batch of magic 2. Pure: the log hands in its next offset, its leader epoch and the time. Must not
+know files, the state of producers (the log asks `producer_state` next, with the header it gets from here), or who waits.
+
+Invariants: when it raises, nothing was written into the caller's buffer; what is accepted is always exactly one batch;
+a batch that needs no conversion keeps its bytes apart from base offset, leader epoch and, with LogAppendTime, timestamp
+type, max timestamp and CRC.
+
+The hot path
+------------
+A batch whose codec is the topic's, for a topic that is not compacted and has no window for timestamps, is decided on
+its header and its CRC. What is not looked at, and why no reader is hurt:
+
+- The records' timestamps against max_timestamp. That steers the time index and retention, and a producer may write any
+  time into its records anyway. A look-up by time opens the batch that the index names, and goes on to the next one if
+  no record in it qualifies.
+- The records' offset deltas, keys and headers. Readers take the end of a batch from its header, so their position is
+  right whatever the deltas say. A record that cannot be parsed ends in Malformed for every reader of ours (conversion,
+  look-up, cleaner), which answers for that batch alone.
+- The number of records, in part. A batch that holds more or fewer records than it counts stops consumers, so it must be
+  refused; but stepping over n records costs 0.08 us each, for 16 KB of 100-byte records three times all the rest.
+  The trade: a batch of up to 64 records is always stepped through, a larger one with the probability 64 / n, drawn from
+  its CRC. So the check costs at most about 5 us on average, whatever the size, and a client that counts wrong is found
+  out with one of its first batches. Who wants to get such a batch past it can, but only into a topic that he may write
+  to, where values that no one can read do the same harm. Rejected: stepping through all, which costs a quarter of the
+  throughput of small records; and through none, with which a broken client poisons a partition unnoticed.
+  For a compressed batch the step is dearer by the decompression: 256 compressed bytes count for one record at least.
+
+Opening each record is demanded by a compacted topic (keys), a timestamp window, another codec than the topic's, and a
+client's claim of LogAppendTime that has to be undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from config.log_config import LogConfig
+from config.topic_properties import LONG_MAX
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.records.batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    RECORD_SIZE_MIN,
+    BatchHeader,
+    Record,
+    crc_is_valid,
+    lengths_match_count,
+    parse_records,
+    plain_records,
+    read_header,
+    set_offset_and_epoch,
+    set_timestamps,
+)
+from protocol.records.builder import assemble, encode_records
+from protocol.records.compression import Buffer, Compression, compress
+
+# A batch may open to what could also have been sent plain: the default of socket.request.max.bytes.
+PLAIN_SIZE_MAX = 100 << 20
+
+# Of a batch with more failing records than this the rest is not named, so that the answer stays small.
+RECORD_ERRORS_MAX = 1000
+
+# See "The hot path" above.
+RECORDS_COUNTED = 64
+COMPRESSED_SIZE_OF_A_STEP = 256
+
+_LOG_APPEND_TIME = "LogAppendTime"
+_COMPACT = "compact"
+_INT64_MIN = -(1 << 63)
+_CODECS_BY_CONFIG = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
+class AppendOrigin(Enum):
+    """Who appends. Decides which formats are taken and what only a coordinator may write."""
+
+    CLIENT = "Produce 7 and up"
+    CLIENT_BEFORE_ZSTD = "Produce 3 to 6"
+    OLD_CLIENT = "Produce 0 to 2, which also carry message sets of magic 0 and 1"
+    COORDINATOR = "the broker itself: offsets, transaction states, markers"
+
+    @classmethod
+    def of_produce_version(cls, version: int) -> AppendOrigin:
+        if version >= 7:
+            return cls.CLIENT
+        return cls.CLIENT_BEFORE_ZSTD if version >= 3 else cls.OLD_CLIENT
+
+    @property
+    def knows_zstd(self) -> bool:
+        return self in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)
+
+
+class RejectionMeter(Enum):
+    """The meters that count refused records, by what was wrong with them."""
+
+    INVALID_MAGIC_NUMBER = "InvalidMagicNumberRecordsPerSec"
+    INVALID_MESSAGE_CRC = "InvalidMessageCrcRecordsPerSec"
+    INVALID_OFFSET_OR_SEQUENCE = "InvalidOffsetOrSequenceRecordsPerSec"
+    NO_KEY_COMPACTED_TOPIC = "NoKeyCompactedTopicRecordsPerSec"
+
+
+class RecordsRejected(KafkaError):  # noqa: N818 - it says what happened to the records
+    """The records are refused. `record_errors` names single ones by their index, where single ones are at fault."""
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        *,
+        meter: RejectionMeter | None = None,
+        record_errors: Sequence[tuple[int, str]] = (),
+    ) -> None:
+        super().__init__(code, message)
+        self.meter = meter
+        self.record_errors = list(record_errors)
+
+
+class TimestampWindow(NamedTuple):
+    """How far a producer's timestamp may lie behind and ahead of the broker's clock."""
+
+    before_max_ms: int
+    after_max_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRules:
+    """What a topic's configuration says about the records it takes. Derived once a configuration, not once a batch."""
+
+    is_compacted: bool = False
+    compression: Compression | None = None  # None: whatever the producer used
+    level: int | None = None
+    is_log_append_time: bool = False
+    timestamp_window: TimestampWindow | None = None  # None: any time will do
+    max_message_bytes: int = 1048588
+    segment_bytes: int = 1 << 30
+
+    @classmethod
+    def of(cls, config: LogConfig) -> AppendRules:
+        compression = _CODECS_BY_CONFIG.get(config.compression_type)
+        levels = {
+            Compression.GZIP: config.compression_gzip_level,
+            Compression.LZ4: config.compression_lz4_level,
+            Compression.ZSTD: config.compression_zstd_level,
+        }
+        is_log_append_time = config.message_timestamp_type == _LOG_APPEND_TIME
+        window = TimestampWindow(config.timestamp_before_max_ms, config.timestamp_after_max_ms)
+        is_open = is_log_append_time or window == (LONG_MAX, LONG_MAX)
+        return cls(
+            is_compacted=_COMPACT in config.cleanup_policy,
+            compression=compression,
+            level=None if compression is None else levels.get(compression),
+            is_log_append_time=is_log_append_time,
+            timestamp_window=None if is_open else window,
+            max_message_bytes=config.max_message_bytes,
+            segment_bytes=config.segment_bytes,
+        )
+
+
+class ValidatedAppend(NamedTuple):
+    """One batch, ready to be written. `header` is what stands in `records`, offsets and epoch included."""
+
+    records: Buffer
+    header: BatchHeader
+    log_append_time_ms: int  # -1 with CreateTime
+    records_converted: int  # records that had to be encoded or compressed again, for the conversion meters
+
+
+def validate_and_assign_offsets(
+    records: memoryview,
+    rules: AppendRules,
+    *,
+    next_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    origin: AppendOrigin,
+) -> ValidatedAppend | None:
+    """The batch to append at `next_offset`, or None when an old client sent nothing whole, which is no error.
+
+    Where no conversion is needed the result is a view of `records`, patched in place. Raises KafkaError, as
+    RecordsRejected where single records or a meter have to be named.
+    """
+    header = _first_header(records, origin)
+    if header is None:
+        return None
+    if header.size != len(records):
+        records = _without_rest(records, header.size)
+    _check_batch(records, header, rules, origin)
+    if _must_open(header, rules):
+        return _validate_opened(records, header, rules, next_offset, leader_epoch, now_ms)
+    _check_count(records, header)
+    log_append_time_ms = NO_TIMESTAMP
+    if rules.is_log_append_time:
+        log_append_time_ms = now_ms
+        set_timestamps(records, 0, header.attributes | LOG_APPEND_TIME_BIT, now_ms)
+    set_offset_and_epoch(records, 0, next_offset, leader_epoch)
+    return ValidatedAppend(records, read_header(records), log_append_time_ms, records_converted=0)
+
+
+# --- which batch ------------------------------------------------------------------------------------------------------
+
+
+def _first_header(records: memoryview, origin: AppendOrigin) -> BatchHeader | None:
+    """The header of the first batch, which is all there. None or RecordsRejected when nothing whole was sent."""
+    try:
+        header = read_header(records)
+        if header.size <= len(records):
+            return header
+    except Malformed as error:
+        _refuse_what_is_no_batch(records, error)
+    if origin is AppendOrigin.OLD_CLIENT:
+        return None
+    raise _rejected("Produce requests must have exactly one record batch per partition, and this has no whole one")
+
+
+def _refuse_what_is_no_batch(records: memoryview, error: Malformed) -> None:
+    if len(records) <= MAGIC_POSITION:
+        return
+    if records[MAGIC_POSITION] != MAGIC:
+        raise _rejected(f"Record batch is invalid: {error}", RejectionMeter.INVALID_MAGIC_NUMBER)
+    if _size_at_start(records) < HEADER_SIZE:
+        raise _corrupt(f"Record batch is corrupt: {error}")
+
+
+def _without_rest(records: memoryview, size: int) -> memoryview:
+    """The first batch alone. A second one must not follow; if one is cut off it was not sent."""
+    rest = records[size:]
+    if len(rest) > MAGIC_POSITION:
+        next_size = _size_at_start(rest)
+        if next_size <= LOG_OVERHEAD:
+            raise _corrupt(f"Record batch is followed by {len(rest)} bytes that are no batch")
+        if next_size <= len(rest):
+            raise _rejected("Produce requests must have exactly one record batch per partition, and this has more")
+    return records[:size]
+
+
+def _size_at_start(records: memoryview) -> int:
+    return LOG_OVERHEAD + int.from_bytes(records[8:LOG_OVERHEAD], "big", signed=True)
+
+
+# --- what its header says ---------------------------------------------------------------------------------------------
+
+
+def _check_batch(batch: memoryview, header: BatchHeader, rules: AppendRules, origin: AppendOrigin) -> None:
+    if header.base_offset:
+        raise _rejected(
+            f"The base offset of the record batch should be 0, but it is {header.base_offset}",
+            RejectionMeter.INVALID_OFFSET_OR_SEQUENCE,
+        )
+    _check_size(len(batch), rules)
+    if not crc_is_valid(batch, 0, header):
+        raise _corrupt(f"Record batch is corrupt (stored crc = {header.crc})")
+    count = header.records_count
+    if count <= 0 or count != header.last_offset_delta + 1:
+        raise _rejected(
+            f"Record batch counts {count} records for the offsets 0 to {header.last_offset_delta}",
+            RejectionMeter.INVALID_OFFSET_OR_SEQUENCE,
+        )
+    if header.attributes:
+        _check_attributes(header, rules, origin)
+    if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0 and origin is not AppendOrigin.COORDINATOR:
+        raise _rejected(
+            f"Invalid sequence number {header.base_sequence} in record batch with producer id {header.producer_id}",
+            RejectionMeter.INVALID_OFFSET_OR_SEQUENCE,
+        )
+
+
+def _check_attributes(header: BatchHeader, rules: AppendRules, origin: AppendOrigin) -> None:
+    codec = header.attributes & CODEC_MASK
+    if codec > Compression.ZSTD:
+        raise _rejected(f"Unknown compression type id: {codec}")
+    if codec == Compression.ZSTD and not origin.knows_zstd:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Produce requests before version 7 cannot use ZStandard compression"
+        )
+    if header.is_control and origin is not AppendOrigin.COORDINATOR:
+        raise _rejected("Clients are not allowed to write control records")
+    if header.attributes & LOG_APPEND_TIME_BIT and (rules.is_log_append_time or header.max_timestamp == NO_TIMESTAMP):
+        raise _false_append_time(header)
+
+
+def _check_size(size: int, rules: AppendRules) -> None:
+    if size > rules.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The record batch size is {size} bytes, which exceeds the maximum configured value of "
+            f"{rules.max_message_bytes}",
+        )
+    if size > rules.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"The record batch size is {size} bytes, which exceeds the maximum configured segment size of "
+            f"{rules.segment_bytes}",
+        )
+
+
+def _check_count(batch: memoryview, header: BatchHeader) -> None:
+    """See "The hot path" above."""
+    steps = count = header.records_count
+    is_compressed = header.attributes & CODEC_MASK
+    if is_compressed:
+        steps = max(count, len(batch) // COMPRESSED_SIZE_OF_A_STEP)
+    elif count * RECORD_SIZE_MIN > len(batch) - HEADER_SIZE:
+        raise _rejected(f"Record batch counts {count} records in {len(batch) - HEADER_SIZE} bytes")
+    if header.crc % steps >= RECORDS_COUNTED:
+        return
+    plain = _plain(batch, header) if is_compressed else bytes(batch[HEADER_SIZE:])
+    if not lengths_match_count(plain, count):
+        raise _rejected(f"Record batch counts {count} records, and holds more or fewer")
+
+
+# --- what its records say ---------------------------------------------------------------------------------------------
+
+
+def _must_open(header: BatchHeader, rules: AppendRules) -> bool:
+    return (
+        rules.is_compacted
+        or rules.timestamp_window is not None
+        or (rules.compression is not None and rules.compression != header.attributes & CODEC_MASK)
+        or header.attributes & LOG_APPEND_TIME_BIT != 0
+    )
+
+
+def _validate_opened(
+    batch: memoryview, header: BatchHeader, rules: AppendRules, next_offset: int, leader_epoch: int, now_ms: int
+) -> ValidatedAppend:
+    source = header.compression
+    target = source if rules.compression is None else rules.compression
+    # What a client says about append time is not taken over: the records' own times count.
+    attributes = header.attributes & ~(LOG_APPEND_TIME_BIT | CODEC_MASK) | target
+    plain = _plain(batch, header)
+    records = _parsed(plain, header._replace(attributes=attributes))
+    _check_records(records, rules, now_ms)
+
+    log_append_time_ms = NO_TIMESTAMP
+    max_timestamp = max(record.timestamp for record in records)
+    if rules.is_log_append_time:
+        attributes |= LOG_APPEND_TIME_BIT
+        log_append_time_ms = max_timestamp = now_ms
+
+    is_sequential = all(record.offset == index for index, record in enumerate(records))
+    if source == target and is_sequential:
+        if (attributes, max_timestamp) != (header.attributes, header.max_timestamp):
+            set_timestamps(batch, 0, attributes, max_timestamp)
+        set_offset_and_epoch(batch, 0, next_offset, leader_epoch)
+        return ValidatedAppend(batch, read_header(batch), log_append_time_ms, records_converted=0)
+
+    if not is_sequential:
+        renumbered = [record._replace(offset=index) for index, record in enumerate(records)]
+        plain = encode_records(renumbered, 0, header.base_timestamp)
+    header = header._replace(
+        base_offset=next_offset,
+        partition_leader_epoch=leader_epoch,
+        attributes=attributes,
+        max_timestamp=max_timestamp,
+    )
+    rebuilt = assemble(header, compress(target, plain, rules.level))
+    _check_size(len(rebuilt), rules)
+    return ValidatedAppend(rebuilt, read_header(rebuilt), log_append_time_ms, records_converted=len(records))
+
+
+def _check_records(records: Sequence[Record], rules: AppendRules, now_ms: int) -> None:
+    """Any failing record refuses the whole batch: with code 32 when a time is among what is wrong, else with 87."""
+    earliest_ms, latest_ms = _window(rules.timestamp_window, now_ms)
+    without_key: list[tuple[int, str]] = []
+    out_of_window: list[tuple[int, str]] = []
+    for index, record in enumerate(records):
+        if record.key is None and rules.is_compacted:
+            without_key.append((index, "Compacted topic cannot accept message without key."))
+        elif not earliest_ms <= record.timestamp <= latest_ms and record.timestamp != NO_TIMESTAMP:
+            message = (
+                f"Timestamp {record.timestamp} of message with offset {index} is out of range. "
+                f"The timestamp should be within [{earliest_ms}, {latest_ms}]"
+            )
+            out_of_window.append((index, message))
+        else:
+            continue
+        if len(without_key) + len(out_of_window) == RECORD_ERRORS_MAX:
+            break
+    if out_of_window:
+        raise RecordsRejected(
+            ErrorCode.INVALID_TIMESTAMP,
+            "One or more records have been rejected due to invalid timestamp",
+            record_errors=sorted(without_key + out_of_window),
+        )
+    if without_key:
+        raise RecordsRejected(
+            ErrorCode.INVALID_RECORD,
+            f"One or more records have been rejected due to {len(without_key)} record errors in total, the first at "
+            f"index {without_key[0][0]}: {without_key[0][1]}",
+            meter=RejectionMeter.NO_KEY_COMPACTED_TOPIC,
+            record_errors=without_key,
+        )
+
+
+def _window(window: TimestampWindow | None, now_ms: int) -> tuple[int, int]:
+    if window is None:
+        return _INT64_MIN, LONG_MAX
+    return now_ms - window.before_max_ms, now_ms + window.after_max_ms
+
+
+def _false_append_time(header: BatchHeader) -> RecordsRejected:
+    message = "Invalid timestamp type. Producer should not set timestamp type to LogAppendTime."
+    return RecordsRejected(
+        ErrorCode.INVALID_TIMESTAMP,
+        message,
+        record_errors=[(index, message) for index in range(min(header.records_count, RECORD_ERRORS_MAX))],
+    )
+
+
+# --- from Malformed to the code ---------------------------------------------------------------------------------------
+
+
+def _plain(batch: memoryview, header: BatchHeader) -> bytes:
+    try:
+        return plain_records(batch, 0, header, size_max=PLAIN_SIZE_MAX)
+    except Malformed as error:
+        raise _corrupt(f"Record batch cannot be decompressed: {error}") from None
+
+
+def _parsed(plain: bytes, header: BatchHeader) -> list[Record]:
+    try:
+        return list(parse_records(plain, header))
+    except Malformed as error:
+        raise _rejected(f"Record batch is invalid: {error}") from None
+
+
+def _rejected(message: str, meter: RejectionMeter | None = None) -> RecordsRejected:
+    return RecordsRejected(ErrorCode.INVALID_RECORD, message, meter=meter)
+
+
+def _corrupt(message: str) -> RecordsRejected:
+    return RecordsRejected(ErrorCode.CORRUPT_MESSAGE, message, meter=RejectionMeter.INVALID_MESSAGE_CRC)
