@@ -1,0 +1,78 @@
+"""Topics for the benchmark: made and deleted over the protocol, outside what is measured."""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import TypeVar
+
+from bench.client import connect, receive_frame
+from bench.frames import SIZE_FIELD, request_frame
+from protocol.api import APIS
+from protocol.codec import decode
+from protocol.errors import ErrorCode
+from protocol.headers import read_response_header
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.schema import message_info
+
+Response = TypeVar("Response")
+
+BUFFER_SIZE = 1024 * 1024
+TIMEOUT_MS = 30_000
+LEADER_TIMEOUT_S = 30.0
+ASK_AGAIN_AFTER_S = 0.01
+
+
+def ask(port: int, request: object, version: int, response: type[Response]) -> Response:
+    """One request on a connection of its own."""
+    api_key = message_info(type(request)).api_key
+    assert APIS[api_key].response is response
+    buffer = memoryview(bytearray(BUFFER_SIZE))
+    with connect(port) as connection:
+        connection.sendall(request_frame(request, version))
+        size = receive_frame(connection, buffer)
+    answer = buffer[SIZE_FIELD:size]
+    _, position = read_response_header(api_key, version, answer)
+    return decode(response, version, answer, position)
+
+
+def create_topic(port: int, name: str, partitions: int = 1) -> None:
+    """Return when every partition has a leader."""
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
+    answer = ask(port, CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), 5, CreateTopicsResponse)
+    _expect_success(answer.topics[0].error_code, f"CreateTopics {name}: {answer.topics[0].error_message}")
+    deadline = time.monotonic() + LEADER_TIMEOUT_S
+    while not _has_leaders(port, name, partitions):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"topic {name} has no leaders after {LEADER_TIMEOUT_S} s")
+        time.sleep(ASK_AGAIN_AFTER_S)
+
+
+def delete_topic(port: int, name: str) -> None:
+    answer = ask(port, DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS), 5, DeleteTopicsResponse)
+    _expect_success(answer.responses[0].error_code, f"DeleteTopics {name}")
+
+
+def _has_leaders(port: int, name: str, partitions: int) -> bool:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    topic = ask(port, request, 9, MetadataResponse).topics[0]
+    leaders = [partition for partition in topic.partitions if partition.error_code == 0 and partition.leader_id >= 0]
+    return topic.error_code == 0 and len(leaders) == partitions
+
+
+def greeting() -> bytes:
+    """What a client says first on every connection."""
+    return bytes(request_frame(ApiVersionsRequest(client_software_name="bench", client_software_version="1"), 3))
+
+
+def check_greeting(answer: memoryview) -> None:
+    (error,) = struct.unpack_from(">h", answer, SIZE_FIELD + 4)
+    _expect_success(error, "ApiVersions")
+
+
+def _expect_success(code: int, what: str) -> None:
+    if code:
+        raise RuntimeError(f"{what}: {ErrorCode(code).name}")

@@ -1,0 +1,127 @@
+"""Requests as whole frames, made before anything is measured.
+
+Owns: which requests the benchmark sends and at which byte of a frame a running client patches or checks a value. Must
+not know sockets or servers: both servers get the same bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from protocol.codec import encode
+from protocol.headers import request_header
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.batch import read_header
+from protocol.records.builder import RecordData, build_batch
+from protocol.schema import message_info
+
+CLIENT_ID = "bench"
+SIZE_FIELD = 4
+PRODUCE_VERSION = 9
+FETCH_VERSION = 12
+REQUEST_TIMEOUT_MS = 30_000
+FETCH_MAX_WAIT_MS = 500
+
+
+class Batch(NamedTuple):
+    """An encoded record batch with a valid CRC, and how many records it holds."""
+
+    data: bytes
+    record_count: int
+
+
+def batch_of_one(value_size: int, now_ms: int) -> Batch:
+    return Batch(build_batch([RecordData(now_ms, None, bytes(value_size))]), 1)
+
+
+def batch_of_size(size: int, record_size: int, now_ms: int) -> Batch:
+    """A batch of exactly `size` bytes, of records of about `record_size`."""
+    count = max(1, size // record_size)
+    spread = size // count - 32
+    values = [bytes(spread)] * count
+    # The last record takes up the slack; how long its own length is written may shift by a byte, hence the second look.
+    for _ in range(3):
+        data = build_batch([RecordData(now_ms, None, value) for value in values])
+        if len(data) == size:
+            return Batch(data, read_header(data).records_count)
+        values[-1] = bytes(len(values[-1]) + size - len(data))
+    raise AssertionError(f"no batch of {size} bytes with records of {record_size}")
+
+
+def request_frame(message: object, version: int, correlation_id: int = 0) -> bytearray:
+    """A request with its header and size in front."""
+    api_key = message_info(type(message)).api_key
+    body = b"".join([request_header(api_key, version, correlation_id, CLIENT_ID), *encode(message, version)])
+    return bytearray(struct.pack(">i", len(body)) + body)
+
+
+def produce_frame(topic: str, partition: int, batch: Batch, correlation_id: int) -> bytearray:
+    data = PartitionProduceData(index=partition, records=batch.data)
+    request = ProduceRequest(
+        acks=1, timeout_ms=REQUEST_TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+    return request_frame(request, PRODUCE_VERSION, correlation_id)
+
+
+def produce_answer_layout(topic: str) -> struct.Struct:
+    """Size, correlation id and error code of the answer to `produce_frame`.
+
+    Between them lie the header's empty tags, the count of topics, the topic's name, the count of partitions and the
+    partition's number.
+    """
+    between = 1 + 1 + _compact_string_size(topic) + 1 + 4
+    return struct.Struct(f">ii{between}xh")
+
+
+class FetchFrame:
+    """A Fetch of one partition without a session, whose offset can be moved."""
+
+    def __init__(self, topic: str, partition: int, max_bytes: int) -> None:
+        marker = 0x7EDC_BA98_7654_3210
+        wanted = FetchPartition(partition=partition, fetch_offset=marker, partition_max_bytes=max_bytes)
+        request = FetchRequest(
+            max_wait_ms=FETCH_MAX_WAIT_MS,
+            min_bytes=1,
+            topics=[FetchTopic(topic=topic, partitions=[wanted])],
+        )
+        self.data = request_frame(request, FETCH_VERSION)
+        self._offset_at = self.data.index(struct.pack(">q", marker))
+
+    def move_to(self, offset: int) -> None:
+        struct.pack_into(">q", self.data, self._offset_at, offset)
+
+
+class FetchAnswerLayout:
+    """Where the answer to a `FetchFrame` holds its error codes and its records."""
+
+    def __init__(self, topic: str) -> None:
+        # Correlation id, tags, throttle time | error | session id, topic count, name, partition count, number | error.
+        between = 4 + 1 + _compact_string_size(topic) + 1 + 4
+        self._errors = struct.Struct(f">4x4x1x4xh{between}xh")
+        high_watermark_to_preferred_replica = 8 + 8 + 8 + 1 + 4
+        self._records_at = self._errors.size + high_watermark_to_preferred_replica
+
+    def record_bytes(self, frame: bytearray | memoryview) -> int:
+        """How many bytes of records the answer at the start of `frame` (its size field included) holds."""
+        errors = self._errors.unpack_from(frame)
+        if errors != (0, 0):
+            raise RuntimeError(f"Fetch answered with the errors {errors}")
+        return max(0, _unsigned_varint(frame, self._records_at) - 1)
+
+
+def _compact_string_size(text: str) -> int:
+    assert len(text) < 0x7F, "the length takes one byte"
+    return 1 + len(text.encode())
+
+
+def _unsigned_varint(buffer: bytearray | memoryview, position: int) -> int:
+    value = shift = 0
+    while True:
+        byte = buffer[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value
+        position += 1
+        shift += 7

@@ -1,0 +1,113 @@
+"""What is reported: measures with their units and targets, and how their values are compared.
+
+Pure: values in, verdicts out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from statistics import median
+
+
+class Better(Enum):
+    """Which way a measure improves."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A limit for Milena: as a multiple of Kafka's value, or absolute in the measure's unit."""
+
+    limit: float
+    is_multiple: bool
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure of a case. One without a target is there to be read."""
+
+    name: str
+    unit: str
+    better: Better
+    target: Target | None = None
+    decimals: int = 0
+
+    def target_text(self) -> str:
+        if self.target is None:
+            return ""
+        sign = "≤" if self.better is Better.LOWER else "≥"
+        return f"{sign} {self.target.limit:g} {'x' if self.target.is_multiple else self.unit}"
+
+
+def times(limit: float) -> Target:
+    return Target(limit, is_multiple=True)
+
+
+def absolute(limit: float) -> Target:
+    return Target(limit, is_multiple=False)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measure's values over the rounds, for every server that ran."""
+
+    case: str
+    title: str
+    measure: Measure
+    milena: Sequence[float]
+    kafka: Sequence[float]
+    client_share: float
+    """The largest share of the time in which the client computed: near 1 it is measured as much as the server."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Milena's median over Kafka's; None unless both ran."""
+        if not self.milena or not self.kafka or not median(self.kafka):
+            return None
+        return median(self.milena) / median(self.kafka)
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether Milena's median is within the target; None when there is none, or not enough was run."""
+        target = self.measure.target
+        if target is None or not self.milena:
+            return None
+        value = self.ratio if target.is_multiple else median(self.milena)
+        if value is None:
+            return None
+        return value <= target.limit if self.measure.better is Better.LOWER else value >= target.limit
+
+    @property
+    def advantage(self) -> float | None:
+        """How many times better Milena is, whichever way the measure improves."""
+        if not self.ratio:
+            return None
+        return self.ratio if self.measure.better is Better.HIGHER else 1 / self.ratio
+
+
+def percentile(ordered: Sequence[int], share: float) -> int:
+    """The smallest value with at least `share` of all at or below it."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def as_json(rows: Sequence[Row]) -> list[Mapping[str, object]]:
+    return [
+        {
+            "case": row.case,
+            "title": row.title,
+            "measure": row.measure.name,
+            "unit": row.measure.unit,
+            "better": row.measure.better.value,
+            "target": row.measure.target_text(),
+            "milena": list(row.milena),
+            "kafka": list(row.kafka),
+            "ratio": row.ratio,
+            "met": row.is_met,
+            "client_share": row.client_share,
+        }
+        for row in rows
+    ]

@@ -1,0 +1,57 @@
+"""What the kernel says of a process and its descendants: CPU time and resident memory."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+MIB = 1024 * 1024
+
+
+def process_tree(root: int) -> list[int]:
+    """`root` and every process below it."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := _stat_fields(int(entry.name))):
+            children[int(fields[1])].append(int(entry.name))
+    tree = [root]
+    for pid in tree:
+        tree += children[pid]
+    return tree
+
+
+def cpu_seconds(root: int) -> float:
+    """User and system time of the tree so far, with that of children who have ended and were waited for."""
+    ticks = 0
+    for pid in process_tree(root):
+        if fields := _stat_fields(pid):
+            ticks += sum(int(field) for field in fields[11:15])
+    return ticks / CLOCK_TICKS
+
+
+def resident_mib(root: int) -> float:
+    """Resident memory of the tree; pages that its processes share count once for each."""
+    return sum(_status_kib(pid, "VmRSS") for pid in process_tree(root)) / 1024
+
+
+def anonymous_mib(root: int) -> float:
+    """The part of it that is no file's: heap and stacks, without mapped indexes and libraries."""
+    return sum(_status_kib(pid, "RssAnon") for pid in process_tree(root)) / 1024
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """The fields after the command name: state, parent, ... (proc(5) numbers them from 3); none when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _status_kib(pid: int, field: str) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{field}:")), 0)

@@ -1,0 +1,196 @@
+"""Runs the cases against both servers, alternating, and reports.
+
+    python -m bench.run                     everything
+    python -m bench.run --quick             a look: one short round a case; its figures are rough
+    python -m bench.run --case start --only milena
+
+Exit code 1 when a case failed; a missed target is a result, not a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench import machine, plot, report
+from bench.cases import CASES, FULL, IDLE_CONNECTIONS, QUICK, Case, Scale, Subject, Values, running
+from bench.measures import Row
+from bench.servers import KAFKA, MILENA, TITLES, Contender, contenders
+from tests.support.apache_kafka import VERSION as KAFKA_VERSION
+
+T = TypeVar("T")
+
+DEFAULT_OUTPUT = Path("var/bench")
+TOUCHED_SHARE = 0.75
+
+
+class Steps:
+    """Tells a person how far the run is: a bar on a terminal, a line a step otherwise.
+
+    The bar moves between measured sections only: nothing else may use the processor inside them.
+    """
+
+    def __init__(self, count: int) -> None:
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self.bar = Progress(*columns, console=console, auto_refresh=False, disable=not console.is_terminal)
+        self._console = console
+        self._task = self.bar.add_task("", total=count)
+        self._count = count
+        self._done = 0
+
+    def begin(self, what: str) -> None:
+        if self._console.is_terminal:
+            self.bar.update(self._task, description=what, refresh=True)
+        else:
+            self._console.out(f"{self._done + 1}/{self._count} {what}", highlight=False)
+
+    def end(self) -> None:
+        self._done += 1
+        self.bar.update(self._task, completed=self._done, refresh=True)
+
+
+class Run:
+    """The values of every case, server and round of one run, in the order in which they came."""
+
+    def __init__(self, scale: Scale, steps: Steps) -> None:
+        self.failures: list[str] = []
+        self._scale = scale
+        self._steps = steps
+        self._values: defaultdict[tuple[str, str], list[Values]] = defaultdict(list)
+
+    def on_new_servers(self, case: Case, players: Sequence[Contender]) -> None:
+        assert case.on_new is not None
+        for number in range(self._scale.rounds):
+            for player in _alternating(players, number):
+                with self._step(case, player.name, f"round {number + 1}"):
+                    self._values[case.name, player.name].append(case.on_new(player.new_server(), self._scale))
+
+    def on_running_servers(self, case: Case, subjects: Sequence[Subject]) -> None:
+        assert case.on_running is not None
+        for subject in subjects:
+            with self._step(case, subject.name, "warming up"):
+                case.on_running(subject, replace(self._scale, section_s=self._scale.warm_up_s))
+        for number in range(self._scale.rounds):
+            for subject in _alternating(subjects, number):
+                with self._step(case, subject.name, f"round {number + 1}"):
+                    self._values[case.name, subject.name].append(case.on_running(subject, self._scale))
+
+    def rows(self, cases: Sequence[Case]) -> list[Row]:
+        return [
+            Row(
+                case.name,
+                case.title,
+                measure,
+                self._taken(case, MILENA, measure.name),
+                self._taken(case, KAFKA, measure.name),
+                max((0.0, *self._taken(case, MILENA, "client"), *self._taken(case, KAFKA, "client"))),
+            )
+            for case in cases
+            for measure in case.measures
+        ]
+
+    def _taken(self, case: Case, server: str, measure: str) -> list[float]:
+        return [values[measure] for values in self._values[case.name, server] if measure in values]
+
+    @contextmanager
+    def _step(self, case: Case, server: str, what: str) -> Iterator[None]:
+        """A case that fails on one server is reported; the others go on."""
+        self._steps.begin(f"{case.title}: {TITLES[server]}, {what}")
+        try:
+            yield
+        except (OSError, RuntimeError) as error:
+            self.failures.append(f"{case.title}: {TITLES[server]}, {what}: {error}")
+        self._steps.end()
+
+
+def _alternating(players: Sequence[T], number: int) -> Sequence[T]:
+    """Whoever was first in one round is last in the next."""
+    return players if number % 2 == 0 else players[::-1]
+
+
+def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: Path | None) -> Run:
+    """Cases about new servers come first, so that no other server takes memory or time meanwhile."""
+    on_new = [case for case in cases if case.on_new is not None]
+    on_running = [case for case in cases if case.on_running is not None]
+    steps = Steps(len(names) * (len(on_new) * scale.rounds + len(on_running) * (scale.rounds + 1)))
+    run = Run(scale, steps)
+    with ExitStack() as started:
+        started.enter_context(steps.bar)
+        players = started.enter_context(contenders(names, folder))
+        for case in on_new:
+            run.on_new_servers(case, players)
+        if on_running:
+            subjects = [_started(player, started) for player in players]
+            for case in on_running:
+                run.on_running_servers(case, subjects)
+    return run
+
+
+def _started(player: Contender, started: ExitStack) -> Subject:
+    server = player.new_server()
+    started.enter_context(running(server))
+    return Subject(player.name, server)
+
+
+def _touch_memory(share: float) -> None:
+    console = Console(stderr=True)
+    with Progress(console=console, auto_refresh=False, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("touching free memory", total=1.0)
+        machine.touch_free_memory(share, lambda done: bar.update(task, completed=done, refresh=True))
+
+
+def _write(rows: Sequence[Row], facts: dict[str, object], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    report.write_json(rows, facts, folder / "results.json")
+    (folder / "results.md").write_text(report.markdown_table(rows))
+    plot.draw(rows, folder / "results.png")
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one short round a case")
+    parser.add_argument("--case", nargs="+", metavar="NAME", choices=[case.name for case in CASES], help="only these")
+    parser.add_argument("--only", choices=[MILENA, KAFKA], help="one server alone; no ratios then")
+    parser.add_argument("--rounds", type=int, help=f"rounds a case (default: {FULL.rounds}, quick: {QUICK.rounds})")
+    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help=f"folder (default: {DEFAULT_OUTPUT})")
+    parser.add_argument("--data", type=Path, help="where the servers keep their data (default: a temporary folder)")
+    parser.add_argument("--no-touch", action="store_true", help="do not touch the free memory first")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = _parse()
+    scale = QUICK if options.quick else FULL
+    if options.rounds:
+        scale = replace(scale, rounds=options.rounds)
+    names = [options.only] if options.only else [MILENA, KAFKA]
+    cases = [case for case in CASES if not options.case or case.name in options.case]
+    machine.allow_open_files(IDLE_CONNECTIONS)
+    if not options.quick and not options.no_touch:
+        _touch_memory(TOUCHED_SHARE)
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    run = measure(cases, names, scale, options.data)
+    rows = run.rows(cases)
+    facts = {"when": when, "machine": machine.describe(), "kafka": KAFKA_VERSION, "scale": asdict(scale)}
+    _write(rows, {**facts, "failures": run.failures}, options.output)
+    report.show(rows, Console())
+    for failure in run.failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    return 1 if run.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
