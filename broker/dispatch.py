@@ -3,9 +3,9 @@
 Owns: the table of handlers, from which ApiVersions is answered as well, so that nothing is advertised that is not
 served. Must not know: sockets, or what any request means.
 
-Three families of failure (protocol/errors): `Malformed` closes the connection, `KafkaError` becomes the answer's error code,
-and anything else is a bug of ours that is logged, counted and answered with UNKNOWN_SERVER_ERROR, and the broker goes on.
-"""
+Three families of failure (protocol/errors): `Malformed` closes the connection, `KafkaError` becomes the answer's
+error code, and anything else is a bug of ours that is logged, counted and answered with UNKNOWN_SERVER_ERROR, and the
+broker goes on."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ class RequestDispatcher:
         api = APIS[API_VERSIONS_KEY]
         itself = ApiVersion(api_key=api.key, min_version=api.versions.start, max_version=api.versions.stop - 1)
         response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[itself])
-        return _framed(encoder(api.response, 0), response_header(api.key, 0, unsupported.header.correlation_id), response)
+        return _framed(
+            encoder(api.response, 0), response_header(api.key, 0, unsupported.header.correlation_id), response
+        )
 
     def _failure(self, route: Route, request: object, context: RequestContext, error: Exception) -> object:
         """The answer to a request that failed as a whole."""
@@ -121,7 +123,11 @@ class RequestDispatcher:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             logger.error(
                 "%s v%d from client %r (correlation id %d) failed unexpectedly",
-                route.api.name, context.api_version, context.client_id, context.correlation_id, exc_info=error,
+                route.api.name,
+                context.api_version,
+                context.client_id,
+                context.correlation_id,
+                exc_info=error,
             )
         return failure_response(self._table[route.api.key], route.api, request, context, code)
 

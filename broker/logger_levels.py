@@ -1,4 +1,4 @@
-"""The broker's loggers as Kafka's BROKER_LOGGER resources (configuration Y7): names and levels.
+"""The broker's loggers as Kafka's BROKER_LOGGER resources: names and levels.
 
 Owns: how Python's levels and Kafka's correspond. Loggers carry Kafka's names, so that the same tools address them.
 """

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from storage.log import AppendOrigin
+
 from broker.clock import Clock
 from broker.metadata_cache import MetadataCache
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
-from storage.log import AppendOrigin
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview

@@ -1,4 +1,4 @@
-"""Producer ids from blocks that the controller hands out (producers-and-transactions TX-1, TX-2).
+"""Producer ids from blocks that the controller hands out.
 
 Owns: this broker's current block. A crash loses the rest of a block; no id is ever given twice.
 """

@@ -3,10 +3,9 @@
 Owns: parked operations, the keys they are watched under, and the promise that each completes exactly once. Must not
 know: what an operation means, sockets, or clocks (deadlines go to the `Timer`).
 
-The verbs are Kafka's (try, force once, expire, watch keys). Everything runs on one event loop, so an operation is tried,
-watched and tried again without another event in between; what remains of Kafka's dance is that `try_complete` may itself
-complete others.
-"""
+The verbs are Kafka's (try, force once, expire, watch keys). Everything runs on one event loop, so an operation is
+tried, watched and tried again without another event in between; what remains of Kafka's dance is that `try_complete`
+may itself complete others."""
 
 from __future__ import annotations
 
@@ -73,9 +72,7 @@ class Purgatory:
         """Watch entries, completed but unswept ones included (Kafka's PurgatorySize)."""
         return sum(map(len, self._watched.values()))
 
-    def try_complete_else_watch(
-        self, operation: DelayedOperation, keys: Iterable[Hashable], deadline_ms: int
-    ) -> bool:
+    def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable], deadline_ms: int) -> bool:
         """Complete `operation` now if it is satisfied, else park it under `keys` until `deadline_ms` (monotonic)."""
         if operation.try_complete():
             return True

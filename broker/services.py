@@ -25,6 +25,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 
+
 @dataclass(slots=True)
 class Services:
     """The parts of one broker."""

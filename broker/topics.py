@@ -4,7 +4,7 @@ Owns: the purgatory of requests that wait for topics (Kafka's `Topic` kind), aut
 know: how the controller decides, or response layouts.
 
 The controller answers when the change is durable; the client is answered when this broker's metadata shows it, or after
-the request's timeout with REQUEST_TIMED_OUT although the change goes on (zookeeper-and-controller ZC-38).
+the request's timeout with REQUEST_TIMED_OUT although the change goes on.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
+from controller.controller import Controller
+from controller.topic_creation import TopicResult, topic_name_problem
+
 from broker.clock import Clock
 from broker.metadata_cache import MetadataCache
 from broker.purgatory import DelayedOperation, Purgatory
 from broker.timer import Timer
 from config import broker_properties as properties
 from config.broker import BrokerConfig
-from controller.controller import Controller
-from controller.topic_creation import TopicResult, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig

@@ -4,8 +4,8 @@ Owns: the read side (a `FrameReader`), whether this connection may read on, and 
 what a request means; that is the dispatcher's, which gets a frame and gives back buffers or a future of them.
 
 One request of a connection is worked on at a time, as in Kafka: while an answer is awaited, later requests of the
-connection stay unread (first in the buffer, then in the kernel), so that a client that pipelines is answered in order and
-cannot park more than one operation. Requests that are answered at once and arrived together leave in one write.
+connection stay unread (first in the buffer, then in the kernel), so that a client that pipelines is answered in order
+and cannot park more than one operation. Requests that are answered at once and arrived together leave in one write.
 """
 
 from __future__ import annotations

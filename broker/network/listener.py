@@ -1,4 +1,4 @@
-"""One listener: its listening sockets, its open connections and their limits (network-and-requests N1, N2, N4).
+"""One listener: its listening sockets, its open connections and their limits.
 
 Owns: which connections are open. Must not know: requests.
 """
@@ -68,9 +68,7 @@ class Listener:
         """Accept connections on what was bound."""
         loop = asyncio.get_running_loop()
         for bound in self._sockets:
-            server = await loop.create_server(
-                self._new_connection, sock=bound, backlog=self._settings.backlog_size
-            )
+            server = await loop.create_server(self._new_connection, sock=bound, backlog=self._settings.backlog_size)
             self._servers.append(server)
         self._schedule_idle_sweep(loop)
 
@@ -121,6 +119,8 @@ class Listener:
                 if size != -1:
                     bound.setsockopt(socket.SOL_SOCKET, option, size)
             bound.bind((address, port))
+            # Listening is what finds the address in use; early clients wait in the backlog until `start`.
+            bound.listen(self._settings.backlog_size)
         except OSError:
             bound.close()
             raise

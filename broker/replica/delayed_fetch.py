@@ -1,4 +1,4 @@
-"""A fetch that waits for enough bytes (network-and-requests T3)."""
+"""A fetch that waits for enough bytes."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ class DelayedFetch(DelayedOperation):
 
     __slots__ = ("_bytes_min", "_on_ready", "_partitions")
 
-    def __init__(
-        self, partitions: Sequence[AwaitedPartition], bytes_min: int, on_ready: Callable[[], None]
-    ) -> None:
+    def __init__(self, partitions: Sequence[AwaitedPartition], bytes_min: int, on_ready: Callable[[], None]) -> None:
         """`on_ready` is called once; it reads again, and answers with what there is."""
         super().__init__()
         self._partitions = partitions

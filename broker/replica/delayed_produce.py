@@ -1,4 +1,4 @@
-"""A produce request with acks=all that waits until every in-sync replica has its batches (network-and-requests R3, R4)."""
+"""A produce request with acks=all that waits until every in-sync replica has its batches."""
 
 from __future__ import annotations
 

@@ -12,8 +12,9 @@ A request names a session by (id, epoch):
 (id, n > 0)        changes to the session's partitions; answers carry changed partitions
 =================  ====================================================================
 
-A cache without a free slot answers with id 0, never with an error. A slot is taken from a session that was unused for two
-minutes, or by a follower from a consumer, or by a larger session from a smaller one that was left alone for two minutes.
+A cache without a free slot answers with id 0, never with an error. A slot is taken from a session that was unused for
+two minutes, or by a follower from a consumer, or by a larger session from a smaller one that was left alone for two
+minutes.
 
 Served partitions move to the end, so that one that is always full cannot starve the others (fairness).
 """
@@ -74,8 +75,16 @@ class FetchContext:
     """The session whose changes alone are answered; None answers every partition."""
     wants_session: bool = False
 
-    def is_worth_sending(self, key: PartitionKey, *, has_records: bool, error_code: int, high_watermark: int,
-                         log_start_offset: int, has_preferred_replica: bool = False) -> bool:
+    def is_worth_sending(
+        self,
+        key: PartitionKey,
+        *,
+        has_records: bool,
+        error_code: int,
+        high_watermark: int,
+        log_start_offset: int,
+        has_preferred_replica: bool = False,
+    ) -> bool:
         """Whether the answer must mention this partition; remembers what is sent and moves served partitions back."""
         if self.session is None:
             return True

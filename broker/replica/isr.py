@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 
 def next_high_watermark(isr: Iterable[int], log_end_offset_by_replica: Mapping[int, int], current: int) -> int:
-    """The offset below which every in-sync replica has the log; never below `current` (DESIGN invariant 3).
+    """The offset below which every in-sync replica has the log; never below `current`.
 
     A member of the ISR that was not heard of yet holds it where it is.
     """

@@ -3,7 +3,7 @@
 Owns: the partitions by topic and number, the produce and fetch purgatories, and the highest controller epoch seen. Must
 not know: wire formats of produce and fetch, or clients.
 
-Wake-ups (network-and-requests P3): an append or a moved high watermark tries the fetches of that partition; a moved high
+Wake-ups: an append or a moved high watermark tries the fetches of that partition; a moved high
 watermark tries its produces; lost leadership and removed partitions complete everything that waits on them.
 """
 
@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+
+from storage.log import AppendOrigin, AppendResult
+from storage.log_manager import LogManager
 
 from broker.purgatory import Purgatory
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
@@ -31,8 +34,6 @@ from protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from storage.log import AppendOrigin, AppendResult
-from storage.log_manager import LogManager
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
@@ -118,7 +119,9 @@ class ReplicaManager:
         if request.controller_epoch < self._controller_epoch:
             logger.warning(
                 "ignoring LeaderAndIsr of controller %d with epoch %d, newer is %d",
-                request.controller_id, request.controller_epoch, self._controller_epoch,
+                request.controller_id,
+                request.controller_epoch,
+                self._controller_epoch,
             )
             return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, partition_errors=[], topics=[])
         self._controller_epoch = request.controller_epoch
@@ -169,7 +172,11 @@ class ReplicaManager:
         if partition is not None and partition.topic_id is not None and partition.topic_id != topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         leadership = Leadership(
-            state.controller_epoch, state.leader, state.leader_epoch, tuple(state.isr), state.partition_epoch,
+            state.controller_epoch,
+            state.leader,
+            state.leader_epoch,
+            tuple(state.isr),
+            state.partition_epoch,
             tuple(state.replicas),
         )
         try:
@@ -183,7 +190,11 @@ class ReplicaManager:
 
     def _open(self, topic: str, topic_id: object, state: LeaderAndIsrPartitionState, now_ms: int) -> Partition:
         log = self._log_manager.get_or_create(
-            topic, state.partition_index, topic_id=topic_id, config=self._topic_config(topic), now_ms=now_ms  # type: ignore[arg-type]
+            topic,
+            state.partition_index,
+            topic_id=topic_id,
+            config=self._topic_config(topic),
+            now_ms=now_ms,  # type: ignore[arg-type]
         )
         partition = Partition(topic, state.partition_index, self._broker_id, log)
         self._partitions[topic, state.partition_index] = partition

@@ -1,7 +1,7 @@
-"""Reads the partitions of one fetch within its limits (network-and-requests T1, T2, T4).
+"""Reads the partitions of one fetch within its limits.
 
-Owns: how a request's byte budget is spent over its partitions, and which error each gets. Must not know: sessions, response
-layouts or waiting.
+Owns: how a request's byte budget is spent over its partitions, and which error each gets. Must not know: sessions,
+response layouts or waiting.
 
 A read first takes only what the page cache has, because a disk must never stop the event loop; partitions that need the
 disk are marked and read again in a thread by the caller (`PartitionRead.is_cold`).

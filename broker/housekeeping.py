@@ -1,0 +1,54 @@
+"""Periodic work: checkpoints, retention, flushes. A table of jobs, each run again a fixed time after it ended.
+
+Owns: when jobs run, and that a failing one is logged and tried again. Must not know: what they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+logger = logging.getLogger("kafka.server.Housekeeping")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One periodic job."""
+
+    name: str
+    interval_ms: int
+    run: Callable[[], Awaitable[None]]
+    initial_delay_ms: int | None = None
+    """Before the first run; None: one interval."""
+
+
+class Housekeeping:
+    """Runs jobs until it is stopped."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._jobs = list(jobs)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(_repeat(job), name=job.name) for job in self._jobs]
+
+    async def stop(self) -> None:
+        """Cancel what waits and wait for what runs."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+
+async def _repeat(job: Job) -> None:
+    delay_ms = job.interval_ms if job.initial_delay_ms is None else job.initial_delay_ms
+    while True:
+        await asyncio.sleep(delay_ms / 1000)
+        try:
+            # Shielded: a stop must not leave a checkpoint half written.
+            await asyncio.shield(asyncio.ensure_future(job.run()))
+        except Exception:
+            logger.exception("%s failed; it runs again in %d ms", job.name, job.interval_ms)
+        delay_ms = job.interval_ms

@@ -1,0 +1,28 @@
+"""One broker for all client tests; each test works on topics and groups of its own."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.broker import BrokerProcess
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), {"num.partitions": "4"}) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name that nobody used before."""
+    return f"topic-{next(_numbers)}"
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> str:
+    """A group id that nobody used before."""
+    return f"group-{next(_numbers)}"

@@ -1,0 +1,249 @@
+"""librdkafka through confluent-kafka: the client most Python users have."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from tests.support.broker import BrokerProcess
+
+DEADLINE_S = 30
+
+
+def consumer_of(broker: BrokerProcess, group: str, **settings: object) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 6000,
+            **settings,
+        }
+    )
+
+
+def consume(consumer: Consumer, count: int) -> list[Message]:
+    """The next `count` messages; fails when they do not come."""
+    messages: list[Message] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while len(messages) < count:
+        assert time.monotonic() < deadline, f"{len(messages)} of {count} messages came"
+        messages += consumer.consume(count - len(messages), 0.2)
+    errors = [message.error() for message in messages if message.error()]
+    assert not errors
+    return messages
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("idempotence", [False, True], ids=["plain", "idempotent"])
+def test_produced_records_come_back_as_they_were(
+    broker: BrokerProcess, topic: str, group: str, compression: str, idempotence: bool
+) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "compression.type": compression,
+            "enable.idempotence": idempotence,
+            "linger.ms": 5,
+        }
+    )
+    sent = [
+        (b"key-%d" % (number % 7), b"value-%d" % number * 20, [("trace", b"%d" % number), ("none", None)])
+        for number in range(500)
+    ]
+    delivered: list[Message] = []
+    for number, (key, value, headers) in enumerate(sent):
+        producer.produce(
+            topic,
+            key=key,
+            value=value,
+            headers=headers,
+            timestamp=1_700_000_000_000 + number,
+            on_delivery=lambda error, message: delivered.append(message) if error is None else pytest.fail(str(error)),
+        )
+    assert producer.flush(DEADLINE_S) == 0
+    assert len(delivered) == len(sent)
+
+    consumer = consumer_of(broker, group)
+    consumer.subscribe([topic])
+    messages = consume(consumer, len(sent))
+    consumer.close()
+    received = sorted(
+        (message.timestamp()[1], message.key(), message.value(), message.headers()) for message in messages
+    )
+    assert received == [
+        (1_700_000_000_000 + number, key, value, headers) for number, (key, value, headers) in enumerate(sent)
+    ]
+    offsets = {(message.partition(), message.offset()) for message in messages}
+    assert offsets == {(message.partition(), message.offset()) for message in delivered}
+
+
+def test_tombstones_and_empty_values_differ(broker: BrokerProcess, topic: str, group: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for key, value in ((b"null", None), (b"empty", b""), (None, b"no key")):
+        producer.produce(topic, key=key, value=value, partition=0)
+    producer.flush(DEADLINE_S)
+    consumer = consumer_of(broker, group)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    assert [(message.key(), message.value()) for message in consume(consumer, 3)] == [
+        (b"null", None),
+        (b"empty", b""),
+        (None, b"no key"),
+    ]
+    consumer.close()
+
+
+def test_a_group_of_two_shares_partitions_and_rebalances(broker: BrokerProcess, topic: str, group: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 4)])[topic].result(DEADLINE_S)
+    first, second = consumer_of(broker, group), consumer_of(broker, group)
+    first.subscribe([topic])
+    until(lambda: first.poll(0.1) is None and len(first.assignment()) == 4, "one member owns everything")
+    second.subscribe([topic])
+
+    def is_shared() -> bool:
+        first.poll(0.1)
+        second.poll(0.1)
+        return len(first.assignment()) == 2 and len(second.assignment()) == 2
+
+    until(is_shared, "two members own two partitions each")
+    owned = [{assigned.partition for assigned in member.assignment()} for member in (first, second)]
+    assert owned[0] | owned[1] == {0, 1, 2, 3}
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for partition in range(4):
+        producer.produce(topic, value=b"%d" % partition, partition=partition)
+    producer.flush(DEADLINE_S)
+    assert {message.partition() for message in consume(first, 2)} == owned[0]
+    assert {message.partition() for message in consume(second, 2)} == owned[1]
+    second.commit(asynchronous=False)
+    second.close()
+    until(lambda: first.poll(0.1) is None and len(first.assignment()) == 4, "the rest goes to who stays")
+    first.commit(asynchronous=False)
+    committed = first.committed([TopicPartition(topic, partition) for partition in range(4)], DEADLINE_S)
+    assert [partition.offset for partition in committed] == [1, 1, 1, 1]
+    first.close()
+
+
+def test_a_group_resumes_where_it_committed(broker: BrokerProcess, topic: str, group: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(10):
+        producer.produce(topic, value=b"%d" % number, partition=0)
+    producer.flush(DEADLINE_S)
+    first = consumer_of(broker, group, **{"enable.auto.commit": False})
+    first.subscribe([topic])
+    consume(first, 10)
+    first.commit(offsets=[TopicPartition(topic, 0, 6, metadata="half \x00 way")], asynchronous=False)
+    first.close()
+    second = consumer_of(broker, group, **{"enable.auto.commit": False})
+    assert second.committed([TopicPartition(topic, 0)], DEADLINE_S)[0].metadata == "half \x00 way"
+    second.subscribe([topic])
+    assert [message.value() for message in consume(second, 4)] == [b"6", b"7", b"8", b"9"]
+    second.close()
+
+
+def test_offsets_by_time_and_at_the_ends(broker: BrokerProcess, topic: str, group: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(10):
+        producer.produce(topic, value=b"x", partition=0, timestamp=1000 * (number + 1))
+        producer.flush(DEADLINE_S)
+    consumer = consumer_of(broker, group)
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), DEADLINE_S) == (0, 10)
+    asked = [0, 1000, 1001, 10_000]
+    found = [consumer.offsets_for_times([TopicPartition(topic, 0, time_ms)], DEADLINE_S)[0].offset for time_ms in asked]
+    assert found == [0, 0, 1, 9]
+    assert consumer.offsets_for_times([TopicPartition(topic, 0, 10_001)], DEADLINE_S)[0].offset == -1
+    consumer.close()
+
+
+def test_topics_are_created_grown_described_and_deleted(broker: BrokerProcess, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 2, config={"retention.ms": "3600000"})])[topic].result(DEADLINE_S)
+    with pytest.raises(KafkaException) as caught:
+        admin.create_topics([NewTopic(topic, 2)])[topic].result(DEADLINE_S)
+    assert caught.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(DEADLINE_S)
+    until(
+        lambda: len(admin.list_topics(timeout=DEADLINE_S).topics[topic].partitions) == 5, "the topic has 5 partitions"
+    )
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    entries = admin.describe_configs([resource])[resource].result(DEADLINE_S)
+    assert (entries["retention.ms"].value, entries["retention.ms"].is_default) == ("3600000", False)
+    assert entries["cleanup.policy"].value == "delete"
+    admin.delete_topics([topic])[topic].result(DEADLINE_S)
+    assert topic not in admin.list_topics(timeout=DEADLINE_S).topics
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "replication_factor", "config", "code"),
+    [
+        ("bad name", 1, 1, {}, KafkaError.TOPIC_EXCEPTION),
+        ("x" * 250, 1, 1, {}, KafkaError.TOPIC_EXCEPTION),
+        ("refused-a", 0, 1, {}, KafkaError.INVALID_PARTITIONS),
+        ("refused-b", 1, 3, {}, KafkaError.INVALID_REPLICATION_FACTOR),
+        ("refused-c", 1, 1, {"no.such.key": "1"}, KafkaError.INVALID_CONFIG),
+        ("refused-d", 1, 1, {"retention.ms": "soon"}, KafkaError.INVALID_CONFIG),
+    ],
+)
+def test_bad_topics_are_refused_with_kafkas_code(
+    broker: BrokerProcess, name: str, partitions: int, replication_factor: int, config: dict[str, str], code: int
+) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    future = admin.create_topics([NewTopic(name, partitions, replication_factor, config=config)])[name]
+    with pytest.raises(KafkaException) as caught:
+        future.result(DEADLINE_S)
+    assert caught.value.args[0].code() == code
+    assert name not in admin.list_topics(timeout=DEADLINE_S).topics
+
+
+def test_groups_are_listed_and_described(broker: BrokerProcess, topic: str, group: str) -> None:
+    consumer = consumer_of(broker, group, **{"client.id": "describer"})
+    AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([NewTopic(topic, 2)])[topic].result(DEADLINE_S)
+    consumer.subscribe([topic])
+    until(lambda: consumer.poll(0.1) is None and len(consumer.assignment()) == 2, "the member is assigned")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    listed = {listing.group_id for listing in admin.list_consumer_groups().result(DEADLINE_S).valid}
+    assert group in listed
+    description = admin.describe_consumer_groups([group])[group].result(DEADLINE_S)
+    assert description.state.name == "STABLE"
+    (member,) = description.members
+    assert member.client_id == "describer"
+    assert {assigned.partition for assigned in member.assignment.topic_partitions} == {0, 1}
+    consumer.close()
+
+
+def test_a_record_above_the_limit_is_refused(broker: BrokerProcess, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, config={"max.message.bytes": "1000"})])[topic].result(DEADLINE_S)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    errors: list[KafkaError] = []
+    producer.produce(topic, value=bytes(2000), on_delivery=lambda error, _: errors.append(error))
+    producer.flush(DEADLINE_S)
+    assert [error.code() for error in errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
+
+
+def test_an_unknown_topic_is_not_created_when_the_client_says_so(broker: BrokerProcess, topic: str, group: str) -> None:
+    consumer = consumer_of(broker, group, **{"allow.auto.create.topics": False})
+    consumer.subscribe([topic])
+    message = None
+    deadline = time.monotonic() + DEADLINE_S
+    while message is None and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+    assert message is not None
+    assert message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    consumer.close()
+    assert topic not in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=DEADLINE_S).topics

@@ -1,0 +1,134 @@
+"""Hostile bytes against a running broker: their own connection closes or is answered, others go on, memory stays
+flat."""
+
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.api import APIS
+from protocol.codec import decode, encode
+from protocol.errors import ErrorCode
+from protocol.headers import request_header
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.protocol.random_messages import random_message
+from tests.support.broker import BrokerProcess
+from tests.support.metadata_probe import is_serving
+
+ANSWER_TIMEOUT_S = 5.0
+MUTATIONS = 1500
+SEED = 20240817
+GROWTH_MAX_BYTES = 40 << 20
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {"socket.request.max.bytes": "1048576", "auto.create.topics.enable": "false"}
+    with BrokerProcess(tmp_path_factory.mktemp("fuzzed"), settings) as running:
+        yield running
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+def send(broker: BrokerProcess, data: bytes, *, then_close_writing: bool = True) -> bytes:
+    """Everything the broker answers on a connection of its own."""
+    with socket.create_connection(("127.0.0.1", broker.port), ANSWER_TIMEOUT_S) as connection:
+        try:
+            connection.sendall(data)
+            if then_close_writing:
+                connection.shutdown(socket.SHUT_WR)
+            answer = b""
+            while piece := connection.recv(65536):
+                answer += piece
+        except ConnectionError:
+            return b""
+        return answer
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+def valid_request(rng: random.Random, served: list[int]) -> bytes:
+    api = APIS[rng.choice(served)]
+    version = rng.choice(api.versions)
+    body = b"".join(encode(random_message(api.request, version, rng), version))
+    return request_header(api.key, version, rng.randrange(1 << 31), "fuzz") + body
+
+
+def served_keys(broker: BrokerProcess) -> list[int]:
+    header = request_header(18, 0, 1, "fuzz")
+    answer = send(broker, framed(header))
+    response = decode(ApiVersionsResponse, 0, answer, 8)
+    return [key.api_key for key in response.api_keys]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", -(2**31)),
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">i", 1048577),
+        framed(b""),
+        framed(b"\x00"),
+        framed(struct.pack(">hhih", 3, 12, 7, 200)),
+        framed(struct.pack(">hhih", 999, 0, 7, -1)),
+        framed(struct.pack(">hhih", 3, 99, 7, -1)),
+        framed(struct.pack(">hhih", -1, -1, -1, -1)),
+        framed(struct.pack(">hhih", 3, 1, 7, -1) + struct.pack(">i", 2**31 - 1)),
+        framed(struct.pack(">hhih", 3, 1, 7, -1) + struct.pack(">i", -2)),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        bytes(1000),
+        b"\xff" * 1000,
+    ],
+    ids=lambda hostile: hostile[:14].hex(),
+)
+def test_garbage_closes_its_connection_and_no_other(broker: BrokerProcess, hostile: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", broker.port), ANSWER_TIMEOUT_S) as other:
+        assert send(broker, hostile, then_close_writing=False) == b""
+        request = framed(request_header(18, 0, 5, "other"))
+        other.sendall(request)
+        assert other.recv(8)[4:] == struct.pack(">i", 5)
+    assert is_serving(broker.port)
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(broker: BrokerProcess) -> None:
+    answer = send(broker, framed(struct.pack(">hhih", 18, 77, 9, -1)))
+    response = decode(ApiVersionsResponse, 0, answer, 8)
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [key.api_key for key in response.api_keys] == [18]
+
+
+@pytest.mark.parametrize("name", ["", "bad name", "-dash"])
+def test_a_client_name_out_of_form_is_refused(broker: BrokerProcess, name: str) -> None:
+    body = encode(ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
+    answer = send(broker, framed(request_header(18, 3, 9, "x") + b"".join(body)))
+    assert decode(ApiVersionsResponse, 3, answer, 8).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_mutated_requests_leave_the_broker_serving_in_flat_memory(broker: BrokerProcess) -> None:
+    rng = random.Random(SEED)
+    served = served_keys(broker)
+    before = 0
+    for number in range(MUTATIONS):
+        request = bytearray(valid_request(rng, served))
+        for _ in range(rng.choice([0, 1, 1, 2, 8])):
+            request[rng.randrange(len(request))] = rng.randrange(256)
+        if rng.random() < 0.2:
+            del request[rng.randrange(len(request)) :]
+        send(broker, framed(bytes(request)))
+        if number == MUTATIONS // 3:
+            before = resident_bytes(broker.pid)
+        if number % 100 == 0:
+            assert is_serving(broker.port), f"request {number} of seed {SEED} ended it: {request.hex()}"
+    assert is_serving(broker.port)
+    growth = resident_bytes(broker.pid) - before
+    assert growth < GROWTH_MAX_BYTES, f"resident memory grew by {growth} bytes"
+    assert "failed unexpectedly" not in broker.log.read_text(), "a request met a bug of ours; its log says which"
