@@ -8,7 +8,7 @@ Invariant: request and response of an API have the same key, versions and first 
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from protocol.messages import (
     add_offsets_to_txn,
@@ -78,12 +78,15 @@ from protocol.schema import message_info
 
 
 class Api(NamedTuple):
-    """One API. `cluster_action` says that only brokers may call it: it takes ClusterAction on the cluster."""
+    """One API. `cluster_action` says that only brokers may call it: it takes ClusterAction on the cluster.
+
+    Who goes by the table gets messages of any class; who names a class gets its type.
+    """
 
     key: int
     name: str
-    request: type
-    response: type
+    request: type[Any]
+    response: type[Any]
     versions: range
     flexible: int | None
     cluster_action: bool
@@ -92,7 +95,7 @@ class Api(NamedTuple):
         return self.flexible is not None and version >= self.flexible
 
 
-def _api(request: type, response: type, *, cluster_action: bool = False) -> Api:
+def _api(request: type[Any], response: type[Any], *, cluster_action: bool = False) -> Api:
     info = message_info(request)
     answer = message_info(response)
     assert (answer.api_key, answer.versions, answer.flexible) == (info.api_key, info.versions, info.flexible)

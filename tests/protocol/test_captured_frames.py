@@ -1,0 +1,102 @@
+"""Frames captured between real clients, real brokers and Apache Kafka 3.9.1: read, compared with what Kafka read in
+them, and written again byte for byte.
+
+A small set is part of the tree; the whole capture is used where it lies beside the tree.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from protocol.api import APIS
+from protocol.codec import decode, encode
+from protocol.headers import read_request_header, read_response_header, request_header, response_header
+from protocol.schema import Field, Struct
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "wire" / "frames.jsonl"
+CAPTURE = Path(__file__).parents[3] / "shared" / "reference"
+
+# librdkafka leaves bytes after the end of these; Kafka ignores them, and so does a decoder of requests.
+BYTES_AFTER_THE_END = {("AlterUserScramCredentials", 0): 1, ("Metadata", 12): 3}
+
+
+def _exchanges(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open() as lines:
+        yield from map(json.loads, lines)
+
+
+def _check(exchange: dict[str, Any]) -> None:
+    frame = bytes.fromhex(exchange["request_hex"])
+    header, position = read_request_header(frame)
+    api = APIS[header.api_key]
+    request = decode(api.request, header.api_version, frame, position)
+    written = request_header(*header) + b"".join(encode(request, header.api_version))
+    extra = len(frame) - len(written)
+    assert extra in (0, BYTES_AFTER_THE_END.get((api.name, header.api_version)))
+    assert written == frame[: len(written)]
+    _check_values(request, header.api_version, exchange["decoded"]["request"])
+    if exchange.get("response_hex"):
+        _check_response(api.key, header.api_version, exchange)
+
+
+def _check_response(key: int, version: int, exchange: dict[str, Any]) -> None:
+    frame = bytes.fromhex(exchange["response_hex"])
+    correlation_id, position = read_response_header(key, version, frame)
+    response = decode(APIS[key].response, version, frame, position)
+    assert response_header(key, version, correlation_id) + b"".join(encode(response, version)) == frame
+    _check_values(response, version, exchange["decoded"]["response"])
+
+
+def _check_values(struct: Struct, version: int, told: Any) -> None:
+    """Every value that Kafka tells is ours. It leaves out tagged fields that hold their default."""
+    if "truncated_json" in told:
+        return  # it was too long for the capture
+    fields = {field.name: field for field in struct.__fields__}
+    for key, value in told.items():
+        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key.replace("KRaft", "Kraft")).lower()
+        if name == "records_size_in_bytes":
+            ours = struct.records  # type: ignore[attr-defined]
+            assert (0 if ours is None else len(ours)) == value
+        else:
+            assert fields[name].is_in(version)
+            _check_value(getattr(struct, name), fields[name], version, value)
+
+
+def _check_value(ours: Any, field: Field, version: int, told: Any) -> None:
+    if isinstance(ours, list):
+        assert len(ours) == len(told)
+        for our_item, item in zip(ours, told, strict=True):
+            _check_value(our_item, field, version, item)
+    elif isinstance(ours, Struct):
+        _check_values(ours, version, told)
+    elif isinstance(ours, UUID):
+        assert ours.bytes == base64.urlsafe_b64decode(told + "==")
+    elif isinstance(ours, bytes):
+        assert ours == base64.b64decode(told)
+    else:
+        assert ours == told
+
+
+@pytest.mark.parametrize(
+    "exchange", list(_exchanges(FIXTURE)), ids=lambda e: f"{e['api']}-v{e['version']}-{e['source'].replace(' ', '-')}"
+)
+def test_frames_of_every_version_seen(exchange: dict[str, Any]) -> None:
+    _check(exchange)
+
+
+def test_the_whole_capture() -> None:
+    if not CAPTURE.is_dir():
+        pytest.skip(f"needs the captured frames in {CAPTURE}")
+    count = 0
+    for folder in ("wire", "inter-broker"):
+        for path in sorted((CAPTURE / folder).glob("*.jsonl")):
+            for exchange in _exchanges(path):
+                _check(exchange)
+                count += 1
+    assert count > 800
