@@ -1,12 +1,12 @@
-"""Frames on a byte stream: an int32 length, then that many bytes (network-and-requests F1).
+"""Frames on a byte stream: an int32 length, then that many bytes.
 
-Owns: how received bytes are cut into frames, and where the next bytes of a peer are put. Must not know: sockets, or what
-a frame says.
+Owns: how received bytes are cut into frames, and where the next bytes of a peer are put. Must not know: sockets, or
+what a frame says.
 
-All connections of a listener receive into one shared scratch buffer: a frame that arrives whole is handed out as a view
-into it and never copied. Only what is left when the bytes end in the middle of a frame moves into a buffer of the
-connection's own, sized for that frame, so that the rest of a large frame is received in place. A quarter-megabyte buffer
-a connection would cost 1.3 GB for 5,000 idle ones.
+All connections of a listener receive into one shared scratch buffer: a frame that arrives whole is handed out as a
+view into it and never copied. Only what is left when the bytes end in the middle of a frame moves into a buffer of
+the connection's own, sized for that frame, so that the rest of a large frame is received in place. A quarter-megabyte
+buffer a connection would cost 1.3 GB for 5,000 idle ones.
 
 Invariants: a view from `next_frame` is valid until `settle`; after `settle` nothing refers to the scratch buffer.
 """

@@ -1,4 +1,4 @@
-"""CreatePartitions: raise a topic's partition count; each topic is answered by itself (zookeeper-and-controller ZC-39)."""
+"""CreatePartitions: raise a topic's partition count; each topic is answered by itself."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""CreateTopics: hand new topics to the controller; each topic is answered by itself (zookeeper-and-controller ZC-38).
+"""CreateTopics: hand new topics to the controller; each topic is answered by itself.
 
-Version notes: v1 validate_only and messages; v4 defaults for partitions and replication factor (-1, KIP-464); v5 the answer
-describes the topic (KIP-525); v7 topic id.
-"""
+Version notes: v1 validate_only and messages; v4 defaults for partitions and replication factor (-1, KIP-464); v5 the
+answer describes the topic (KIP-525); v7 topic id."""
 
 from __future__ import annotations
 
+from controller.topic_creation import TopicResult
+
 from broker.request_context import RequestContext
 from broker.services import Services
-from controller.topic_creation import TopicResult
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
     CreatableTopicConfigs,

@@ -1,4 +1,4 @@
-"""DeleteTopics: by name, from version 6 also by topic id (zookeeper-and-controller ZC-40)."""
+"""DeleteTopics: by name, from version 6 also by topic id."""
 
 from __future__ import annotations
 

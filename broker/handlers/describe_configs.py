@@ -1,4 +1,4 @@
-"""DescribeConfigs: effective settings of brokers and topics with where they come from (configuration Q1 to Q5).
+"""DescribeConfigs: effective settings of brokers and topics with where they come from.
 
 Version notes: v0 says is_default instead of a source; v1 synonyms; v3 types and documentation.
 """
@@ -29,9 +29,7 @@ def handle(services: Services, request: DescribeConfigsRequest, context: Request
     return DescribeConfigsResponse(results=[_result(services, resource, request) for resource in request.resources])
 
 
-def failed(
-    request: DescribeConfigsRequest, context: RequestContext, code: ErrorCode
-) -> DescribeConfigsResponse:
+def failed(request: DescribeConfigsRequest, context: RequestContext, code: ErrorCode) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=[_error(resource, KafkaError(code)) for resource in request.resources])
 
 

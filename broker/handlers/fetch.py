@@ -1,4 +1,4 @@
-"""Fetch: read record batches, at once or when there are enough of them (network-and-requests T1 to T10).
+"""Fetch: read record batches, at once or when there are enough of them.
 
 Stored bytes go out untouched. A request that finds too few bytes parks in the purgatory without holding anything; one
 whose bytes are not in the page cache is read in a thread.
@@ -76,7 +76,9 @@ class _Fetch:
             bytes_max = min(bytes_max, request.max_bytes)
         self._bytes_min = min(request.min_bytes, bytes_max)
         self._limits = FetchLimits(
-            bytes_max, request.isolation_level == READ_COMMITTED, context.api_version >= FIRST_VERSION_WITH_REQUEST_LIMIT
+            bytes_max,
+            request.isolation_level == READ_COMMITTED,
+            context.api_version >= FIRST_VERSION_WITH_REQUEST_LIMIT,
         )
         self._wanted = self._resolve_session()
         self._located = [self._locate(key, wanted) for key, wanted in self._wanted.partitions.items()]
@@ -85,12 +87,7 @@ class _Fetch:
         return read_partitions(self._located, self._limits, nowait=nowait)
 
     def must_answer(self, read: FetchRead) -> bool:
-        return (
-            self._request.max_wait_ms <= 0
-            or not self._located
-            or read.has_news
-            or read.size >= self._bytes_min
-        )
+        return self._request.max_wait_ms <= 0 or not self._located or read.has_news or read.size >= self._bytes_min
 
     async def answer_from_disk(self) -> FetchResponse:
         return self.answer(await self._services.run_blocking(lambda: self.read(nowait=False)))
@@ -102,7 +99,11 @@ class _Fetch:
         operation = manager.await_bytes(
             [
                 AwaitedPartition(
-                    partition, partition.leader_epoch, wanted.fetch_offset, wanted.bytes_max, self._limits.read_committed
+                    partition,
+                    partition.leader_epoch,
+                    wanted.fetch_offset,
+                    wanted.bytes_max,
+                    self._limits.read_committed,
                 )
                 for _, wanted, partition, _ in self._located
                 if partition is not None

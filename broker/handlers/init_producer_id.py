@@ -1,7 +1,7 @@
-"""InitProducerId: a producer id for an idempotent producer (producers-and-transactions TX-4).
+"""InitProducerId: a producer id for an idempotent producer.
 
-Transactional ids need the transaction coordinator, which is not served yet: they are answered COORDINATOR_NOT_AVAILABLE.
-"""
+Transactional ids need the transaction coordinator, which is not served yet: they are answered
+COORDINATOR_NOT_AVAILABLE."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Metadata: brokers, topics, leaders; asking for a missing topic may create it (network-and-requests M1 to M4, L4).
+"""Metadata: brokers, topics, leaders; asking for a missing topic may create it.
 
-Version notes: v0 an empty list asks for all topics, v1+ null does; v4 allow_auto_topic_creation; v5 offline replicas; v7 leader
-epoch; v8 authorised operations; v10 topic ids; v12 look-up by id.
-"""
+Version notes: v0 an empty list asks for all topics, v1+ null does; v4 allow_auto_topic_creation; v5 offline replicas;
+v7 leader epoch; v8 authorised operations; v10 topic ids; v12 look-up by id."""
 
 from __future__ import annotations
 
@@ -35,8 +34,12 @@ def handle(
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
-        return _response(services, request, context, [_known(services, request, context, state) for state in
-                                                      services.metadata_cache.topics.values()])
+        return _response(
+            services,
+            request,
+            context,
+            [_known(services, request, context, state) for state in services.metadata_cache.topics.values()],
+        )
     missing = [topic.name for topic in wanted if topic.name and topic.name not in services.metadata_cache.topics]
     if missing and _may_create(services, request, context):
         return _create_and_answer(services, request, context, wanted, missing)
@@ -126,9 +129,7 @@ def _known(
         name=state.name,
         topic_id=state.topic_id,
         is_internal=state.name in services.internal_topics,
-        partitions=[
-            _partition(services, context, partition) for _, partition in sorted(state.partitions.items())
-        ],
+        partitions=[_partition(services, context, partition) for _, partition in sorted(state.partitions.items())],
         topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
     )
 

@@ -1,15 +1,16 @@
-"""Produce: append record batches to the partitions that this broker leads (network-and-requests R1 to R8).
+"""Produce: append record batches to the partitions that this broker leads.
 
 One bad partition never fails the others; the response lists every partition that was asked.
 
-Version notes: v0-2 may carry message sets of the old formats; v3+ carries exactly one batch of magic 2 a partition, with
-transactional id; v8 record_errors; v10 current leader with code 6 (KIP-951).
-"""
+Version notes: v0-2 may carry message sets of the old formats; v3+ carries exactly one batch of magic 2 a partition,
+with transactional id; v8 record_errors; v10 current leader with code 6 (KIP-951)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+
+from storage.log import AppendOrigin
 
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.request_context import CloseConnection, RequestContext
@@ -23,7 +24,6 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from storage.log import AppendOrigin
 
 ACKS_ALL = -1
 ACKS_NONE = 0
