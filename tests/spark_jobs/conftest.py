@@ -4,7 +4,7 @@ Tests share them by never sharing a topic: `Topics` gives every one a name of it
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -18,6 +18,15 @@ from tests.support.java import java_executable
 from tests.support.parts import skip_when_unavailable
 
 _TIMEOUT_S = 30
+
+# pyspark leaves the socket of every collect() to the garbage collector.
+_PYSPARK_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(_PYSPARK_SOCKETS)
 
 
 @dataclass(frozen=True)
@@ -98,16 +107,14 @@ class KafkaReader:
         self._spark = spark
         self._bootstrap = bootstrap
 
-    def batch(self, **options: object) -> DataFrame:
-        return self._with_options(self._spark.read.format("kafka"), options).load()
+    def batch(self, options: Mapping[str, object]) -> DataFrame:
+        return self._spark.read.format("kafka").options(**self._all(options)).load()
 
-    def stream(self, **options: object) -> DataFrame:
-        return self._with_options(self._spark.readStream.format("kafka"), options).load()
+    def stream(self, options: Mapping[str, object]) -> DataFrame:
+        return self._spark.readStream.format("kafka").options(**self._all(options)).load()
 
-    def _with_options(self, reader, options: dict[str, object]):
-        for key, value in {"kafka.bootstrap.servers": self._bootstrap, **options}.items():
-            reader = reader.option(key.replace("__", "."), value)
-        return reader
+    def _all(self, options: Mapping[str, object]) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self._bootstrap, **{key: str(value) for key, value in options.items()}}
 
 
 @pytest.fixture(scope="session")
