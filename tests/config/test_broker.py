@@ -1,0 +1,233 @@
+"""A broker's settings: layers, overrides, warnings, and everything that is wrong at once."""
+
+from pathlib import Path
+
+import pytest
+
+from config import broker_properties as rows
+from config import properties
+from config.broker import BrokerConfig, base_row
+from config.definition import ConfigErrors, Password
+
+SAMPLES = Path(__file__).parents[2] / "config"
+
+
+def test_defaults() -> None:
+    config = BrokerConfig.from_properties({})
+    assert config[rows.BROKER_ID] == -1
+    assert config[rows.LOG_RETENTION_HOURS] == 168
+    assert config[rows.LOG_RETENTION_MS] is None
+    assert config[rows.SSL_ENABLED_PROTOCOLS] == ("TLSv1.2", "TLSv1.3")
+    assert config.log_dirs == ["/tmp/kafka-logs"]
+    assert config.warnings == []
+    assert not config.is_set(rows.BROKER_ID)
+
+
+def test_overrides_win_over_the_file_and_are_named() -> None:
+    config = BrokerConfig.from_properties(
+        {"broker.id": "1", "log.dirs": "/a"}, {"broker.id": "2", "ssl.key.password": "secret", "plug.in": "secret"}
+    )
+    assert config[rows.BROKER_ID] == 2
+    assert config[rows.SSL_KEY_PASSWORD] == Password("secret")
+    assert "broker.id is set by an override to 2" in config.notices
+    assert "ssl.key.password is set by an override to [hidden]" in config.notices
+    assert "plug.in is set by an override to [hidden]" in config.notices
+
+
+def test_log_dirs_beat_log_dir() -> None:
+    assert BrokerConfig.from_properties({"log.dir": "/a"}).log_dirs == ["/a"]
+    assert BrokerConfig.from_properties({"log.dir": "/a", "log.dirs": " /b, /c ,"}).log_dirs == ["/b", "/c"]
+
+
+def test_all_problems_are_reported_in_one_go() -> None:
+    with pytest.raises(ConfigErrors) as failure:
+        BrokerConfig.from_properties(
+            {
+                "log.segment.bytes": "1g",
+                "num.io.threads": "0",
+                "broker.id": "7000",
+                "listeners": "nonsense",
+                "node.id": "1",
+                "create.topic.policy.class.name": "com.example.Policy",
+            }
+        )
+    assert {error.key for error in failure.value.errors} == {
+        "log.segment.bytes",
+        "num.io.threads",
+        "broker.id",
+        "listeners",
+        "node.id",
+        "create.topic.policy.class.name",
+    }
+    assert "Invalid value 1g for configuration log.segment.bytes: Not a number of type INT" in str(failure.value)
+    assert len(str(failure.value).splitlines()) == 6
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("log.segment.byte", "log.segment.bytes"),
+        ("num.partition", "num.partitions"),
+        ("listener", "listeners"),
+        ("log.cleaner.min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio"),
+    ],
+)
+def test_unknown_key_is_kept_with_a_warning_that_names_the_nearest(key: str, nearest: str) -> None:
+    config = BrokerConfig.from_properties({key: "1"})
+    assert config.static[key] == "1"
+    (warning,) = config.warnings
+    assert key in warning
+    assert warning.endswith(f" {nearest}")
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["super.users", "listener.name.internal.ssl.key.password", "config.providers.x.param.y", "rsm.config.bucket"],
+)
+def test_keys_of_plug_ins_and_listeners_are_known(key: str) -> None:
+    assert BrokerConfig.from_properties({key: "x"}).warnings == []
+
+
+def test_listener_settings_are_checked_as_well() -> None:
+    with pytest.raises(ConfigErrors) as failure:
+        BrokerConfig.from_properties({"listener.name.internal.max.connections": "many"})
+    assert [error.key for error in failure.value.errors] == ["listener.name.internal.max.connections"]
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("broker.id", "broker.id"),
+        ("listener.name.internal.ssl.keystore.location", "ssl.keystore.location"),
+        ("listener.name.internal.scram-sha-256.sasl.jaas.config", "sasl.jaas.config"),
+        ("listener.name.internal", None),
+        ("listener.name.internal.nothing", None),
+        ("nothing", None),
+    ],
+)
+def test_base_row(key: str, name: str | None) -> None:
+    row = base_row(key)
+    assert (row.name if row else None) == name
+
+
+def test_node_id_is_broker_id() -> None:
+    for given in ({"node.id": "3"}, {"broker.id": "3"}, {"broker.id": "3", "node.id": " 3"}):
+        config = BrokerConfig.from_properties(given)
+        assert (config[rows.BROKER_ID], config[rows.NODE_ID]) == (3, 3)
+    with pytest.raises(ConfigErrors, match=r"the same as broker.id"):
+        BrokerConfig.from_properties({"broker.id": "3", "node.id": "4"})
+
+
+def test_settings_without_effect_are_named_in_one_line() -> None:
+    config = BrokerConfig.from_properties({"process.roles": "broker", "controller.quorum.voters": "1@a:1"})
+    assert "Accepted without effect: controller.quorum.voters, process.roles" in config.notices
+    assert config.warnings == []
+
+
+def test_embedded_store_is_announced() -> None:
+    assert any("embedded store" in notice for notice in BrokerConfig.from_properties({}).notices)
+    with_zookeeper = BrokerConfig.from_properties({"zookeeper.connect": "localhost:2181"})
+    assert not any("embedded store" in notice for notice in with_zookeeper.notices)
+
+
+def test_effective_values_hide_passwords() -> None:
+    values = dict(BrokerConfig.from_properties({"ssl.key.password": "secret", "broker.id": "4"}).effective_values())
+    assert values["ssl.key.password"] == "[hidden]"
+    assert values["broker.id"] == "4"
+    assert values["broker.rack"] is None
+    assert list(values) == sorted(values)
+
+
+class TestDynamicLayers:
+    """Values that change while the broker runs."""
+
+    def test_broker_beats_default_beats_file(self) -> None:
+        config = BrokerConfig.from_properties({"log.cleaner.threads": "2", "message.max.bytes": "1000"})
+        config.apply_dynamic(
+            default={"log.cleaner.threads": "3", "message.max.bytes": "2000"}, broker={"log.cleaner.threads": "4"}
+        )
+        assert config[rows.LOG_CLEANER_THREADS] == 4
+        assert config[rows.MESSAGE_MAX_BYTES] == 2000
+        config.apply_dynamic(default={}, broker={})
+        assert config[rows.LOG_CLEANER_THREADS] == 2
+        assert config[rows.MESSAGE_MAX_BYTES] == 1000
+
+    def test_wrong_change_leaves_everything_as_it_was(self) -> None:
+        config = BrokerConfig.from_properties({})
+        config.apply_dynamic(default={"message.max.bytes": "2000"}, broker={})
+        with pytest.raises(ConfigErrors):
+            config.apply_dynamic(default={}, broker={"message.max.bytes": "3000", "num.io.threads": "0"})
+        with pytest.raises(ConfigErrors):
+            config.apply_dynamic(default={}, broker={"listeners": "nonsense"})
+        assert config[rows.MESSAGE_MAX_BYTES] == 2000
+        assert config.dynamic_default == {"message.max.bytes": "2000"}
+
+    def test_listeners_change(self) -> None:
+        config = BrokerConfig.from_properties({})
+        config.apply_dynamic(default={}, broker={"listeners": "PLAINTEXT://:7"})
+        assert [listener.port for listener in config.listeners] == [7]
+
+
+class TestSamples:
+    """The files that are shipped."""
+
+    def test_server_properties_is_a_single_broker(self) -> None:
+        config = BrokerConfig.from_properties(properties.load(SAMPLES / "server.properties"))
+        assert config.warnings == []
+        assert config[rows.BROKER_ID] == 0
+        assert config.log_dirs == ["/tmp/kafka-logs"]
+        assert config[rows.OFFSETS_TOPIC_REPLICATION_FACTOR] == 1
+        assert config[rows.TRANSACTION_STATE_LOG_REPLICATION_FACTOR] == 1
+        assert config[rows.TRANSACTION_STATE_LOG_MIN_ISR] == 1
+        assert config[rows.GROUP_INITIAL_REBALANCE_DELAY_MS] == 0
+
+    @pytest.mark.parametrize(
+        "overrides",
+        [
+            {"broker.id": "1", "port": "9093", "log.dir": "/tmp/kafka-logs-1"},
+            {"broker.id": "1", "listeners": "PLAINTEXT://:9093", "log.dirs": "/tmp/kafka-logs-1"},
+        ],
+    )
+    def test_quick_start_overrides_work(self, overrides: dict[str, str]) -> None:
+        config = BrokerConfig.from_properties(properties.load(SAMPLES / "server.properties"), overrides)
+        assert [listener.port for listener in config.listeners] == [9093]
+
+    def test_production_settings_of_0_8_load_with_warnings_only(self) -> None:
+        config = BrokerConfig.from_properties(
+            {
+                "num.replica.fetchers": "4",
+                "replica.fetch.max.bytes": "1048576",
+                "replica.fetch.wait.max.ms": "500",
+                "replica.high.watermark.checkpoint.interval.ms": "5000",
+                "replica.socket.timeout.ms": "30000",
+                "replica.socket.receive.buffer.bytes": "65536",
+                "replica.lag.time.max.ms": "10000",
+                "replica.lag.max.messages": "4000",
+                "controller.socket.timeout.ms": "30000",
+                "controller.message.queue.size": "10",
+                "num.partitions": "8",
+                "message.max.bytes": "1000000",
+                "auto.create.topics.enable": "true",
+                "log.index.interval.bytes": "4096",
+                "log.index.size.max.bytes": "10485760",
+                "log.retention.hours": "168",
+                "log.flush.interval.ms": "10000",
+                "log.flush.interval.messages": "20000",
+                "log.flush.scheduler.interval.ms": "2000",
+                "log.roll.hours": "168",
+                "log.cleanup.interval.mins": "30",
+                "log.segment.bytes": "1073741824",
+                "zookeeper.connection.timeout.ms": "1000000",
+                "zookeeper.sync.time.ms": "2000",
+                "num.io.threads": "8",
+                "num.network.threads": "8",
+                "socket.request.max.bytes": "104857600",
+                "socket.receive.buffer.bytes": "1048576",
+                "socket.send.buffer.bytes": "1048576",
+                "queued.max.requests": "16",
+                "fetch.purgatory.purge.interval.requests": "100",
+                "producer.purgatory.purge.interval.requests": "100",
+            }
+        )
+        assert config[rows.NUM_PARTITIONS] == 8
+        assert len(config.warnings) == 4

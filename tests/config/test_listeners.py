@@ -1,0 +1,108 @@
+"""Listener settings: what they mean together, and what is refused."""
+
+import pytest
+
+from config.broker import BrokerConfig
+from config.definition import ConfigErrors
+from config.listeners import Listener, SecurityProtocol
+
+PLAINTEXT, SSL = SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL
+TWO = {
+    "listeners": "CLIENT://:9092,BROKER://10.0.0.1:9093",
+    "listener.security.protocol.map": "client:ssl, BROKER:PLAINTEXT",
+}
+
+
+def config(**settings: str) -> BrokerConfig:
+    return BrokerConfig.from_properties({key.replace("_", "."): value for key, value in settings.items()})
+
+
+@pytest.mark.parametrize(
+    ("text", "listeners"),
+    [
+        ("PLAINTEXT://:9092", [Listener("PLAINTEXT", "", 9092, PLAINTEXT)]),
+        (" plaintext://localhost:0 ", [Listener("PLAINTEXT", "localhost", 0, PLAINTEXT)]),
+        ("PLAINTEXT://[::1]:9092", [Listener("PLAINTEXT", "::1", 9092, PLAINTEXT)]),
+        (
+            "PLAINTEXT://127.0.0.1:9092,SSL://[::1]:9092",
+            [Listener("PLAINTEXT", "127.0.0.1", 9092, PLAINTEXT), Listener("SSL", "::1", 9092, SSL)],
+        ),
+        (
+            "PLAINTEXT://:0,SSL://:0",
+            [Listener("PLAINTEXT", "", 0, PLAINTEXT), Listener("SSL", "", 0, SSL)],
+        ),
+    ],
+)
+def test_listeners_are_read(text: str, listeners: list[Listener]) -> None:
+    read = config(listeners=text)
+    assert list(read.listeners) == listeners
+    assert read.advertised_listeners == read.listeners
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "At least one listener is needed"),
+        ("localhost:9092", "Expected NAME://host:port, found 'localhost:9092'"),
+        ("PLAINTEXT://localhost", "Expected NAME://host:port, found 'PLAINTEXT://localhost'"),
+        ("PLAINTEXT://a_b c:1", "Expected NAME://host:port, found 'PLAINTEXT://a_b c:1'"),
+        ("PLAINTEXT://:65536", "Expected a port from 0 to 65535, found 65536"),
+        ("PLAINTEXT://:-1", "Expected a port from 0 to 65535, found -1"),
+        ("PLAINTEXT://:99999999999999999999", "Expected a port from 0 to 65535, found 99999999999999999999"),
+        ("CLIENT://:9092", "No security protocol defined for listener CLIENT"),
+        ("PLAINTEXT://:1,PLAINTEXT://:2", "Each listener must have a different name, found PLAINTEXT more than once"),
+        ("PLAINTEXT://:1,SSL://:1", "Each listener must have a different port, found 1 more than once"),
+        ("PLAINTEXT://a:1,SSL://b:1", "Each listener must have a different port, found 1 more than once"),
+        (
+            "PLAINTEXT://0.0.0.0:1",
+            "Clients cannot reach the address 0.0.0.0; set advertised.listeners to a routable one",
+        ),
+    ],
+)
+def test_wrong_listeners_are_refused(text: str, expected: str) -> None:
+    with pytest.raises(ConfigErrors) as failure:
+        config(listeners=text)
+    assert str(failure.value) == f"Invalid value {text} for configuration listeners: {expected}"
+
+
+def test_names_have_protocols() -> None:
+    read = BrokerConfig.from_properties({**TWO, "inter.broker.listener.name": "broker"})
+    assert [listener.security_protocol for listener in read.listeners] == [SSL, PLAINTEXT]
+    assert read.inter_broker_listener.host == "10.0.0.1"
+
+
+def test_all_addresses_can_be_bound_when_another_is_advertised() -> None:
+    read = config(listeners="PLAINTEXT://0.0.0.0:9092", advertised_listeners="PLAINTEXT://broker1:19092")
+    assert [str(listener) for listener in read.listeners] == ["PLAINTEXT://0.0.0.0:9092"]
+    assert [str(listener) for listener in read.advertised_listeners] == ["PLAINTEXT://broker1:19092"]
+
+
+def test_ipv6_is_written_in_brackets() -> None:
+    assert str(Listener("A", "::1", 1, PLAINTEXT)) == "A://[::1]:1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "expected"),
+    [
+        ({"advertised.listeners": "SSL://a:1"}, "advertised.listeners", "Only names of listeners (PLAINTEXT)"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "advertised.listeners", "0.0.0.0"),
+        ({"advertised.listeners": ""}, "advertised.listeners", "At least one"),
+        ({"advertised.listeners": "PLAINTEXT://a:1,PLAINTEXT://b:1"}, "advertised.listeners", "different name"),
+        ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "listener.security.protocol.map", "PLAINTEXT:TLS"),
+        ({"listener.security.protocol.map": "SSL:SSL"}, "listeners", "No security protocol"),
+        (TWO, "security.inter.broker.protocol", "found CLIENT, BROKER"),
+        ({"inter.broker.listener.name": "OTHER"}, "inter.broker.listener.name", "found PLAINTEXT"),
+        (
+            {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
+            "inter.broker.listener.name",
+            "Only one of it and security.inter.broker.protocol may be set",
+        ),
+        ({"control.plane.listener.name": "CONTROL"}, "control.plane.listener.name", "Expected the name of a listener"),
+    ],
+)
+def test_names_must_fit_together(settings: dict[str, str], key: str, expected: str) -> None:
+    with pytest.raises(ConfigErrors) as failure:
+        BrokerConfig.from_properties(settings)
+    (error,) = failure.value.errors
+    assert error.key == key
+    assert expected in str(error)

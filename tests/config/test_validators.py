@@ -1,0 +1,58 @@
+"""Checks of single values: what passes, and the words of what does not."""
+
+import math
+
+import pytest
+
+from config.validators import Check, KnownClass, NotEmpty, OneOf, Range, RangeOr, Validator
+
+LEVEL = RangeOr(Range(1, 9), -1, "[1,...,9] or -1", "Value must be between 1 and 9 or equal to -1")
+
+
+@pytest.mark.parametrize(
+    ("validator", "value", "problem"),
+    [
+        (Range(1), 1, None),
+        (Range(1), None, None),
+        (Range(1), 0, "Value must be at least 1"),
+        (Range(0, 1), 0.5, None),
+        (Range(0, 1), 1.1, "Value must be no more than 1"),
+        (Range(0, 1), math.nan, "Value must be at least 0"),
+        (LEVEL, -1, None),
+        (LEVEL, 9, None),
+        (LEVEL, None, None),
+        (LEVEL, 0, "Value must be between 1 and 9 or equal to -1"),
+        (OneOf(("a", "b")), "a", None),
+        (OneOf(("a", "b")), None, None),
+        (OneOf(("a", "b")), "c", "String must be one of: a, b"),
+        (OneOf(("a", "b")), ("a", "b"), None),
+        (OneOf(("a", "b")), ("a", ""), "String must be one of: a, b"),
+        (OneOf(("a", "b")), (), None),
+        (NotEmpty("non-empty list"), (), "must be a non-empty list"),
+        (NotEmpty("non-empty list"), None, None),
+        (NotEmpty("non-empty string"), "x", None),
+        (KnownClass(("a.B",)), "a.B", None),
+        (KnownClass(("a.B",)), None, None),
+        (KnownClass(("a.B",)), "c.D", "Class c.D could not be found (known here: a.B)."),
+        (KnownClass(), "c.D", "Class c.D could not be found (none is known here)."),
+        (Check(lambda value: None if value == 1 else "one"), 2, "one"),
+    ],
+)
+def test_problem(validator: Validator, value: object, problem: str | None) -> None:
+    assert validator.problem(value) == problem
+
+
+@pytest.mark.parametrize(
+    ("validator", "description"),
+    [
+        (Range(1), "[1,...]"),
+        (Range(-131072, 22), "[-131072,...,22]"),
+        (LEVEL, "[1,...,9] or -1"),
+        (OneOf(("a", "b")), "[a, b]"),
+        (NotEmpty("non-empty list"), "non-empty list"),
+        (KnownClass(("",), "non-null string"), "non-null string"),
+        (Check(lambda value: None, "anything"), "anything"),
+    ],
+)
+def test_describe(validator: Validator, description: str) -> None:
+    assert validator.describe() == description
