@@ -1,0 +1,36 @@
+"""The registry against the table taken from a live Apache Kafka 3.9.1 in ZooKeeper mode."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from protocol.api import APIS
+
+TABLE = Path(__file__).parents[1] / "fixtures" / "api-versions.csv"
+
+
+def test_keys_versions_and_flags_are_those_of_kafka() -> None:
+    with TABLE.open() as lines:
+        expected = [
+            (
+                int(row["api_key"]),
+                row["name"],
+                range(int(row["min"]), int(row["max"]) + 1),
+                None if row["flexible_from"] == "none" else int(row["flexible_from"]),
+                row["requires_cluster_action"] == "true",
+            )
+            for row in csv.DictReader(lines)
+        ]
+    assert [(api.key, api.name, api.versions, api.flexible, api.cluster_action) for api in APIS.values()] == expected
+
+
+def test_the_registry_is_read_only() -> None:
+    with pytest.raises(TypeError):
+        APIS[0] = APIS[1]  # type: ignore[index]
+
+
+def test_classes_follow_the_name_of_the_api() -> None:
+    for api in APIS.values():
+        assert api.request.__name__ == f"{api.name}Request"
+        assert api.response.__name__ == f"{api.name}Response"

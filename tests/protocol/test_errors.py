@@ -1,0 +1,46 @@
+"""The table of error codes against the one taken from a live Apache Kafka 3.9.1."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ERRORS, ErrorCode, KafkaError
+
+TABLE = Path(__file__).parents[1] / "fixtures" / "error-codes.csv"
+
+
+def test_codes_and_reactions_are_those_of_kafka() -> None:
+    with TABLE.open() as lines:
+        expected = [
+            (int(row["code"]), row["name"], row["retriable"] == "true", row["invalid_metadata"] == "true")
+            for row in csv.DictReader(lines)
+        ]
+    ours = [(row.code.value, row.code.name, row.retriable, row.refresh_metadata) for row in ERRORS.values()]
+    assert ours == expected
+
+
+def test_every_code_has_one_row_and_a_text() -> None:
+    assert list(ERRORS) == list(ErrorCode)
+    assert [code for code, row in ERRORS.items() if not row.message] == [ErrorCode.NONE]
+
+
+def test_a_code_that_refreshes_metadata_is_retriable() -> None:
+    assert all(row.retriable for row in ERRORS.values() if row.refresh_metadata)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "text"),
+    [
+        (
+            KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            "This server does not host this topic-partition.",
+            "UNKNOWN_TOPIC_OR_PARTITION: This server does not host this topic-partition.",
+        ),
+        (KafkaError(ErrorCode.INVALID_CONFIG, "x is 5, not 6"), "x is 5, not 6", "INVALID_CONFIG: x is 5, not 6"),
+        (KafkaError(ErrorCode.INVALID_CONFIG, ""), "", "INVALID_CONFIG: "),
+    ],
+)
+def test_an_error_carries_its_text_or_the_default(error: KafkaError, message: str, text: str) -> None:
+    assert error.message == message
+    assert str(error) == text

@@ -1,0 +1,118 @@
+"""Request and response headers, their exceptions, and what is wrong with them."""
+
+import pytest
+
+from protocol.api import APIS
+from protocol.errors import Malformed
+from protocol.headers import (
+    RequestHeader,
+    UnsupportedApi,
+    read_request_header,
+    read_response_header,
+    request_header,
+    response_header,
+)
+
+REQUESTS = [
+    # (header, bytes)
+    (RequestHeader(0, 8, 7, "me"), "0000 0008 00000007 0002 6d65"),
+    (RequestHeader(0, 9, 7, "me"), "0000 0009 00000007 0002 6d65 00"),
+    (RequestHeader(0, 9, -1, ""), "0000 0009 ffffffff 0000 00"),
+    (RequestHeader(12, 4, 1, None), "000c 0004 00000001 ffff 00"),
+    (RequestHeader(17, 1, 1, None), "0011 0001 00000001 ffff"),
+    (RequestHeader(18, 0, 1, "a"), "0012 0000 00000001 0001 61"),
+    (RequestHeader(18, 3, 1, "a"), "0012 0003 00000001 0001 61 00"),
+    (RequestHeader(7, 0, 5, None), "0007 0000 00000005"),
+    (RequestHeader(7, 1, 5, "1"), "0007 0001 00000005 0001 31"),
+    (RequestHeader(7, 3, 5, "1"), "0007 0003 00000005 0001 31 00"),
+]
+
+
+@pytest.mark.parametrize(("header", "data"), REQUESTS)
+def test_request_headers(header: RequestHeader, data: str) -> None:
+    frame = bytes.fromhex(data)
+    assert request_header(*header) == frame
+    assert read_request_header(frame + b"body") == (header, len(frame))
+    assert read_request_header(memoryview(bytearray(frame + b"body"))) == (header, len(frame))
+
+
+@pytest.mark.parametrize(("header", "data"), REQUESTS)
+def test_a_cut_request_header_is_malformed(header: RequestHeader, data: str) -> None:
+    frame = bytes.fromhex(data)
+    for size in range(len(frame)):
+        with pytest.raises(Malformed):
+            read_request_header(frame[:size])
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("0000 0009 00000007 fffe 00", "client id of length -2"),
+        ("0000 0009 00000007 7fff 6d65 00", "client id of length 32767, but 3 bytes are left"),
+        ("0000 0009 00000007 0000 01 05", "cut short"),
+        ("0000 0009 00000007 0000 01 05 04 00", "tag 5 of 4 bytes, but 1 are left"),
+        ("0000 0009 00000007 0000 02 05 00 05 00", "tag 5 after tag 5"),
+    ],
+)
+def test_a_wrong_request_header_is_malformed(data: str, text: str) -> None:
+    with pytest.raises(Malformed, match=text):
+        read_request_header(bytes.fromhex(data))
+
+
+def test_tags_of_a_header_are_skipped() -> None:
+    header, position = read_request_header(bytes.fromhex("0003 000c 00000007 0000 01 00 02 abcd ffff"))
+    assert (header, position) == (RequestHeader(3, 12, 7, ""), 15)
+
+
+def test_a_client_id_need_not_be_utf_8() -> None:
+    header, _ = read_request_header(bytes.fromhex("0003 0000 00000007 0002 c328"))
+    assert header.client_id == "\N{REPLACEMENT CHARACTER}("
+
+
+@pytest.mark.parametrize(
+    ("data", "api_name", "header"),
+    [
+        ("0012 0005 00000009 0001 61 00 ff", "ApiVersions", RequestHeader(18, 5, 9, "a")),
+        ("0012 ffff 00000009 ffff", "ApiVersions", RequestHeader(18, -1, 9, None)),
+        ("0000 000c 00000009 0001 61 00", "Produce", RequestHeader(0, 12, 9, "a")),
+        ("0034 0000 00000009 0001 61 00", None, RequestHeader(52, 0, 9, "a")),
+        ("ffff 0000 00000009 0001 61", None, RequestHeader(-1, 0, 9, "a")),
+    ],
+)
+def test_unknown_keys_and_versions_say_who_asked_for_what(
+    data: str, api_name: str | None, header: RequestHeader
+) -> None:
+    with pytest.raises(UnsupportedApi) as caught:
+        read_request_header(bytes.fromhex(data))
+    assert caught.value.header == header
+    assert (caught.value.api.name if caught.value.api else None) == api_name
+    assert caught.value.is_api_versions == (api_name == "ApiVersions")
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "data"),
+    [
+        (0, 8, "00000007"),
+        (0, 9, "00000007 00"),
+        (17, 1, "00000007"),
+        (18, 0, "00000007"),
+        (18, 3, "00000007"),
+        (18, 4, "00000007"),
+        (7, 0, "00000007"),
+        (7, 3, "00000007 00"),
+    ],
+)
+def test_response_headers(key: int, version: int, data: str) -> None:
+    frame = bytes.fromhex(data)
+    assert response_header(key, version, 7) == frame
+    assert read_response_header(key, version, frame + b"body") == (7, len(frame))
+    for size in range(len(frame)):
+        with pytest.raises(Malformed):
+            read_response_header(key, version, frame[:size])
+
+
+def test_only_api_versions_keeps_its_response_header() -> None:
+    for api in APIS.values():
+        for version in api.versions:
+            has_tags = len(response_header(api.key, version, 0)) == 5
+            assert has_tags == (api.flexible is not None and version >= api.flexible and api.name != "ApiVersions")

@@ -1,0 +1,186 @@
+"""The notation: what a declaration becomes, and which declarations are refused."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from protocol.schema import (
+    REQUIRED,
+    ZERO_UUID,
+    boolean,
+    bytes_,
+    int32,
+    message,
+    message_info,
+    records_,
+    since,
+    string,
+    struct,
+    uuid,
+)
+
+
+@struct
+class Item:
+    name: string
+    size: int32 = since(2, default=-1)
+
+
+@message(99, versions=range(0, 5), flexible=4)
+class SampleRequest:
+    """A sample."""
+
+    id: uuid = ZERO_UUID
+    is_new: boolean = False
+    items: list[Item] = since(1, until=3, default=[])
+    names: list[string] | None = since(0, nullable=2)
+    extra: Item | None = since(4, tag=7, default=None)
+    note: string | None = since(4, tag=2, default=None)
+    body: records_ | None = None
+
+
+FIELDS: dict[str, Any] = {field.name: field for field in SampleRequest.__fields__}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "versions", "nullable_versions", "tag", "default"),
+    [
+        ("id", "01234", "", None, ZERO_UUID),
+        ("is_new", "01234", "", None, False),
+        ("items", "123", "", None, []),
+        ("names", "01234", "234", None, REQUIRED),
+        ("extra", "4", "", 7, None),
+        ("note", "4", "4", 2, None),
+        ("body", "01234", "01234", None, None),
+    ],
+)
+def test_fields_remember_their_history(
+    name: str, versions: str, nullable_versions: str, tag: int | None, default: object
+) -> None:
+    field = FIELDS[name]
+    known = [v for v in range(5) if field.is_in(v)]
+    assert "".join(map(str, known)) == versions
+    assert "".join(str(v) for v in known if field.is_nullable_in(v)) == nullable_versions
+    assert (field.tag, field.default) == (tag, default)
+
+
+def test_a_message_knows_its_versions() -> None:
+    info = message_info(SampleRequest)
+    assert (info.api_key, info.versions, info.flexible, info.is_request) == (99, range(0, 5), 4, True)
+    assert [info.is_flexible_in(v) for v in info.versions] == [False] * 4 + [True]
+    with pytest.raises(TypeError, match="Item is not a message"):
+        message_info(Item)
+
+
+def test_objects_have_slots_and_keep_the_docstring() -> None:
+    sample = SampleRequest(names=None)
+    assert not hasattr(sample, "__dict__")
+    assert SampleRequest.__doc__ == "A sample."
+    assert SampleRequest.__module__ == __name__
+    with pytest.raises(AttributeError):
+        sample.nonsense = 1  # type: ignore[attr-defined]
+
+
+def test_a_default_list_is_fresh_for_every_object() -> None:
+    one, other = SampleRequest(names=None), SampleRequest(names=None)
+    one.items.append(Item(name="a"))
+    assert other.items == []
+
+
+def test_required_and_unknown_fields_are_noticed() -> None:
+    with pytest.raises(TypeError, match="names"):
+        SampleRequest()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="nonsense"):
+        SampleRequest(names=None, nonsense=1)  # type: ignore[call-arg]
+
+
+def test_objects_are_equal_when_their_fields_are() -> None:
+    assert SampleRequest(names=["a"], body=b"abc") == SampleRequest(names=["a"], body=memoryview(b"abc"))
+    assert SampleRequest(names=["a"]) != SampleRequest(names=["b"])
+    assert Item(name="a") != "a"  # type: ignore[comparison-overlap]
+    with pytest.raises(TypeError):
+        hash(Item(name="a"))
+
+
+def test_repr_shows_values_but_only_the_size_of_bytes() -> None:
+    sample = SampleRequest(id=UUID(int=1), names=["a"], extra=Item(name="b"), body=bytes(70_000))
+    assert repr(sample) == (
+        "SampleRequest(id=UUID('00000000-0000-0000-0000-000000000001'), is_new=False, items=[], names=['a'], "
+        "extra=Item(name='b', size=-1), note=None, body=<70000 bytes>)"
+    )
+
+
+def _versioned_without_default() -> None:
+    @struct
+    class Wrong:
+        a: int32 = since(1)  # type: ignore[call-overload]
+
+
+def _tag_without_default() -> None:
+    @struct
+    class Wrong:
+        a: int32 = since(0, tag=1)  # type: ignore[call-overload]
+
+
+def _same_tag_twice() -> None:
+    @struct
+    class Wrong:
+        a: int32 = since(0, tag=1, default=0)
+        b: int32 = since(0, tag=1, default=0)
+
+
+def _null_that_cannot_be() -> None:
+    @struct
+    class Wrong:
+        a: string = None  # type: ignore[assignment]
+
+
+def _list_with_something() -> None:
+    @struct
+    class Wrong:
+        a: list[int32] = since(1, default=[1])
+
+
+def _nullable_list_that_is_empty() -> None:
+    @struct
+    class Wrong:
+        a: list[int32] | None = since(1, default=[])
+
+
+def _plain_type() -> None:
+    @struct
+    class Wrong:
+        a: int
+
+
+def _union() -> None:
+    @struct
+    class Wrong:
+        a: string | bytes_
+
+
+def _name() -> None:
+    @message(1, versions=range(0, 1), flexible=None)
+    class Wrong:
+        a: int32
+
+
+@pytest.mark.parametrize(
+    ("declare", "text"),
+    [
+        (_versioned_without_default, "Wrong.a: some version lacks the field"),
+        (_tag_without_default, "Wrong.a: some version lacks the field"),
+        (_same_tag_twice, "Wrong: two fields have the same tag"),
+        (_null_that_cannot_be, "Wrong.a: null needs"),
+        (_list_with_something, "Wrong.a: a list defaults to an empty one"),
+        (_nullable_list_that_is_empty, "Wrong.a: a list defaults to an empty one"),
+        (_plain_type, "Wrong.a: <class 'int'> is neither a wire type nor a struct"),
+        (_union, "Wrong.a: .* is neither a wire type nor a struct"),
+        (_name, "Wrong: a message is named"),
+    ],
+)
+def test_wrong_declarations_are_refused(declare: Callable[[], None], text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        declare()
