@@ -1,7 +1,7 @@
 """The committed offsets of one group: what is committed, what is on its way, what is due to go. Pure.
 
-Owns: which commit wins, offsets of open transactions, and what has expired. Must not know: the log, the membership machine
-or requests. An offset counts once its record is in the log; `order` is the place of that record there (a number that
+Owns: which commit wins, offsets of open transactions, and what has expired. Must not know: the log, the membership
+machine or requests. An offset counts once its record is in the log; `order` is its place there (a number that
 rises with every append), so that answers which arrive out of order cannot put an older commit over a newer one.
 
 Invariants:

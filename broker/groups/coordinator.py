@@ -1,0 +1,718 @@
+"""The group coordinator: the groups of the `__consumer_offsets` partitions that this broker leads.
+
+Owns: which groups are here, their timers, who waits for what, and the order store-then-show: what a group or an offset
+has become is seen by others only after its record is in the log of all in-sync replicas. Must not know: request layouts
+and versions (the handlers'), membership rules (`group`), which commit wins (`offsets`), or how the log replicates.
+
+Everything runs on one event loop, and a group's machine is never left between two steps, so a group needs no lock. Two
+rules keep that true: an append is issued in the same step that decided on it, so that the log has the order of the
+decisions; and its result goes back into the machine as an event of its own, which may find the group changed.
+
+Methods raise KafkaError when the group cannot be served here now, in this order: INVALID_GROUP_ID,
+COORDINATOR_NOT_AVAILABLE (stopping), NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from broker.clock import Clock
+from broker.groups.events import (
+    AnswerJoin,
+    AnswerSync,
+    AssignmentStored,
+    Effect,
+    JoinAnswer,
+    JoinRequest,
+    Moment,
+    StoreGroup,
+    SyncAnswer,
+    SyncRequest,
+)
+from broker.groups.group import Group
+from broker.groups.loading import ReplayedPartition
+from broker.groups.member import NEVER
+from broker.groups.offsets import GroupOffsets, Offsets, TopicPartition, expiry_rule
+from broker.groups.partition import CoordinatedGroup, OffsetsPartition, PartitionState
+from broker.groups.partitioner import partition_for
+from broker.groups.ports import OffsetsLog
+from broker.groups.records import group_key, group_value, offset_key, offset_value
+from broker.groups.settings import CoordinatorSettings
+from broker.groups.states import GroupState
+from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from broker.timer import Timer, TimerHandle
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.records.batch import batches, records
+from protocol.records.builder import RecordData, build_batch
+
+logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
+
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+
+LOAD_SLICE_RECORDS = 500
+"""Records replayed, or offsets looked at, before other requests get their turn: a few milliseconds."""
+OPENED_BATCH_SIZE_MAX = 104_857_600
+"""No batch is larger than a segment of the topic, opened or not (offsets.topic.segment.bytes)."""
+TOMBSTONE_BATCH_SIZE_MAX = 524_288
+"""Tombstones are cut into batches of about half of what a topic takes by default (message.max.bytes)."""
+LOAD_TIMES_KEPT = 50
+"""One for each partition of a topic of the default size, for the metrics."""
+
+COMMIT_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+        ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+        ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""What a committing client is told when the append failed; codes that are not here go through."""
+
+GROUP_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
+    {
+        **COMMIT_APPEND_ERRORS,
+        ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""What joining and syncing members are told when their group could not be stored."""
+
+
+class Committer(NamedTuple):
+    """Who commits. Nobody in particular: an administrator, or a consumer that assigns partitions itself."""
+
+    member_id: str = ""
+    group_instance_id: str | None = None
+    generation_id: int = -1
+
+
+class Producer(NamedTuple):
+    """The transactional producer on whose behalf offsets are committed."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class CommitAnswer(NamedTuple):
+    """How a commit went: `error` for every partition that is not in `refused`."""
+
+    error: ErrorCode
+    refused: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
+
+
+class GroupCoordinator:
+    """The coordinator of one broker."""
+
+    def __init__(
+        self,
+        settings: CoordinatorSettings,
+        log: OffsetsLog,
+        timer: Timer,
+        clock: Clock,
+        ensure_internal_topic: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """`ensure_internal_topic(name)` creates the topic unless it exists, and raises KafkaError when it cannot."""
+        self.settings = settings
+        self._log = log
+        self._timer = timer
+        self._clock = clock
+        self._ensure_internal_topic = ensure_internal_topic
+        self._partitions: dict[int, OffsetsPartition] = {}
+        self._groups: dict[str, CoordinatedGroup] = {}
+        """The groups of all active partitions."""
+        self._is_stopping = False
+        self._expiry_timer: TimerHandle | None = None
+        self._expiring: asyncio.Task[None] | None = None
+        self.commit_count = 0
+        self.expiration_count = 0
+        self.deletion_count = 0
+        self.completed_rebalance_count = 0
+        self.load_times_ms: deque[int] = deque(maxlen=LOAD_TIMES_KEPT)
+
+    # The life of the coordinator
+
+    def start(self) -> None:
+        """Begin to look for expired offsets at intervals."""
+        self._schedule_expiry()
+
+    async def stop(self) -> None:
+        """Stop serving: whoever waits is sent to look for another coordinator."""
+        self._is_stopping = True
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        tasks = [each.loading for each in self._partitions.values() if each.loading is not None]
+        if self._expiring is not None:
+            self._expiring.cancel()
+            tasks.append(self._expiring)
+        for partition in list(self._partitions):
+            self.resign(partition)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def ensure_topic(self) -> int:
+        """Create `__consumer_offsets` unless it exists, and return its partition count.
+
+        Raises KafkaError(COORDINATOR_NOT_AVAILABLE) when it is not there yet, for example because too few brokers are.
+        """
+        count = self._log.partition_count()
+        if count is None:
+            try:
+                await self._ensure_internal_topic(GROUP_METADATA_TOPIC)
+            except KafkaError as error:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
+            count = self._log.partition_count()
+        if count is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return count
+
+    def partition_count(self) -> int | None:
+        """The partition count of `__consumer_offsets`; None while it does not exist."""
+        return self._log.partition_count()
+
+    # Leadership of partitions
+
+    def become_leader(self, number: int, leader_epoch: int) -> None:
+        """This broker leads a partition now: load it, unless it is here already."""
+        current = self._partitions.get(number)
+        if current is not None:
+            current.leader_epoch = max(current.leader_epoch, leader_epoch)
+            return
+        partition = self._partitions[number] = OffsetsPartition(number, leader_epoch)
+        partition.loading = asyncio.get_running_loop().create_task(self._load(partition))
+
+    def resign(self, number: int, leader_epoch: int | None = None) -> None:
+        """Another broker leads the partition now, or none. An epoch older than the current leadership is ignored."""
+        partition = self._partitions.get(number)
+        if partition is None or (leader_epoch is not None and leader_epoch < partition.leader_epoch):
+            return
+        del self._partitions[number]
+        if partition.loading is not None:
+            partition.loading.cancel()
+        for group_id, group in partition.groups.items():
+            del self._groups[group_id]
+            group.machine.resign()
+            self._settle(group, "the coordinator moved")
+            _disarm(group)
+
+    # Requests of members
+
+    def join(self, group_id: str, request: JoinRequest) -> JoinAnswer | Awaitable[JoinAnswer]:
+        """A member joins; the answer comes with the generation."""
+        _require_name(group_id)
+        group = self._find(group_id)
+        timeout_min_ms, timeout_max_ms = self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms
+        if not timeout_min_ms <= request.session_timeout_ms <= timeout_max_ms:
+            return JoinAnswer(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+        if group is None:
+            if request.member_id:
+                return JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+            group = self._add_group(group_id)
+        ticket: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
+        group.machine.join(request, ticket, self._moment())
+        self._settle(group, request.reason or f"join of {request.member_id or request.generated_member_id}")
+        return ticket.result() if ticket.done() else ticket
+
+    def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer | Awaitable[SyncAnswer]:
+        """A member asks for its assignment; the answer comes once the leader's is stored.
+
+        While the group is being loaded the answer is REBALANCE_IN_PROGRESS: the phase the member is in is lost, and old
+        clients do not know the code for loading here.
+        """
+        _require_name(group_id)
+        try:
+            group = self._find(group_id)
+        except KafkaError as error:
+            if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
+        if group is None:
+            return SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID)
+        ticket: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
+        group.machine.sync(request, ticket, self._moment())
+        self._settle(group, f"sync of {request.member_id}")
+        return ticket.result() if ticket.done() else ticket
+
+    def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
+        """A member lives. While the group is being loaded that is taken on trust."""
+        _require_name(group_id)
+        try:
+            group = self._find(group_id)
+        except KafkaError as error:
+            if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            return ErrorCode.NONE
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error_code = group.machine.heartbeat(member_id, group_instance_id, generation_id, self._moment())
+        self._arm(group)
+        return error_code
+
+    def leave(self, group_id: str, members: Sequence[tuple[str, str | None]], reason: str = "") -> list[ErrorCode]:
+        """Members, by (member id, instance id), leave; one code for each."""
+        _require_name(group_id)
+        group = self._find(group_id)
+        if group is None:
+            return [ErrorCode.UNKNOWN_MEMBER_ID] * len(members)
+        moment = self._moment()
+        codes = [group.machine.leave(member_id, instance_id, moment) for member_id, instance_id in members]
+        self._settle(group, reason or "members left")
+        return codes
+
+    # Offsets
+
+    def commit(
+        self, group_id: str, committer: Committer, offsets: Offsets, producer: Producer | None = None
+    ) -> CommitAnswer | Awaitable[CommitAnswer]:
+        """Store offsets, of a `producer`'s transaction if one is given; `offsets` is the coordinator's from now on.
+
+        Offsets whose metadata is too long are refused by themselves.
+        """
+        group = self._find(group_id)
+        if group is None:
+            if committer.generation_id >= 0:
+                return CommitAnswer(ErrorCode.ILLEGAL_GENERATION)
+            group = self._add_group(group_id)
+        error = group.machine.commit(
+            committer.member_id,
+            committer.group_instance_id,
+            committer.generation_id,
+            self._moment(),
+            is_transactional=producer is not None,
+        )
+        self._arm(group)
+        if error:
+            return CommitAnswer(error)
+        refused = self._refuse_long_metadata(offsets)
+        if not offsets:
+            return CommitAnswer(ErrorCode.NONE, refused)
+        return self._store_offsets(group, offsets, producer, refused)
+
+    def offsets(self, group_id: str) -> GroupOffsets:
+        """The offsets of a group, to look at; of a group that does not exist there are none."""
+        group = self._find(group_id)
+        return GroupOffsets() if group is None else group.offsets
+
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+        """Delete what no member of the group reads; one code for each partition.
+
+        Raises KafkaError: GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP when what its members read cannot be known.
+        """
+        _require_name(group_id)
+        group = self._find(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        machine = group.machine
+        is_in_use = machine.state is not GroupState.EMPTY
+        if is_in_use and machine.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        codes = {
+            partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            if is_in_use and machine.is_subscribed_to(partition[0])
+            else ErrorCode.NONE
+            for partition in partitions
+        }
+        self._remove_offsets(group, [partition for partition, code in codes.items() if not code])
+        return codes
+
+    def partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions exist no more: neither do offsets in them."""
+        deleted = set(partitions)
+        for group in list(self._groups.values()):
+            gone = deleted.intersection(group.offsets.partitions())
+            if gone:
+                self._remove_offsets(group, sorted(gone))
+
+    def end_transaction(self, number: int, producer_id: int, *, is_committed: bool) -> None:
+        """A producer's marker is in the log of partition `number`: its pending offsets there count, or are dropped."""
+        partition = self._partitions.get(number)
+        if partition is None:
+            return
+        if partition.state is PartitionState.LOADING:
+            partition.early_markers.append((producer_id, is_committed))
+            return
+        for group_id in partition.groups_by_producer.pop(producer_id, ()):
+            group = partition.groups.get(group_id)
+            if group is not None:
+                group.offsets.end_transaction(producer_id, is_committed=is_committed)
+
+    # Administration
+
+    def groups(self) -> tuple[ErrorCode, list[Group]]:
+        """The groups that are here, to look at; COORDINATOR_LOAD_IN_PROGRESS when more may be on the way."""
+        if self._is_stopping:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        is_loading = any(each.state is PartitionState.LOADING for each in self._partitions.values())
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE
+        return code, [group.machine for group in self._groups.values()]
+
+    def group(self, group_id: str) -> Group | None:
+        """A group, to look at; None when it does not exist."""
+        group = self._find(group_id)
+        return None if group is None else group.machine
+
+    def delete_group(self, group_id: str) -> ErrorCode:
+        """Delete an empty group with all its offsets."""
+        group = self._find(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if error := group.machine.delete():
+            return error
+        self._drop(group, group.offsets.remove(group.offsets.partitions()))
+        return ErrorCode.NONE
+
+    async def expire_offsets(self) -> None:
+        """Remove offsets that have outlived their use, and groups that nothing is left of."""
+        looked_at = 0
+        for group_id in list(self._groups):
+            group = self._groups.get(group_id)
+            if group is None:
+                continue
+            looked_at += 1 + len(group.offsets.committed)
+            if looked_at >= LOAD_SLICE_RECORDS:
+                looked_at = 0
+                await asyncio.sleep(0)
+            if self._groups.get(group_id) is group:
+                self.expiration_count += self._expire_offsets_of(group)
+
+    def count_by_state(self) -> dict[GroupState, int]:
+        """How many groups are in each state, for the metrics."""
+        counts = dict.fromkeys(GroupState, 0)
+        for group in self._groups.values():
+            counts[group.machine.state] += 1
+        return counts
+
+    def offset_count(self) -> int:
+        """How many offsets are kept, for the metrics."""
+        return sum(len(group.offsets.committed) for group in self._groups.values())
+
+    # Finding and dropping groups
+
+    def _find(self, group_id: str) -> CoordinatedGroup | None:
+        """The group; None when it does not exist but would be here. Raises KafkaError when it cannot be served here."""
+        group = self._groups.get(group_id)
+        if group is None:
+            self._partition_of(group_id)
+        return group
+
+    def _partition_of(self, group_id: str) -> OffsetsPartition:
+        if self._is_stopping:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        count = self._log.partition_count()
+        partition = None if count is None else self._partitions.get(partition_for(group_id, count))
+        if partition is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if partition.state is PartitionState.LOADING:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if partition.state is PartitionState.FAILED:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return partition
+
+    def _add_group(self, group_id: str) -> CoordinatedGroup:
+        partition = self._partition_of(group_id)
+        machine = Group(group_id, self.settings.group, self._moment())
+        group = CoordinatedGroup(machine, GroupOffsets(), partition, machine.state)
+        self._groups[group_id] = partition.groups[group_id] = group
+        return group
+
+    def _drop(self, group: CoordinatedGroup, removed: Sequence[TopicPartition]) -> None:
+        """A group has died here: it leaves nothing in the log."""
+        machine, partition = group.machine, group.partition
+        assert machine.state is GroupState.DEAD
+        keys = [offset_key(machine.group_id, *each) for each in removed]
+        if machine.generation_id > 0:  # else it was never more than a store of offsets, and has no record
+            keys.append(group_key(machine.group_id))
+        del self._groups[machine.group_id]
+        del partition.groups[machine.group_id]
+        _disarm(group)
+        self._append_tombstones(partition, keys)
+
+    def _remove_offsets(self, group: CoordinatedGroup, partitions: Iterable[TopicPartition]) -> int:
+        removed = group.offsets.remove(partitions)
+        self.deletion_count += len(removed)
+        machine = group.machine
+        if machine.is_unused and group.offsets.is_empty:
+            machine.delete()
+            self._drop(group, removed)
+        elif removed:
+            self._append_tombstones(group.partition, [offset_key(machine.group_id, *each) for each in removed])
+        return len(removed)
+
+    def _expire_offsets_of(self, group: CoordinatedGroup) -> int:
+        machine = group.machine
+        is_expired = expiry_rule(
+            machine.state,
+            machine.protocol_type,
+            machine.subscribed_topics,
+            machine.state_timestamp_ms,
+            self._clock.now_ms(),
+            self.settings.offsets_retention_ms,
+        )
+        return self._remove_offsets(group, [] if is_expired is None else group.offsets.expired(is_expired))
+
+    def _schedule_expiry(self) -> None:
+        deadline_ms = self._clock.monotonic_ms() + self.settings.offsets_retention_check_interval_ms
+        self._expiry_timer = self._timer.schedule(deadline_ms, self._start_expiry)
+
+    def _start_expiry(self) -> None:
+        self._expiring = asyncio.ensure_future(self.expire_offsets())
+        self._expiring.add_done_callback(_log_failure)
+        self._schedule_expiry()
+
+    # Performing what a machine decided
+
+    def _moment(self) -> Moment:
+        return Moment(self._clock.monotonic_ms(), self._clock.now_ms())
+
+    def _settle(self, group: CoordinatedGroup, reason: str) -> None:
+        """Perform what the last event of a group's machine caused."""
+        machine = group.machine
+        if machine.state is not group.last_state:
+            logger.info(
+                "Group %s: %s to %s, generation %d, %d members (%s)",
+                machine.group_id, group.last_state.value, machine.state.value, machine.generation_id,
+                len(machine.members), reason,
+            )  # fmt: skip
+            group.last_state = machine.state
+        for effect in machine.take_effects():
+            self._perform(group, effect)
+        self._arm(group)
+
+    def _perform(self, group: CoordinatedGroup, effect: Effect) -> None:
+        if isinstance(effect, AnswerJoin | AnswerSync):
+            assert isinstance(effect.ticket, asyncio.Future)
+            if not effect.ticket.done():  # else its client is gone
+                effect.ticket.set_result(effect.answer)
+        else:
+            self._store_group(group, effect)
+
+    def _store_group(self, group: CoordinatedGroup, effect: StoreGroup) -> None:
+        machine = group.machine
+        record = RecordData(self._clock.now_ms(), group_key(machine.group_id), group_value(effect.value))
+
+        def finish(error: ErrorCode) -> None:
+            if error:
+                logger.warning("Group %s: generation %d was not stored: %s", machine.group_id,
+                               effect.value.generation_id, error.name)  # fmt: skip
+            machine.stored(effect.outcome, GROUP_APPEND_ERRORS.get(error, error), self._moment())
+            self._settle(group, f"generation stored: {error.name}")
+
+        if isinstance(effect.outcome, AssignmentStored):
+            self.completed_rebalance_count += 1
+        group.partition.take_order()
+        self._append(group.partition, build_batch([record], compression=self.settings.compression), finish)
+
+    def _arm(self, group: CoordinatedGroup) -> None:
+        """Have the group woken up in time. A wake-up that has become too early is left: `advance` finds nothing due."""
+        wake_at_ms = group.machine.wake_at_ms
+        if wake_at_ms < group.armed_ms:
+            if group.timer is not None:
+                group.timer.cancel()
+            group.armed_ms = wake_at_ms
+            group.timer = self._timer.schedule(wake_at_ms, lambda: self._wake(group))
+
+    def _wake(self, group: CoordinatedGroup) -> None:
+        group.armed_ms = NEVER
+        group.timer = None
+        group.machine.advance(self._moment())
+        self._settle(group, "time passed")
+
+    # Appending
+
+    def _refuse_long_metadata(self, offsets: Offsets) -> Mapping[TopicPartition, ErrorCode]:
+        size_max = self.settings.offset_metadata_size_max
+        refused = [each for each, value in offsets.items() if _java_length(value.metadata, size_max) > size_max]
+        for partition in refused:
+            del offsets[partition]
+        return dict.fromkeys(refused, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+
+    def _store_offsets(
+        self,
+        group: CoordinatedGroup,
+        offsets: Offsets,
+        producer: Producer | None,
+        refused: Mapping[TopicPartition, ErrorCode],
+    ) -> CommitAnswer | Awaitable[CommitAnswer]:
+        partition, group_id, now_ms = group.partition, group.machine.group_id, self._clock.now_ms()
+        batch = build_batch(
+            [
+                RecordData(now_ms, offset_key(group_id, topic, index), offset_value(value))
+                for (topic, index), value in offsets.items()
+            ],
+            compression=self.settings.compression,
+            producer_id=-1 if producer is None else producer.producer_id,
+            producer_epoch=-1 if producer is None else producer.producer_epoch,
+            base_sequence=0,
+            is_transactional=producer is not None,
+        )
+        order, count, kept = partition.take_order(), len(offsets), group.offsets
+        answer: asyncio.Future[CommitAnswer] = asyncio.get_running_loop().create_future()
+
+        def finish(error: ErrorCode) -> None:
+            if producer is None:
+                kept.fail(order) if error else kept.succeed(order)
+            elif error:
+                kept.fail_in_transaction(producer.producer_id, order)
+            if not error:
+                self.commit_count += count
+            if not answer.done():
+                answer.set_result(CommitAnswer(COMMIT_APPEND_ERRORS.get(error, error), refused))
+
+        if producer is None:
+            kept.begin(order, offsets)
+        else:
+            kept.begin_in_transaction(producer.producer_id, order, offsets)
+            partition.groups_by_producer.setdefault(producer.producer_id, set()).add(group_id)
+        self._append(partition, batch, finish)
+        return answer.result() if answer.done() else answer
+
+    def _append_tombstones(self, partition: OffsetsPartition, keys: Sequence[bytes]) -> None:
+        """Nobody waits: what is forgotten here and still in the log expires once more after the next load."""
+
+        def finish(error: ErrorCode) -> None:
+            if error:
+                logger.error("Partition %d: tombstones were not stored: %s", partition.number, error.name)
+
+        now_ms = self._clock.now_ms()
+        size = 0
+        tombstones: list[RecordData] = []
+        for key in keys:
+            tombstones.append(RecordData(now_ms, key, None))
+            size += len(key)
+            if size >= TOMBSTONE_BATCH_SIZE_MAX:
+                self._append(partition, build_batch(tombstones, compression=self.settings.compression), finish)
+                size, tombstones = 0, []
+        if tombstones:
+            self._append(partition, build_batch(tombstones, compression=self.settings.compression), finish)
+
+    def _append(self, partition: OffsetsPartition, batch: bytes, finish: Callable[[ErrorCode], None]) -> None:
+        """Append in this very step; `finish` gets the outcome exactly once, perhaps before this returns."""
+        try:
+            appending = asyncio.ensure_future(
+                self._log.append(partition.number, bytearray(batch), self.settings.commit_timeout_ms)
+            )
+        except KafkaError as error:
+            finish(error.code)
+            return
+        if appending.done():
+            finish(_outcome(appending))
+        else:
+            appending.add_done_callback(lambda done: finish(_outcome(done)))
+
+    # Loading
+
+    async def _load(self, partition: OffsetsPartition) -> None:
+        started_ms = self._clock.monotonic_ms()
+        try:
+            replayed = await self._replay(partition)
+            groups = await self._build_groups(partition, replayed)
+        except (KafkaError, Malformed) as error:
+            partition.state = PartitionState.FAILED
+            logger.error("Partition %d of %s was not loaded: %s", partition.number, GROUP_METADATA_TOPIC, error)
+            return
+        except Exception:
+            partition.state = PartitionState.FAILED
+            logger.exception("Partition %d of %s was not loaded", partition.number, GROUP_METADATA_TOPIC)
+            return
+        self._activate(partition, groups)
+        elapsed_ms = self._clock.monotonic_ms() - started_ms
+        self.load_times_ms.append(elapsed_ms)
+        if groups:
+            logger.info("Loaded %d groups of partition %d in %d ms", len(groups), partition.number, elapsed_ms)
+
+    async def _replay(self, partition: OffsetsPartition) -> ReplayedPartition:
+        """Read the log as far as it reached when loading began, in pieces, with turns for others in between."""
+        replayed = ReplayedPartition()
+        number, count = partition.number, 0
+        position, end = self._log.start_offset(number), self._log.end_offset(number)
+        partition.next_order = end
+        while position < end:
+            buffer = await self._log.read(number, position, self.settings.load_buffer_size)
+            before = position
+            for at, header in batches(buffer):
+                for record in records(buffer, at, size_max=OPENED_BATCH_SIZE_MAX):
+                    replayed.replay(header, record)
+                    count += 1
+                    if count % LOAD_SLICE_RECORDS == 0:
+                        await asyncio.sleep(0)
+                position = header.next_offset
+            if not buffer:  # the cleaner may have left nothing between here and the end
+                break
+            if position == before:
+                raise Malformed(f"no whole batch at offset {position}")
+        return replayed
+
+    async def _build_groups(
+        self, partition: OffsetsPartition, replayed: ReplayedPartition
+    ) -> dict[str, CoordinatedGroup]:
+        groups = {}
+        moment = self._moment()
+        for number, group_id in enumerate(replayed.group_ids()):
+            value = replayed.groups.get(group_id)
+            if value is None:
+                machine = Group(group_id, self.settings.group, moment)
+            else:
+                machine = Group.restored(group_id, value, self.settings.group, moment)
+            offsets = replayed.offsets.get(group_id, GroupOffsets())
+            for producer_id in offsets.open_transactions():
+                partition.groups_by_producer.setdefault(producer_id, set()).add(group_id)
+            groups[group_id] = CoordinatedGroup(machine, offsets, partition, machine.state)
+            if number % LOAD_SLICE_RECORDS == 0:
+                await asyncio.sleep(0)
+        return groups
+
+    def _activate(self, partition: OffsetsPartition, groups: dict[str, CoordinatedGroup]) -> None:
+        partition.groups = groups
+        partition.state = PartitionState.ACTIVE
+        partition.loading = None
+        self._groups.update(groups)
+        for producer_id, is_committed in partition.early_markers:
+            self.end_transaction(partition.number, producer_id, is_committed=is_committed)
+        partition.early_markers.clear()
+        moment = self._moment()
+        for group in groups.values():
+            group.machine.resume(moment)
+            self._settle(group, "loaded")
+
+
+def _require_name(group_id: str) -> None:
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+
+
+def _disarm(group: CoordinatedGroup) -> None:
+    if group.timer is not None:
+        group.timer.cancel()
+
+
+def _java_length(text: str, size_max: int) -> int:
+    """The length of a text in UTF-16 units, which is what limits are compared with; short ones are only estimated."""
+    return len(text) if 2 * len(text) <= size_max else len(text.encode("utf-16-be", "surrogatepass")) // 2
+
+
+def _outcome(appending: asyncio.Future[None]) -> ErrorCode:
+    """The code of a finished append. Anything but a KafkaError is a bug of ours, which the log shows."""
+    if appending.cancelled():
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    error = appending.exception()
+    if error is None:
+        return ErrorCode.NONE
+    if isinstance(error, KafkaError):
+        return error.code
+    logger.error("Append to %s failed unexpectedly", GROUP_METADATA_TOPIC, exc_info=error)
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("Looking for expired offsets failed", exc_info=error)

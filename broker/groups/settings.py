@@ -1,0 +1,44 @@
+"""The broker's settings that concern groups, read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from broker.groups.group import GroupSettings
+from config import broker_properties as rows
+from config.broker import BrokerConfig
+from protocol.records.compression import Compression
+
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """Limits and times of the group coordinator; the defaults are those of the table of settings."""
+
+    group: GroupSettings = field(default_factory=GroupSettings)
+    session_timeout_min_ms: int = 6000
+    session_timeout_max_ms: int = 1_800_000
+    offset_metadata_size_max: int = 4096
+    offsets_retention_ms: int = 10_080 * MINUTE_MS
+    offsets_retention_check_interval_ms: int = 600_000
+    commit_timeout_ms: int = 5000
+    load_buffer_size: int = 5_242_880
+    compression: Compression = Compression.NONE
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> CoordinatorSettings:
+        return cls(
+            group=GroupSettings(
+                max_size=config[rows.GROUP_MAX_SIZE],
+                initial_rebalance_delay_ms=config[rows.GROUP_INITIAL_REBALANCE_DELAY_MS],
+            ),
+            session_timeout_min_ms=config[rows.GROUP_MIN_SESSION_TIMEOUT_MS],
+            session_timeout_max_ms=config[rows.GROUP_MAX_SESSION_TIMEOUT_MS],
+            offset_metadata_size_max=config[rows.OFFSET_METADATA_MAX_BYTES],
+            offsets_retention_ms=config[rows.OFFSETS_RETENTION_MINUTES] * MINUTE_MS,
+            offsets_retention_check_interval_ms=config[rows.OFFSETS_RETENTION_CHECK_INTERVAL_MS],
+            commit_timeout_ms=config[rows.OFFSETS_COMMIT_TIMEOUT_MS],
+            load_buffer_size=config[rows.OFFSETS_LOAD_BUFFER_SIZE],
+            compression=Compression(config[rows.OFFSETS_TOPIC_COMPRESSION_CODEC]),
+        )
