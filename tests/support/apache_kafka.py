@@ -24,13 +24,15 @@ from tests.support.processes import ServerProcess, free_port
 from tests.support.zookeeper import ZooKeeperProcess
 
 VERSION = "3.9.1"
+LOGGING_LIBRARY = Library("org.slf4j", "slf4j-reload4j", "1.7.36")
 LIBRARIES = (
     Library("org.apache.kafka", "kafka_2.13", VERSION),
     Library("org.apache.kafka", "kafka-tools", VERSION),
-    Library("org.slf4j", "slf4j-reload4j", "1.7.36"),
+    LOGGING_LIBRARY,
 )
 # Quick to start and small: what tests want. The benchmark passes options of its own.
 TEST_JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 LOGGING = Path(__file__).with_name("log4j.properties")
 
 
@@ -39,14 +41,28 @@ def jars() -> Path:
     return fetch(f"apache-kafka-{VERSION}", LIBRARIES)
 
 
+def client_jars(version: str) -> Path:
+    """The folder with Kafka's Java clients of any version."""
+    if version == VERSION:
+        return jars()
+    return fetch(f"kafka-clients-{version}", (Library("org.apache.kafka", "kafka-clients", version), LOGGING_LIBRARY))
+
+
 def tool_command(main: str, *arguments: str) -> list[str]:
-    """The command line of one of Kafka's own tools, or of a `.java` file that uses its clients."""
-    return _command(main, arguments, options=["-Xmx256m", *TEST_JVM_OPTIONS[1:]], log_level="WARN")
+    """The command line of one of Kafka's own tools."""
+    return _command(jars(), main, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
 
 
-def _command(main: str, arguments: Sequence[str], *, options: Sequence[str], log_level: str) -> list[str]:
+def client_command(version: str, source: Path, *arguments: str) -> list[str]:
+    """The command line of a program, a single `.java` file, that uses the clients of `version`."""
+    return _command(client_jars(version), str(source), arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
+
+
+def _command(
+    libraries: Path, main: str, arguments: Sequence[str], *, options: Sequence[str], log_level: str
+) -> list[str]:
     properties = {"log4j.configuration": LOGGING.as_uri(), "log.level": log_level, "java.awt.headless": "true"}
-    return java_command([jars() / "*"], main, arguments, options=options, properties=properties)
+    return java_command([libraries / "*"], main, arguments, options=options, properties=properties)
 
 
 class ApacheKafkaProcess(ServerProcess):
@@ -70,7 +86,7 @@ class ApacheKafkaProcess(ServerProcess):
         properties = self._properties(zookeeper_connect, broker_id, broker_count) | dict(overrides or {})
         settings = folder / "server.properties"
         settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        command = _command("kafka.Kafka", [str(settings)], options=jvm_options, log_level=log_level)
+        command = _command(jars(), "kafka.Kafka", [str(settings)], options=jvm_options, log_level=log_level)
         super().__init__(
             f"Apache Kafka {broker_id}", command, folder / "kafka.log", lambda: is_serving(self.port, broker_count)
         )

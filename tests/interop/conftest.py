@@ -1,0 +1,95 @@
+"""The servers that the interoperability tests talk to, and how their Java programs are run.
+
+Every test runs against Apache Kafka too: what Kafka itself does not do is no requirement, and a test that fails there
+is wrong.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.apache_kafka import apache_kafka, client_command, jars
+from tests.support.broker import BrokerProcess
+from tests.support.parts import skip_when_unavailable
+
+JAVA_PROGRAMS = Path(__file__).parent / "java"
+JAVA_TIMEOUT_S = 120
+SERVERS = ("apache-kafka", "milena")
+
+
+class Server(Protocol):
+    """A running broker."""
+
+    log_dir: Path
+
+    @property
+    def bootstrap(self) -> str: ...
+    def stop(self) -> None: ...
+
+
+StartServer = Callable[[dict[str, str]], AbstractContextManager[Server]]
+
+
+@contextmanager
+def _apache_kafka(folder: Path, overrides: dict[str, str]) -> Iterator[Server]:
+    with apache_kafka(folder, overrides=overrides) as brokers:
+        yield brokers[0]
+
+
+@contextmanager
+def _milena(folder: Path, overrides: dict[str, str]) -> Iterator[Server]:
+    with BrokerProcess(folder, overrides) as broker:
+        yield broker
+
+
+STARTERS = {"apache-kafka": _apache_kafka, "milena": _milena}
+
+
+@pytest.fixture(scope="session", params=SERVERS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One broker for all tests; they use topics and groups of their own names."""
+    with skip_when_unavailable(), ExitStack() as running:
+        yield running.enter_context(STARTERS[request.param](tmp_path_factory.mktemp(request.param), {}))
+
+
+@pytest.fixture(params=SERVERS)
+def start_server(request: pytest.FixtureRequest, tmp_path: Path) -> StartServer:
+    """Start a broker for this test alone, with the given properties."""
+    with skip_when_unavailable():
+        jars()
+    return lambda overrides: STARTERS[request.param](tmp_path / request.param, overrides)
+
+
+RunJava = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run_java() -> RunJava:
+    """Run one of the programs in `java/` with the clients of `version`; the lines it printed."""
+
+    def run(program: str, *arguments: object, version: str) -> list[str]:
+        with skip_when_unavailable():
+            command = client_command(version, JAVA_PROGRAMS / f"{program}.java", *map(str, arguments))
+        return output_lines(command)
+
+    return run
+
+
+def output_lines(command: Sequence[str]) -> list[str]:
+    """What a program printed; its complaints are shown when it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=JAVA_TIMEOUT_S, check=False)
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
+    return done.stdout.splitlines()
+
+
+def create_topic(bootstrap: str, name: str, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
+    """Return when the topic can be used."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1, config=configs or {})])[name].result()

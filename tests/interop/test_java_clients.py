@@ -1,0 +1,86 @@
+"""Kafka's own Java clients, old and new: what they write they read, and groups form and share."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from tests.interop.conftest import RunJava, Server, create_topic
+
+# The clients of 3.9.1 belong to the reference; 2.1 is the first with all five codecs, 4.0 the first that dropped the
+# versions that brokers before 2.1 speak.
+CLIENT_VERSIONS = ("3.9.1", "2.1.1", "4.0.0")
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+RECORDS_PER_CODEC = 50
+FIRST_TIMESTAMP = 1_700_000_000_000
+ASSIGNORS = ("RangeAssignor", "CooperativeStickyAssignor")
+
+
+def expected_lines() -> list[str]:
+    """What ConsumeInGroup prints of what ProduceEveryCompression wrote."""
+    offsets = count()
+    return [
+        "\t".join(
+            (
+                str(offset := next(offsets)),
+                str(FIRST_TIMESTAMP + offset),
+                "null" if index % 3 == 0 else f"key-{index}",
+                "null" if index % 5 == 0 else f"{codec}-{index} " * 20,
+                f"codec={codec};nothing=null;",
+            )
+        )
+        for codec in CODECS
+        for index in range(RECORDS_PER_CODEC)
+    ]
+
+
+@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+def test_records_of_every_codec_come_back_whole(server: Server, run_java: RunJava, version: str) -> None:
+    topic, group = f"codecs-{version}", f"readers-{version}"
+    written = run_java(
+        "ProduceEveryCompression", server.bootstrap, topic, RECORDS_PER_CODEC, FIRST_TIMESTAMP, version=version
+    )
+    assert written == [
+        f"{codec} {first} {first + RECORDS_PER_CODEC - 1}"
+        for codec, first in zip(CODECS, count(0, RECORDS_PER_CODEC), strict=False)
+    ]
+    total = RECORDS_PER_CODEC * len(CODECS)
+    assert run_java("ConsumeInGroup", server.bootstrap, topic, group, total, version=version) == expected_lines()
+
+
+def test_a_group_goes_on_where_it_committed(server: Server, run_java: RunJava) -> None:
+    topic, group = "committed", "committers"
+    for _ in range(2):
+        run_java("ProduceEveryCompression", server.bootstrap, topic, 4, FIRST_TIMESTAMP, version="3.9.1")
+        lines = run_java("ConsumeInGroup", server.bootstrap, topic, group, 20, version="3.9.1")
+        assert len(lines) == 20
+    assert [line.split("\t")[0] for line in lines] == [str(offset) for offset in range(20, 40)]
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_two_members_share_and_one_takes_over(server: Server, run_java: RunJava, assignor: str) -> None:
+    topic, strategy = f"shared-{assignor}", f"org.apache.kafka.clients.consumer.{assignor}"
+    create_topic(server.bootstrap, topic, partitions=4)
+    assert run_java("TwoMembers", server.bootstrap, topic, f"{topic}-group", strategy, version="3.9.1") == [
+        "alone 4",
+        "shared 2 2",
+        "disjoint true",
+        "left 4",
+    ]
+
+
+def test_the_admin_client_manages_a_topic(server: Server, run_java: RunJava) -> None:
+    assert run_java("AdminRoundTrip", server.bootstrap, "managed", version="3.9.1") == [
+        "created 2",
+        "created-again TopicExistsException",
+        "listed true",
+        "partitions 2",
+        "id-is-set true",
+        "retention 3600000 DYNAMIC_TOPIC_CONFIG",
+        "widened 3",
+        "latest 0",
+        "nodes 1",
+        "bad-config InvalidConfigurationException",
+        "deleted true",
+    ]
