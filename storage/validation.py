@@ -2,7 +2,7 @@
 
 Owns the decision over one partition's records of a produce request: refuse them, take the bytes as they are, or
 rebuild them as one batch of magic 2. Pure: the log hands in its next offset, its leader epoch and the time. Must not
-know files, the state of producers (the log asks `producer_state` next, with the header it gets from here), or who waits.
+know files, producers (the log asks `producer_state` next, with the header that it gets from here), or who waits.
 
 Invariants: when it raises, nothing was written into the caller's buffer; what is accepted is always exactly one batch;
 a batch that needs no conversion keeps its bytes apart from base offset, leader epoch and, with LogAppendTime, timestamp
@@ -42,6 +42,7 @@ from typing import NamedTuple
 from config.log_config import LogConfig
 from config.topic_properties import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.records import legacy
 from protocol.records.batch import (
     CODEC_MASK,
     HEADER_SIZE,
@@ -54,6 +55,7 @@ from protocol.records.batch import (
     RECORD_SIZE_MIN,
     BatchHeader,
     Record,
+    TimestampType,
     crc_is_valid,
     lengths_match_count,
     parse_records,
@@ -62,7 +64,7 @@ from protocol.records.batch import (
     set_offset_and_epoch,
     set_timestamps,
 )
-from protocol.records.builder import assemble, encode_records
+from protocol.records.builder import RecordData, assemble, build_batch, encode_records
 from protocol.records.compression import Buffer, Compression, compress
 
 # A batch may open to what could also have been sent plain: the default of socket.request.max.bytes.
@@ -195,6 +197,8 @@ def validate_and_assign_offsets(
     Where no conversion is needed the result is a view of `records`, patched in place. Raises KafkaError, as
     RecordsRejected where single records or a meter have to be named.
     """
+    if origin is AppendOrigin.OLD_CLIENT and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] in legacy.MAGICS:
+        return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms)
     header = _first_header(records, origin)
     if header is None:
         return None
@@ -291,7 +295,7 @@ def _check_attributes(header: BatchHeader, rules: AppendRules, origin: AppendOri
     if header.is_control and origin is not AppendOrigin.COORDINATOR:
         raise _rejected("Clients are not allowed to write control records")
     if header.attributes & LOG_APPEND_TIME_BIT and (rules.is_log_append_time or header.max_timestamp == NO_TIMESTAMP):
-        raise _false_append_time(header)
+        raise _false_append_time(header.records_count)
 
 
 def _check_size(size: int, rules: AppendRules) -> None:
@@ -374,6 +378,46 @@ def _validate_opened(
     return ValidatedAppend(rebuilt, read_header(rebuilt), log_append_time_ms, records_converted=len(records))
 
 
+def _validate_message_set(
+    records: memoryview, rules: AppendRules, next_offset: int, leader_epoch: int, now_ms: int
+) -> ValidatedAppend | None:
+    """All messages of the set as one batch: only magic 2 is stored."""
+    message_set = _read_message_set(records, rules)
+    opened = message_set.records
+    if not opened:
+        return None
+    if message_set.claims_append_time and (
+        rules.is_log_append_time or any(record.timestamp == NO_TIMESTAMP for record in opened)
+    ):
+        raise _false_append_time(len(opened))
+    _check_records(opened, rules, now_ms)
+    append_time_ms = now_ms if rules.is_log_append_time else None
+    batch = build_batch(
+        [RecordData(r.timestamp if append_time_ms is None else append_time_ms, r.key, r.value) for r in opened],
+        base_offset=next_offset,
+        compression=message_set.compression if rules.compression is None else rules.compression,
+        level=rules.level,
+        timestamp_type=TimestampType.CREATE_TIME if append_time_ms is None else TimestampType.LOG_APPEND_TIME,
+        leader_epoch=leader_epoch,
+    )
+    _check_size(len(batch), rules)
+    log_append_time_ms = NO_TIMESTAMP if append_time_ms is None else append_time_ms
+    return ValidatedAppend(batch, read_header(batch), log_append_time_ms, records_converted=len(opened))
+
+
+def _read_message_set(records: memoryview, rules: AppendRules) -> legacy.MessageSet:
+    try:
+        for _, header in legacy.messages(records):
+            _check_size(header.size, rules)
+        return legacy.read_message_set(records, size_max=PLAIN_SIZE_MAX)
+    except legacy.ZstdMessage as error:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from None
+    except legacy.ForbiddenMessage as error:
+        raise _rejected(f"Message set is invalid: {error}") from None
+    except Malformed as error:
+        raise _corrupt(f"Message set is corrupt: {error}") from None
+
+
 def _check_records(records: Sequence[Record], rules: AppendRules, now_ms: int) -> None:
     """Any failing record refuses the whole batch: with code 32 when a time is among what is wrong, else with 87."""
     earliest_ms, latest_ms = _window(rules.timestamp_window, now_ms)
@@ -414,12 +458,12 @@ def _window(window: TimestampWindow | None, now_ms: int) -> tuple[int, int]:
     return now_ms - window.before_max_ms, now_ms + window.after_max_ms
 
 
-def _false_append_time(header: BatchHeader) -> RecordsRejected:
+def _false_append_time(records_count: int) -> RecordsRejected:
     message = "Invalid timestamp type. Producer should not set timestamp type to LogAppendTime."
     return RecordsRejected(
         ErrorCode.INVALID_TIMESTAMP,
         message,
-        record_errors=[(index, message) for index in range(min(header.records_count, RECORD_ERRORS_MAX))],
+        record_errors=[(index, message) for index in range(min(records_count, RECORD_ERRORS_MAX))],
     )
 
 

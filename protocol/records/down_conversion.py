@@ -1,0 +1,79 @@
+"""Conversion of stored batches to the message sets that consumers before 0.11 can read.
+
+Owns what an old consumer gets to see of new batches. Must not know requests, quotas or where the bytes come from.
+
+Invariants: it works on the bytes that it is handed and no more, opens at most `size_max` plain bytes a batch, and is
+pure, so that the broker runs it away from the event loop.
+"""
+
+from typing import NamedTuple
+
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.records.batch import BatchHeader
+from protocol.records.compression import Buffer, Compression
+from protocol.records.entries import Entry, entries, entry_records
+from protocol.records.legacy import build_message_set
+
+
+class DownConverted(NamedTuple):
+    """What an old consumer gets for a piece of a log.
+
+    `records` is empty when nothing in the piece is for its eyes, for instance only markers. The caller then reads on at
+    `next_offset`, else that consumer would ask for the same offset for ever. None: the piece held no whole entry.
+    """
+
+    records: bytes
+    records_converted: int
+    next_offset: int | None
+
+
+def down_convert(
+    buffer: Buffer, *, magic: int, fetch_offset: int, size_max: int, bytes_max: int | None = None
+) -> DownConverted:
+    """The whole entries of `buffer` in a format of at most `magic`, in the codecs they have.
+
+    Entries that are old enough stay as they are. Dropped: control batches, headers, producer fields, with magic 0 the
+    timestamps, and of uncompressed batches the records below `fetch_offset`. Kept: offset, key and value of all others.
+    Ends early before a zstd batch or a damaged one, and once `bytes_max` bytes are made.
+
+    Raises KafkaError when the very first entry is in zstd (76) or damaged (2).
+    """
+    converted: list[bytes] = []
+    made = count = 0
+    next_offset: int | None = None
+    try:
+        for entry in entries(buffer):
+            if bytes_max is not None and made >= bytes_max:
+                break
+            piece, piece_count = _convert_entry(buffer, entry, magic, fetch_offset, size_max)
+            converted.append(piece)
+            made += len(piece)
+            count += piece_count
+            next_offset = entry.header.last_offset + 1
+    except Malformed as error:
+        if next_offset is None:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Stored records cannot be converted: {error}") from None
+    except KafkaError:
+        if next_offset is None:
+            raise
+    return DownConverted(b"".join(converted), count, next_offset)
+
+
+def _convert_entry(buffer: Buffer, entry: Entry, magic: int, fetch_offset: int, size_max: int) -> tuple[bytes, int]:
+    """(bytes, number of converted records) of one entry."""
+    header = entry.header
+    if isinstance(header, BatchHeader) and header.is_control:
+        return b"", 0
+    if header.magic <= magic:
+        return bytes(memoryview(buffer)[entry.position : entry.end]), 0
+    codec = header.compression
+    if codec is Compression.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            "Batches in ZStandard cannot be converted for Fetch before version 10",
+        )
+    kept = entry_records(buffer, entry, size_max=size_max)
+    if codec is Compression.NONE:
+        kept = [record for record in kept if record.offset >= fetch_offset]
+    converted = build_message_set(kept, magic=magic, compression=codec, timestamp_type=header.timestamp_type)
+    return converted, len(kept)

@@ -1,0 +1,54 @@
+"""Entries of a log that may hold several formats: batches of magic 2 and messages of magic 0 and 1, in any order.
+
+Owns the choice of the reader by the magic, which stands at the same place in all formats. Must not know the formats.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader, Record, crc_is_valid, read_header, records
+from protocol.records.compression import Buffer
+from protocol.records.legacy import (
+    MessageHeader,
+    entry_size,
+    message_crc_is_valid,
+    message_records,
+    read_message_header,
+)
+
+
+class Entry(NamedTuple):
+    """A batch or a message as it lies in a log that may hold several formats, with what there is to know unopened."""
+
+    position: int
+    header: BatchHeader | MessageHeader
+
+    @property
+    def end(self) -> int:
+        return self.position + self.header.size
+
+
+def entries(buffer: Buffer) -> Iterator[Entry]:
+    """Each whole entry of a buffer in which formats may be mixed; a partial last one ends the iteration.
+
+    Raises Malformed at a whole entry that is none.
+    """
+    position = 0
+    while (size := entry_size(buffer, position)) is not None:
+        is_batch = buffer[position + MAGIC_POSITION] == MAGIC
+        yield Entry(position, read_header(buffer, position) if is_batch else read_message_header(buffer, position))
+        position += size
+
+
+def entry_records(buffer: Buffer, entry: Entry, *, size_max: int) -> list[Record]:
+    """The records of one entry, whichever its format. Raises Malformed on any damage."""
+    if isinstance(entry.header, MessageHeader):
+        return message_records(buffer, entry.position, size_max=size_max)
+    return list(records(buffer, entry.position, size_max=size_max))
+
+
+def entry_crc_is_valid(buffer: Buffer, entry: Entry) -> bool:
+    """Whether the CRC in the header of one entry, whichever its format, is that of its bytes."""
+    if isinstance(entry.header, MessageHeader):
+        return message_crc_is_valid(buffer, entry.position, entry.header)
+    return crc_is_valid(buffer, entry.position, entry.header)

@@ -1,0 +1,76 @@
+"""The header checksum of lz4 frames, which Kafka's clients computed wrongly for messages of magic 0.
+
+Owns the byte at the end of a frame's header: the second one of xxHash-32 over the frame descriptor, the bytes between
+the magic number and the checksum itself. Clients before 0.10 hashed the magic number as well, brokers of that time
+expect it so, and libraries refuse such a frame.
+"""
+
+from protocol.errors import Malformed
+from protocol.records.compression import Buffer
+
+_MAGIC_SIZE = 4
+_FLAGS_POSITION = 4
+_DESCRIPTOR_SIZE = 2  # flags and block descriptor
+_CONTENT_SIZE_FLAG = 0x08
+_CONTENT_SIZE_SIZE = 8
+_DICTIONARY_ID_FLAG = 0x01
+_DICTIONARY_ID_SIZE = 4
+
+_PRIMES = 2654435761, 2246822519, 3266489917, 668265263, 374761393
+_MASK = 0xFFFFFFFF
+
+
+def with_true_checksum(frame: Buffer) -> bytearray:
+    """A copy of a frame whose header checksum may be anything, as lz4 libraries demand it. Raises Malformed."""
+    position = _checksum_position(frame)
+    copy = bytearray(frame)
+    copy[position] = _second_byte(_xxhash32_of_few(copy[_MAGIC_SIZE:position]))
+    return copy
+
+
+def with_historic_checksum(frame: Buffer) -> bytearray:
+    """A copy of one of our own frames (without content size), as clients of magic 0 compute its header checksum."""
+    position = _checksum_position(frame)
+    copy = bytearray(frame)
+    copy[position] = _second_byte(_xxhash32_of_few(copy[:position]))
+    return copy
+
+
+def _checksum_position(frame: Buffer) -> int:
+    if len(frame) <= _FLAGS_POSITION:
+        raise Malformed("lz4: the frame header is cut off")
+    flags = frame[_FLAGS_POSITION]
+    position = _MAGIC_SIZE + _DESCRIPTOR_SIZE
+    if flags & _CONTENT_SIZE_FLAG:
+        position += _CONTENT_SIZE_SIZE
+    if flags & _DICTIONARY_ID_FLAG:
+        position += _DICTIONARY_ID_SIZE
+    if len(frame) <= position:
+        raise Malformed("lz4: the frame header is cut off")
+    return position
+
+
+def _second_byte(digest: int) -> int:
+    return digest >> 8 & 0xFF
+
+
+def _xxhash32_of_few(data: bytearray) -> int:
+    """xxHash-32 with seed 0 of less than 16 bytes, which is all that a frame descriptor has."""
+    assert len(data) < 16
+    prime1, prime2, prime3, prime4, prime5 = _PRIMES
+    digest = prime5 + len(data)
+    words_end = len(data) & ~3
+    for position in range(0, words_end, 4):
+        word = int.from_bytes(data[position : position + 4], "little")
+        digest = _rotate_left(digest + word * prime3, 17) * prime4
+    for byte in data[words_end:]:
+        digest = _rotate_left(digest + byte * prime5, 11) * prime1
+    digest &= _MASK
+    digest = (digest ^ digest >> 15) * prime2 & _MASK
+    digest = (digest ^ digest >> 13) * prime3 & _MASK
+    return digest ^ digest >> 16
+
+
+def _rotate_left(value: int, bits: int) -> int:
+    value &= _MASK
+    return (value << bits | value >> 32 - bits) & _MASK
