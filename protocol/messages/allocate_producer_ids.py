@@ -13,5 +13,5 @@ class AllocateProducerIdsRequest:
 class AllocateProducerIdsResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
-    producer_id_start: int64
-    producer_id_len: int32
+    producer_id_start: int64 = 0
+    producer_id_len: int32 = 0

@@ -9,7 +9,7 @@ from protocol.schema import boolean, float64, int16, int32, message, string, str
 @struct
 class EntityData:
     entity_type: string
-    entity_name: string | None
+    entity_name: string | None  # None: the default
 
 
 @struct

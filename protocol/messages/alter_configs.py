@@ -14,7 +14,7 @@ class AlterableConfig:
 
 @struct
 class AlterConfigsResource:
-    resource_type: int8
+    resource_type: int8  # 2: topic, 4: broker, 8: broker logger
     resource_name: string
     configs: list[AlterableConfig]
 

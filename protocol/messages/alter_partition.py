@@ -9,7 +9,7 @@ from protocol.schema import ZERO_UUID, int8, int16, int32, int64, message, since
 @struct
 class BrokerState:
     broker_id: int32
-    broker_epoch: int64 = -1
+    broker_epoch: int64 = -1  # -1: not to be checked
 
 
 @struct
@@ -40,11 +40,11 @@ class AlterPartitionRequest:
 class PartitionResult:
     partition_index: int32
     error_code: int16 = 0
-    leader_id: int32
-    leader_epoch: int32
-    isr: list[int32]
+    leader_id: int32 = 0
+    leader_epoch: int32 = 0
+    isr: list[int32] = []
     leader_recovery_state: int8 = since(1, default=0)
-    partition_epoch: int32
+    partition_epoch: int32 = 0
 
 
 @struct
@@ -58,4 +58,4 @@ class TopicResult:
 class AlterPartitionResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
-    topics: list[TopicResult]
+    topics: list[TopicResult] = []

@@ -6,7 +6,7 @@ from protocol.schema import int16, int32, message, string, struct
 @struct
 class ReassignablePartition:
     partition_index: int32
-    replicas: list[int32] | None = None
+    replicas: list[int32] | None = None  # None: cancel
 
 
 @struct
@@ -39,4 +39,4 @@ class AlterPartitionReassignmentsResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
     error_message: string | None = None
-    responses: list[ReassignableTopicResponse]
+    responses: list[ReassignableTopicResponse] = []

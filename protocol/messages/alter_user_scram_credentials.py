@@ -6,13 +6,13 @@ from protocol.schema import bytes_, int8, int16, int32, message, string, struct
 @struct
 class ScramCredentialDeletion:
     name: string
-    mechanism: int8
+    mechanism: int8  # 1: SCRAM-SHA-256, 2: SCRAM-SHA-512
 
 
 @struct
 class ScramCredentialUpsertion:
     name: string
-    mechanism: int8
+    mechanism: int8  # 1: SCRAM-SHA-256, 2: SCRAM-SHA-512
     iterations: int32
     salt: bytes_
     salted_password: bytes_

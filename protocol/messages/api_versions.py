@@ -40,6 +40,6 @@ class ApiVersionsResponse:
     api_keys: list[ApiVersion]
     throttle_time_ms: int32 = since(1, default=0)
     supported_features: list[SupportedFeatureKey] = since(3, tag=0, default=[])
-    finalized_features_epoch: int64 = since(3, tag=1, default=-1)
+    finalized_features_epoch: int64 = since(3, tag=1, default=-1)  # -1: none
     finalized_features: list[FinalizedFeatureKey] = since(3, tag=2, default=[])
     zk_migration_ready: boolean = since(3, tag=3, default=False)

@@ -40,12 +40,12 @@ class DescribedGroup:
     error_code: int16 = 0
     error_message: string | None = None
     group_id: string
-    group_state: string
-    group_epoch: int32
-    assignment_epoch: int32
-    assignor_name: string
-    members: list[Member]
-    authorized_operations: int32 = -0x8000_0000
+    group_state: string = ""
+    group_epoch: int32 = 0
+    assignment_epoch: int32 = 0
+    assignor_name: string = ""
+    members: list[Member] = []
+    authorized_operations: int32 = -0x8000_0000  # the lowest number: was not asked for
 
 
 @message(69, versions=range(0, 1), flexible=0)

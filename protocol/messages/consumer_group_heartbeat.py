@@ -13,13 +13,13 @@ class TopicPartitions:
 class ConsumerGroupHeartbeatRequest:
     group_id: string
     member_id: string
-    member_epoch: int32
+    member_epoch: int32  # 0: joins, -1: leaves, -2: a static member leaves for a while
     instance_id: string | None = None
     rack_id: string | None = None
-    rebalance_timeout_ms: int32 = -1
-    subscribed_topic_names: list[string] | None = None
+    rebalance_timeout_ms: int32 = -1  # -1: as before
+    subscribed_topic_names: list[string] | None = None  # None: as before
     server_assignor: string | None = None
-    topic_partitions: list[TopicPartitions] | None = None
+    topic_partitions: list[TopicPartitions] | None = None  # None: as before
 
 
 @struct
@@ -33,6 +33,6 @@ class ConsumerGroupHeartbeatResponse:
     error_code: int16 = 0
     error_message: string | None = None
     member_id: string | None = None
-    member_epoch: int32
-    heartbeat_interval_ms: int32
-    assignment: Assignment | None = None
+    member_epoch: int32 = 0
+    heartbeat_interval_ms: int32 = 0
+    assignment: Assignment | None = None  # None: as before

@@ -21,4 +21,4 @@ class RemainingPartition:
 @message(7, versions=range(0, 4), flexible=3)
 class ControlledShutdownResponse:
     error_code: int16 = 0
-    remaining_partitions: list[RemainingPartition]
+    remaining_partitions: list[RemainingPartition] = []

@@ -1,6 +1,6 @@
 """CreateAcls (30): creates ACLs.
 
-v1 adds pattern types (KIP-290).
+v1 adds pattern types (KIP-290), v3 the resource type of users (KIP-373).
 """
 
 from protocol.schema import int8, int16, int32, message, since, string, struct
@@ -10,11 +10,11 @@ from protocol.schema import int8, int16, int32, message, since, string, struct
 class AclCreation:
     resource_type: int8
     resource_name: string
-    resource_pattern_type: int8 = since(1, default=3)
+    resource_pattern_type: int8 = since(1, default=3)  # 3: literal, 4: prefixed
     principal: string
     host: string
     operation: int8
-    permission_type: int8
+    permission_type: int8  # 2: deny, 3: allow
 
 
 @message(30, versions=range(0, 4), flexible=2)

@@ -23,13 +23,13 @@ class CreateDelegationTokenRequest:
 @message(38, versions=range(0, 4), flexible=2)
 class CreateDelegationTokenResponse:
     error_code: int16 = 0
-    principal_type: string
-    principal_name: string
+    principal_type: string = ""
+    principal_name: string = ""
     token_requester_principal_type: string = since(3, default="")
     token_requester_principal_name: string = since(3, default="")
-    issue_timestamp_ms: int64
-    expiry_timestamp_ms: int64
-    max_timestamp_ms: int64
-    token_id: string
-    hmac: bytes_
+    issue_timestamp_ms: int64 = -1
+    expiry_timestamp_ms: int64 = -1
+    max_timestamp_ms: int64 = -1
+    token_id: string = ""
+    hmac: bytes_ = b""
     throttle_time_ms: int32 = 0

@@ -14,8 +14,8 @@ class CreatePartitionsAssignment:
 @struct
 class CreatePartitionsTopic:
     name: string
-    count: int32
-    assignments: list[CreatePartitionsAssignment] | None
+    count: int32  # the new total
+    assignments: list[CreatePartitionsAssignment] | None  # None: as the controller likes
 
 
 @message(37, versions=range(0, 4), flexible=2)

@@ -22,8 +22,8 @@ class CreatableTopicConfig:
 @struct
 class CreatableTopic:
     name: string
-    num_partitions: int32
-    replication_factor: int16
+    num_partitions: int32  # -1: as configured, or as assigned
+    replication_factor: int16  # -1: as configured, or as assigned
     assignments: list[CreatableReplicaAssignment]
     configs: list[CreatableTopicConfig]
 

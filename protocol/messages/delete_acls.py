@@ -1,6 +1,6 @@
 """DeleteAcls (31): deletes the ACLs that match filters.
 
-v1 adds pattern types (KIP-290).
+v1 adds pattern types (KIP-290), v3 the resource type of users (KIP-373).
 """
 
 from protocol.schema import int8, int16, int32, message, since, string, struct
@@ -9,10 +9,10 @@ from protocol.schema import int8, int16, int32, message, since, string, struct
 @struct
 class DeleteAclsFilter:
     resource_type_filter: int8
-    resource_name_filter: string | None
-    pattern_type_filter: int8 = since(1, default=3)
-    principal_filter: string | None
-    host_filter: string | None
+    resource_name_filter: string | None  # None: any
+    pattern_type_filter: int8 = since(1, default=3)  # 1: any, 2: match, 3: literal, 4: prefixed
+    principal_filter: string | None  # None: any
+    host_filter: string | None  # None: any
     operation: int8
     permission_type: int8
 
@@ -39,7 +39,7 @@ class DeleteAclsMatchingAcl:
 class DeleteAclsFilterResult:
     error_code: int16 = 0
     error_message: string | None = None
-    matching_acls: list[DeleteAclsMatchingAcl]
+    matching_acls: list[DeleteAclsMatchingAcl] = []
 
 
 @message(31, versions=range(0, 4), flexible=2)

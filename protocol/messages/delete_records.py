@@ -9,7 +9,7 @@ from protocol.schema import int16, int32, int64, message, string, struct
 @struct
 class DeleteRecordsPartition:
     partition_index: int32
-    offset: int64
+    offset: int64  # -1: the high watermark
 
 
 @struct
@@ -27,7 +27,7 @@ class DeleteRecordsRequest:
 @struct
 class DeleteRecordsPartitionResult:
     partition_index: int32
-    low_watermark: int64
+    low_watermark: int64 = -1
     error_code: int16 = 0
 
 

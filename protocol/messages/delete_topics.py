@@ -8,7 +8,7 @@ from protocol.schema import ZERO_UUID, int16, int32, message, since, string, str
 
 @struct
 class DeleteTopicState:
-    name: string | None = None
+    name: string | None = None  # None: by id
     topic_id: uuid
 
 

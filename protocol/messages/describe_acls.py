@@ -1,6 +1,6 @@
 """DescribeAcls (29): lists the ACLs that match a filter.
 
-v1 adds pattern types (KIP-290), v3 user principals by pattern.
+v1 adds pattern types (KIP-290), v3 the resource type of users (KIP-373).
 """
 
 from protocol.schema import int8, int16, int32, message, since, string, struct
@@ -9,10 +9,10 @@ from protocol.schema import int8, int16, int32, message, since, string, struct
 @message(29, versions=range(0, 4), flexible=2)
 class DescribeAclsRequest:
     resource_type_filter: int8
-    resource_name_filter: string | None
-    pattern_type_filter: int8 = since(1, default=3)
-    principal_filter: string | None
-    host_filter: string | None
+    resource_name_filter: string | None  # None: any
+    pattern_type_filter: int8 = since(1, default=3)  # 1: any, 2: match, 3: literal, 4: prefixed
+    principal_filter: string | None  # None: any
+    host_filter: string | None  # None: any
     operation: int8
     permission_type: int8
 
@@ -38,4 +38,4 @@ class DescribeAclsResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
     error_message: string | None = None
-    resources: list[DescribeAclsResource]
+    resources: list[DescribeAclsResource] = []

@@ -9,7 +9,7 @@ from protocol.schema import boolean, float64, int8, int16, int32, message, strin
 @struct
 class ComponentData:
     entity_type: string
-    match_type: int8
+    match_type: int8  # 0: exact, 1: default, 2: any of the type
     match: string | None
 
 
@@ -22,7 +22,7 @@ class DescribeClientQuotasRequest:
 @struct
 class EntityData:
     entity_type: string
-    entity_name: string | None
+    entity_name: string | None  # None: the default
 
 
 @struct
@@ -42,4 +42,4 @@ class DescribeClientQuotasResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
     error_message: string | None = None
-    entries: list[EntryData] | None
+    entries: list[EntryData] | None = None

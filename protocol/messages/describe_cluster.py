@@ -9,7 +9,7 @@ from protocol.schema import boolean, int8, int16, int32, message, since, string,
 @message(60, versions=range(0, 2), flexible=0)
 class DescribeClusterRequest:
     include_cluster_authorized_operations: boolean
-    endpoint_type: int8 = since(1, default=1)
+    endpoint_type: int8 = since(1, default=1)  # 1: brokers, 2: controllers
 
 
 @struct
@@ -29,4 +29,4 @@ class DescribeClusterResponse:
     cluster_id: string
     controller_id: int32 = -1
     brokers: list[DescribeClusterBroker]
-    cluster_authorized_operations: int32 = -0x8000_0000
+    cluster_authorized_operations: int32 = -0x8000_0000  # the lowest number: was not asked for

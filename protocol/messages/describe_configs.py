@@ -8,9 +8,9 @@ from protocol.schema import boolean, int8, int16, int32, message, since, string,
 
 @struct
 class DescribeConfigsResource:
-    resource_type: int8
+    resource_type: int8  # 2: topic, 4: broker, 8: broker logger
     resource_name: string
-    configuration_keys: list[string] | None
+    configuration_keys: list[string] | None  # None: all
 
 
 @message(32, versions=range(0, 5), flexible=4)
@@ -33,7 +33,7 @@ class DescribeConfigsResourceResult:
     value: string | None
     read_only: boolean
     is_default: boolean = since(0, until=0, default=False)
-    config_source: int8 = since(1, default=-1)
+    config_source: int8 = since(1, default=-1)  # 1: topic, 2: broker, 3: all brokers, 4: static, 5: default, 6: logger
     is_sensitive: boolean
     synonyms: list[DescribeConfigsSynonym] = since(1, default=[])
     config_type: int8 = since(3, default=0)
@@ -46,7 +46,7 @@ class DescribeConfigsResult:
     error_message: string | None = None
     resource_type: int8
     resource_name: string
-    configs: list[DescribeConfigsResourceResult]
+    configs: list[DescribeConfigsResourceResult] = []
 
 
 @message(32, versions=range(0, 5), flexible=4)

@@ -14,7 +14,7 @@ class DescribeDelegationTokenOwner:
 
 @message(41, versions=range(0, 4), flexible=2)
 class DescribeDelegationTokenRequest:
-    owners: list[DescribeDelegationTokenOwner] | None
+    owners: list[DescribeDelegationTokenOwner] | None  # None: all
 
 
 @struct
@@ -40,5 +40,5 @@ class DescribedDelegationToken:
 @message(41, versions=range(0, 4), flexible=2)
 class DescribeDelegationTokenResponse:
     error_code: int16 = 0
-    tokens: list[DescribedDelegationToken]
+    tokens: list[DescribedDelegationToken] = []
     throttle_time_ms: int32 = 0

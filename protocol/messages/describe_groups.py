@@ -26,11 +26,11 @@ class DescribedGroupMember:
 class DescribedGroup:
     error_code: int16 = 0
     group_id: string
-    group_state: string
-    protocol_type: string
-    protocol_data: string
-    members: list[DescribedGroupMember]
-    authorized_operations: int32 = since(3, default=-0x8000_0000)
+    group_state: string = ""
+    protocol_type: string = ""
+    protocol_data: string = ""
+    members: list[DescribedGroupMember] = []
+    authorized_operations: int32 = since(3, default=-0x8000_0000)  # the lowest number: was not asked for
 
 
 @message(15, versions=range(0, 6), flexible=5)

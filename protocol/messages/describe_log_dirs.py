@@ -14,7 +14,7 @@ class DescribableLogDirTopic:
 
 @message(35, versions=range(0, 5), flexible=2)
 class DescribeLogDirsRequest:
-    topics: list[DescribableLogDirTopic] | None
+    topics: list[DescribableLogDirTopic] | None  # None: all
 
 
 @struct
@@ -22,7 +22,7 @@ class DescribeLogDirsPartition:
     partition_index: int32
     partition_size: int64
     offset_lag: int64
-    is_future_key: boolean
+    is_future_key: boolean  # will replace the current log once it has caught up
 
 
 @struct
@@ -35,7 +35,7 @@ class DescribeLogDirsTopic:
 class DescribeLogDirsResult:
     error_code: int16 = 0
     log_dir: string
-    topics: list[DescribeLogDirsTopic]
+    topics: list[DescribeLogDirsTopic] = []
     total_bytes: int64 = since(4, default=-1)
     usable_bytes: int64 = since(4, default=-1)
 
@@ -44,4 +44,4 @@ class DescribeLogDirsResult:
 class DescribeLogDirsResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = since(3, default=0)
-    results: list[DescribeLogDirsResult]
+    results: list[DescribeLogDirsResult] = []

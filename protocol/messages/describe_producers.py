@@ -21,7 +21,7 @@ class ProducerState:
     last_sequence: int32 = -1
     last_timestamp: int64 = -1
     coordinator_epoch: int32
-    current_txn_start_offset: int64 = -1
+    current_txn_start_offset: int64 = -1  # -1: none
 
 
 @struct
@@ -29,7 +29,7 @@ class PartitionResponse:
     partition_index: int32
     error_code: int16 = 0
     error_message: string | None = None
-    active_producers: list[ProducerState]
+    active_producers: list[ProducerState] = []
 
 
 @struct

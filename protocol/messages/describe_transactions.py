@@ -18,12 +18,12 @@ class TopicData:
 class TransactionState:
     error_code: int16 = 0
     transactional_id: string
-    transaction_state: string
-    transaction_timeout_ms: int32
-    transaction_start_time_ms: int64
-    producer_id: int64
-    producer_epoch: int16
-    topics: list[TopicData]
+    transaction_state: string = ""
+    transaction_timeout_ms: int32 = 0
+    transaction_start_time_ms: int64 = 0
+    producer_id: int64 = 0
+    producer_epoch: int16 = 0
+    topics: list[TopicData] = []
 
 
 @message(65, versions=range(0, 1), flexible=0)

@@ -10,12 +10,12 @@ class UserName:
 
 @message(50, versions=range(0, 1), flexible=0)
 class DescribeUserScramCredentialsRequest:
-    users: list[UserName] | None
+    users: list[UserName] | None  # None: all
 
 
 @struct
 class CredentialInfo:
-    mechanism: int8
+    mechanism: int8  # 1: SCRAM-SHA-256, 2: SCRAM-SHA-512
     iterations: int32
 
 
@@ -24,7 +24,7 @@ class DescribeUserScramCredentialsResult:
     user: string
     error_code: int16 = 0
     error_message: string | None = None
-    credential_infos: list[CredentialInfo]
+    credential_infos: list[CredentialInfo] = []
 
 
 @message(50, versions=range(0, 1), flexible=0)
@@ -32,4 +32,4 @@ class DescribeUserScramCredentialsResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
     error_message: string | None = None
-    results: list[DescribeUserScramCredentialsResult]
+    results: list[DescribeUserScramCredentialsResult] = []

@@ -14,8 +14,8 @@ class TopicPartitions:
 
 @message(43, versions=range(0, 3), flexible=2)
 class ElectLeadersRequest:
-    election_type: int8 = since(1, default=0)
-    topic_partitions: list[TopicPartitions] | None
+    election_type: int8 = since(1, default=0)  # 0: preferred, 1: unclean
+    topic_partitions: list[TopicPartitions] | None  # None: all
     timeout_ms: int32 = 60000
 
 
@@ -36,4 +36,4 @@ class ReplicaElectionResult:
 class ElectLeadersResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = since(1, default=0)
-    replica_election_results: list[ReplicaElectionResult]
+    replica_election_results: list[ReplicaElectionResult] = []

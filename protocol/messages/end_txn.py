@@ -11,7 +11,7 @@ class EndTxnRequest:
     transactional_id: string
     producer_id: int64
     producer_epoch: int16
-    committed: boolean
+    committed: boolean  # False: abort
 
 
 @message(26, versions=range(0, 5), flexible=3)

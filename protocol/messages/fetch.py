@@ -11,7 +11,7 @@ from protocol.schema import ZERO_UUID, int8, int16, int32, int64, message, recor
 
 @struct
 class ReplicaState:
-    replica_id: int32 = -1
+    replica_id: int32 = -1  # -1: a consumer
     replica_epoch: int64 = -1
 
 
@@ -20,8 +20,8 @@ class FetchPartition:
     partition: int32
     current_leader_epoch: int32 = since(9, ignorable=True, default=-1)
     fetch_offset: int64
-    last_fetched_epoch: int32 = since(12, default=-1)
-    log_start_offset: int64 = since(5, ignorable=True, default=-1)
+    last_fetched_epoch: int32 = since(12, default=-1)  # lets the leader tell where the logs part
+    log_start_offset: int64 = since(5, ignorable=True, default=-1)  # of a follower
     partition_max_bytes: int32
     replica_directory_id: uuid = since(17, tag=0, ignorable=True, default=ZERO_UUID)
 
@@ -37,20 +37,20 @@ class FetchTopic:
 class ForgottenTopic:
     topic: string = since(7, until=12, ignorable=True, default="")
     topic_id: uuid = since(13, ignorable=True, default=ZERO_UUID)
-    partitions: list[int32]
+    partitions: list[int32]  # to be taken out of the session
 
 
 @message(1, versions=range(0, 18), flexible=12)
 class FetchRequest:
     cluster_id: string | None = since(12, tag=0, ignorable=True, default=None)
-    replica_id: int32 = since(0, until=14, default=-1)
+    replica_id: int32 = since(0, until=14, default=-1)  # -1: a consumer, -2: a debugger
     replica_state: ReplicaState | None = since(15, tag=1, default=None)
     max_wait_ms: int32
     min_bytes: int32
     max_bytes: int32 = since(3, ignorable=True, default=0x7FFF_FFFF)
-    isolation_level: int8 = since(4, ignorable=True, default=0)
+    isolation_level: int8 = since(4, ignorable=True, default=0)  # 0: read uncommitted, 1: read committed
     session_id: int32 = since(7, ignorable=True, default=0)
-    session_epoch: int32 = since(7, ignorable=True, default=-1)
+    session_epoch: int32 = since(7, ignorable=True, default=-1)  # -1: no session, 0: a full request
     topics: list[FetchTopic]
     forgotten_topics_data: list[ForgottenTopic] = since(7, default=[])
     rack_id: string = since(11, ignorable=True, default="")
@@ -84,15 +84,15 @@ class AbortedTransaction:
 class PartitionData:
     partition_index: int32
     error_code: int16 = 0
-    high_watermark: int64
+    high_watermark: int64 = -1
     last_stable_offset: int64 = since(4, default=-1)
     log_start_offset: int64 = since(5, default=-1)
     diverging_epoch: EpochEndOffset | None = since(12, tag=0, default=None)
     current_leader: LeaderIdAndEpoch | None = since(12, tag=1, default=None)
     snapshot_id: SnapshotId | None = since(12, tag=2, default=None)
-    aborted_transactions: list[AbortedTransaction] | None = since(4, default=None)
-    preferred_read_replica: int32 = since(11, default=-1)
-    records: records_ | None
+    aborted_transactions: list[AbortedTransaction] | None = since(4, default=None)  # None: read uncommitted
+    preferred_read_replica: int32 = since(11, default=-1)  # -1: keep reading here
+    records: records_ | None = b""
 
 
 @struct
@@ -115,5 +115,5 @@ class FetchResponse:
     throttle_time_ms: int32 = since(1, default=0)
     error_code: int16 = since(7, default=0)
     session_id: int32 = since(7, default=0)
-    responses: list[FetchableTopicResponse]
+    responses: list[FetchableTopicResponse] = []
     node_endpoints: list[NodeEndpoint] = since(16, tag=0, default=[])

@@ -9,16 +9,16 @@ from protocol.schema import int8, int16, int32, message, since, string, struct
 @message(10, versions=range(0, 7), flexible=3)
 class FindCoordinatorRequest:
     key: string = since(0, until=3, default="")
-    key_type: int8 = since(1, default=0)
+    key_type: int8 = since(1, default=0)  # 0: group, 1: transaction
     coordinator_keys: list[string] = since(4, default=[])
 
 
 @struct
 class Coordinator:
     key: string
-    node_id: int32
-    host: string
-    port: int32
+    node_id: int32 = -1
+    host: string = ""
+    port: int32 = -1
     error_code: int16 = 0
     error_message: string | None = None
 
@@ -28,7 +28,7 @@ class FindCoordinatorResponse:
     throttle_time_ms: int32 = since(1, default=0)
     error_code: int16 = since(0, until=3, default=0)
     error_message: string | None = since(1, until=3, default=None)
-    node_id: int32 = since(0, until=3, default=0)
+    node_id: int32 = since(0, until=3, default=-1)
     host: string = since(0, until=3, default="")
-    port: int32 = since(0, until=3, default=0)
+    port: int32 = since(0, until=3, default=-1)
     coordinators: list[Coordinator] = since(4, default=[])

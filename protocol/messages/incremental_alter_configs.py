@@ -9,13 +9,13 @@ from protocol.schema import boolean, int8, int16, int32, message, string, struct
 @struct
 class AlterableConfig:
     name: string
-    config_operation: int8
+    config_operation: int8  # 0: set, 1: delete, 2: append, 3: subtract
     value: string | None
 
 
 @struct
 class AlterConfigsResource:
-    resource_type: int8
+    resource_type: int8  # 2: topic, 4: broker, 8: broker logger
     resource_name: string
     configs: list[AlterableConfig]
 

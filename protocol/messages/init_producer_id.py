@@ -8,9 +8,9 @@ from protocol.schema import int16, int32, int64, message, since, string
 
 @message(22, versions=range(0, 6), flexible=2)
 class InitProducerIdRequest:
-    transactional_id: string | None
+    transactional_id: string | None  # None: only idempotent
     transaction_timeout_ms: int32
-    producer_id: int64 = since(3, default=-1)
+    producer_id: int64 = since(3, default=-1)  # -1: wants a new one
     producer_epoch: int16 = since(3, default=-1)
 
 
@@ -19,4 +19,4 @@ class InitProducerIdResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
     producer_id: int64 = -1
-    producer_epoch: int16
+    producer_epoch: int16 = -1

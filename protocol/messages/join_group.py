@@ -17,7 +17,7 @@ class JoinGroupRequestProtocol:
 class JoinGroupRequest:
     group_id: string
     session_timeout_ms: int32
-    rebalance_timeout_ms: int32 = since(1, ignorable=True, default=-1)
+    rebalance_timeout_ms: int32 = since(1, ignorable=True, default=-1)  # -1 in v0, which means the session timeout
     member_id: string
     group_instance_id: string | None = since(5, default=None)
     protocol_type: string
@@ -39,7 +39,7 @@ class JoinGroupResponse:
     generation_id: int32 = -1
     protocol_type: string | None = since(7, default=None)
     protocol_name: string | None = since(0, nullable=7)
-    leader: string
+    leader: string = ""
     skip_assignment: boolean = since(9, default=False)
     member_id: string
-    members: list[JoinGroupResponseMember]
+    members: list[JoinGroupResponseMember] = []  # for the leader only

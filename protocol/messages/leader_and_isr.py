@@ -15,12 +15,12 @@ class LeaderAndIsrPartitionState:
     leader: int32
     leader_epoch: int32
     isr: list[int32]
-    partition_epoch: int32
+    partition_epoch: int32  # version of the partition's state znode
     replicas: list[int32]
     adding_replicas: list[int32] = since(3, ignorable=True, default=[])
     removing_replicas: list[int32] = since(3, ignorable=True, default=[])
     is_new: boolean = since(1, ignorable=True, default=False)
-    leader_recovery_state: int8 = since(6, default=0)
+    leader_recovery_state: int8 = since(6, default=0)  # 1: recovers from an unclean election
 
 
 @struct
@@ -43,7 +43,7 @@ class LeaderAndIsrRequest:
     is_kraft_controller: boolean = since(7, default=False)
     controller_epoch: int32
     broker_epoch: int64 = since(2, ignorable=True, default=-1)
-    type: int8 = since(5, default=0)
+    type: int8 = since(5, default=0)  # 0: unknown, 1: incremental, 2: all replicas of the broker
     ungrouped_partition_states: list[LeaderAndIsrPartitionState] = since(0, until=1, default=[])
     topic_states: list[LeaderAndIsrTopicState] = since(2, default=[])
     live_leaders: list[LeaderAndIsrLiveLeader]

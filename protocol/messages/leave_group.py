@@ -23,7 +23,7 @@ class LeaveGroupRequest:
 @struct
 class MemberResponse:
     member_id: string
-    group_instance_id: string | None
+    group_instance_id: string | None = None
     error_code: int16 = 0
 
 

@@ -24,4 +24,4 @@ class ListedGroup:
 class ListGroupsResponse:
     throttle_time_ms: int32 = since(1, default=0)
     error_code: int16 = 0
-    groups: list[ListedGroup]
+    groups: list[ListedGroup] = []

@@ -11,7 +11,7 @@ from protocol.schema import int8, int16, int32, int64, message, since, string, s
 class ListOffsetsPartition:
     partition_index: int32
     current_leader_epoch: int32 = since(4, ignorable=True, default=-1)
-    timestamp: int64
+    timestamp: int64  # -1: latest, -2: earliest, -3: largest timestamp, -4: earliest local, -5: latest tiered
     max_num_offsets: int32 = since(0, until=0, default=1)
 
 
@@ -23,8 +23,8 @@ class ListOffsetsTopic:
 
 @message(2, versions=range(0, 10), flexible=6)
 class ListOffsetsRequest:
-    replica_id: int32
-    isolation_level: int8 = since(2, default=0)
+    replica_id: int32  # -1: a consumer
+    isolation_level: int8 = since(2, default=0)  # 0: read uncommitted, 1: read committed
     topics: list[ListOffsetsTopic]
 
 

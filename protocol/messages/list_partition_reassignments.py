@@ -12,7 +12,7 @@ class ListPartitionReassignmentsTopics:
 @message(46, versions=range(0, 1), flexible=0)
 class ListPartitionReassignmentsRequest:
     timeout_ms: int32 = 60000
-    topics: list[ListPartitionReassignmentsTopics] | None = None
+    topics: list[ListPartitionReassignmentsTopics] | None = None  # None: all
 
 
 @struct
@@ -34,4 +34,4 @@ class ListPartitionReassignmentsResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
     error_message: string | None = None
-    topics: list[OngoingTopicReassignment]
+    topics: list[OngoingTopicReassignment] = []

@@ -10,7 +10,7 @@ from protocol.schema import int16, int32, int64, message, since, string, struct
 class ListTransactionsRequest:
     state_filters: list[string]
     producer_id_filters: list[int64]
-    duration_filter: int64 = since(1, default=-1)
+    duration_filter: int64 = since(1, default=-1)  # milliseconds; below 0: any
 
 
 @struct
@@ -24,5 +24,5 @@ class TransactionState:
 class ListTransactionsResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
-    unknown_state_filters: list[string]
-    transaction_states: list[TransactionState]
+    unknown_state_filters: list[string] = []
+    transaction_states: list[TransactionState] = []

@@ -15,7 +15,7 @@ class MetadataRequestTopic:
 
 @message(3, versions=range(0, 13), flexible=9)
 class MetadataRequest:
-    topics: list[MetadataRequestTopic] | None = since(0, nullable=1)
+    topics: list[MetadataRequestTopic] | None = since(0, nullable=1)  # None, and an empty list in v0: all
     allow_auto_topic_creation: boolean = since(4, default=True)
     include_cluster_authorized_operations: boolean = since(8, until=10, default=False)
     include_topic_authorized_operations: boolean = since(8, default=False)
@@ -33,10 +33,10 @@ class MetadataResponseBroker:
 class MetadataResponsePartition:
     error_code: int16 = 0
     partition_index: int32
-    leader_id: int32
+    leader_id: int32 = -1  # -1: none
     leader_epoch: int32 = since(7, default=-1)
-    replica_nodes: list[int32]
-    isr_nodes: list[int32]
+    replica_nodes: list[int32] = []
+    isr_nodes: list[int32] = []
     offline_replicas: list[int32] = since(5, default=[])
 
 
@@ -46,8 +46,8 @@ class MetadataResponseTopic:
     name: string | None = since(0, nullable=12)
     topic_id: uuid = since(10, default=ZERO_UUID)
     is_internal: boolean = since(1, default=False)
-    partitions: list[MetadataResponsePartition]
-    topic_authorized_operations: int32 = since(8, default=-0x8000_0000)
+    partitions: list[MetadataResponsePartition] = []
+    topic_authorized_operations: int32 = since(8, default=-0x8000_0000)  # the lowest number: was not asked for
 
 
 @message(3, versions=range(0, 13), flexible=9)
@@ -55,6 +55,7 @@ class MetadataResponse:
     throttle_time_ms: int32 = since(3, default=0)
     brokers: list[MetadataResponseBroker]
     cluster_id: string | None = since(2, default=None)
-    controller_id: int32 = since(1, default=-1)
+    controller_id: int32 = since(1, default=-1)  # -1: none
     topics: list[MetadataResponseTopic]
+    # the lowest number: was not asked for
     cluster_authorized_operations: int32 = since(8, until=10, default=-0x8000_0000)

@@ -25,10 +25,10 @@ class OffsetCommitRequestTopic:
 @message(8, versions=range(0, 10), flexible=8)
 class OffsetCommitRequest:
     group_id: string
-    generation_id_or_member_epoch: int32 = since(1, ignorable=True, default=-1)
+    generation_id_or_member_epoch: int32 = since(1, ignorable=True, default=-1)  # -1: not a member, just storing
     member_id: string = since(1, ignorable=True, default="")
     group_instance_id: string | None = since(7, default=None)
-    retention_time_ms: int64 = since(2, until=4, ignorable=True, default=-1)
+    retention_time_ms: int64 = since(2, until=4, ignorable=True, default=-1)  # -1: as the broker is configured
     topics: list[OffsetCommitRequestTopic]
 
 

@@ -39,4 +39,4 @@ class OffsetDeleteResponseTopic:
 class OffsetDeleteResponse:
     error_code: int16 = 0
     throttle_time_ms: int32 = 0
-    topics: list[OffsetDeleteResponseTopic]
+    topics: list[OffsetDeleteResponseTopic] = []

@@ -24,13 +24,13 @@ class OffsetFetchRequestGroup:
     group_id: string
     member_id: string | None = since(9, ignorable=True, default=None)
     member_epoch: int32 = since(9, ignorable=True, default=-1)
-    topics: list[OffsetFetchRequestTopics] | None
+    topics: list[OffsetFetchRequestTopics] | None  # None: all
 
 
 @message(9, versions=range(0, 10), flexible=6)
 class OffsetFetchRequest:
     group_id: string = since(0, until=7, default="")
-    topics: list[OffsetFetchRequestTopic] | None = since(0, until=7, nullable=2, default=None)
+    topics: list[OffsetFetchRequestTopic] | None = since(0, until=7, nullable=2, default=None)  # None: all
     groups: list[OffsetFetchRequestGroup] = since(8, default=[])
     require_stable: boolean = since(7, default=False)
 
@@ -38,9 +38,9 @@ class OffsetFetchRequest:
 @struct
 class OffsetFetchResponsePartition:
     partition_index: int32
-    committed_offset: int64
+    committed_offset: int64 = -1  # -1: none
     committed_leader_epoch: int32 = since(5, default=-1)
-    metadata: string | None
+    metadata: string | None = ""
     error_code: int16 = 0
 
 
@@ -53,9 +53,9 @@ class OffsetFetchResponseTopic:
 @struct
 class OffsetFetchResponsePartitions:
     partition_index: int32
-    committed_offset: int64
+    committed_offset: int64 = -1  # -1: none
     committed_leader_epoch: int32 = -1
-    metadata: string | None
+    metadata: string | None = ""
     error_code: int16 = 0
 
 
@@ -68,7 +68,7 @@ class OffsetFetchResponseTopics:
 @struct
 class OffsetFetchResponseGroup:
     group_id: string
-    topics: list[OffsetFetchResponseTopics]
+    topics: list[OffsetFetchResponseTopics] = []
     error_code: int16 = 0
 
 

@@ -21,7 +21,7 @@ class OffsetForLeaderTopic:
 
 @message(23, versions=range(0, 5), flexible=4)
 class OffsetForLeaderEpochRequest:
-    replica_id: int32 = since(3, ignorable=True, default=-2)
+    replica_id: int32 = since(3, ignorable=True, default=-2)  # -1: a consumer, -2: a debugger
     topics: list[OffsetForLeaderTopic]
 
 

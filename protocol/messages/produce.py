@@ -23,14 +23,14 @@ class TopicProduceData:
 @message(0, versions=range(0, 12), flexible=9)
 class ProduceRequest:
     transactional_id: string | None = since(3, default=None)
-    acks: int16
+    acks: int16  # 0: no answer, 1: the leader has it, -1: all in-sync replicas have it
     timeout_ms: int32
     topic_data: list[TopicProduceData]
 
 
 @struct
 class BatchIndexAndErrorMessage:
-    batch_index: int32
+    batch_index: int32  # of the record within its batch
     batch_index_error_message: string | None = None
 
 
@@ -44,8 +44,8 @@ class LeaderIdAndEpoch:
 class PartitionProduceResponse:
     index: int32
     error_code: int16 = 0
-    base_offset: int64
-    log_append_time_ms: int64 = since(2, default=-1)
+    base_offset: int64 = -1
+    log_append_time_ms: int64 = since(2, default=-1)  # -1 when the records keep the time they were made
     log_start_offset: int64 = since(5, default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = since(8, default=[])
     error_message: string | None = since(8, default=None)

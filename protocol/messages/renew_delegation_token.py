@@ -15,5 +15,5 @@ class RenewDelegationTokenRequest:
 @message(39, versions=range(0, 3), flexible=2)
 class RenewDelegationTokenResponse:
     error_code: int16 = 0
-    expiry_timestamp_ms: int64
+    expiry_timestamp_ms: int64 = -1
     throttle_time_ms: int32 = 0

@@ -15,5 +15,5 @@ class SaslAuthenticateRequest:
 class SaslAuthenticateResponse:
     error_code: int16 = 0
     error_message: string | None = None
-    auth_bytes: bytes_
-    session_lifetime_ms: int64 = since(1, default=0)
+    auth_bytes: bytes_ = b""
+    session_lifetime_ms: int64 = since(1, default=0)  # 0: no need to authenticate again

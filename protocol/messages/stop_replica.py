@@ -54,4 +54,4 @@ class StopReplicaPartitionError:
 @message(5, versions=range(0, 5), flexible=2)
 class StopReplicaResponse:
     error_code: int16 = 0
-    partition_errors: list[StopReplicaPartitionError]
+    partition_errors: list[StopReplicaPartitionError] = []

@@ -1,6 +1,6 @@
 """SyncGroup (14): the leader hands in the assignment of a generation, every member takes its own.
 
-v3 adds static members, v5 the protocol for checking and for display.
+v3 adds static members, v5 the protocol, so that the coordinator can check it.
 """
 
 from protocol.schema import bytes_, int16, int32, message, since, string, struct
@@ -20,7 +20,7 @@ class SyncGroupRequest:
     group_instance_id: string | None = since(3, default=None)
     protocol_type: string | None = since(5, ignorable=True, default=None)
     protocol_name: string | None = since(5, ignorable=True, default=None)
-    assignments: list[SyncGroupRequestAssignment]
+    assignments: list[SyncGroupRequestAssignment]  # from the leader only
 
 
 @message(14, versions=range(0, 6), flexible=4)
@@ -29,4 +29,4 @@ class SyncGroupResponse:
     error_code: int16 = 0
     protocol_type: string | None = since(5, default=None)
     protocol_name: string | None = since(5, default=None)
-    assignment: bytes_
+    assignment: bytes_ = b""

@@ -11,7 +11,7 @@ class FeatureUpdateKey:
     feature: string
     max_version_level: int16
     allow_downgrade: boolean = since(0, until=0, default=False)
-    upgrade_type: int8 = since(1, default=1)
+    upgrade_type: int8 = since(1, default=1)  # 1: upgrade, 2: safe downgrade, 3: unsafe downgrade
 
 
 @message(57, versions=range(0, 2), flexible=0)
@@ -33,4 +33,4 @@ class UpdateFeaturesResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
     error_message: string | None = None
-    results: list[UpdatableFeatureResult]
+    results: list[UpdatableFeatureResult] = []

@@ -12,10 +12,10 @@ class UpdateMetadataPartitionState:
     topic_name: string = since(0, until=4, ignorable=True, default="")
     partition_index: int32
     controller_epoch: int32
-    leader: int32
+    leader: int32  # -1: none, -2: the topic is being deleted
     leader_epoch: int32
     isr: list[int32]
-    zk_version: int32
+    zk_version: int32  # version of the partition's state znode
     replicas: list[int32]
     offline_replicas: list[int32] = since(4, ignorable=True, default=[])
 
@@ -32,7 +32,7 @@ class UpdateMetadataEndpoint:
     port: int32
     host: string
     listener: string = since(3, ignorable=True, default="")
-    security_protocol: int16
+    security_protocol: int16  # 0: PLAINTEXT, 1: SSL, 2: SASL_PLAINTEXT, 3: SASL_SSL
 
 
 @struct
@@ -48,7 +48,7 @@ class UpdateMetadataBroker:
 class UpdateMetadataRequest:
     controller_id: int32
     is_kraft_controller: boolean = since(8, default=False)
-    type: int8 = since(8, tag=0, default=0)
+    type: int8 = since(8, tag=0, default=0)  # 0: unknown, 1: incremental, 2: all partitions
     controller_epoch: int32
     broker_epoch: int64 = since(5, ignorable=True, default=-1)
     ungrouped_partition_states: list[UpdateMetadataPartitionState] = since(0, until=4, default=[])

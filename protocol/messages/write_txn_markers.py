@@ -16,7 +16,7 @@ class WritableTxnMarkerTopic:
 class WritableTxnMarker:
     producer_id: int64
     producer_epoch: int16
-    transaction_result: boolean
+    transaction_result: boolean  # False: abort
     topics: list[WritableTxnMarkerTopic]
     coordinator_epoch: int32
 
