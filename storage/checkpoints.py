@@ -1,0 +1,116 @@
+"""Small text files that survive a crash: a directory's offset checkpoints, a partition's leader epochs and metadata.
+
+Owns their formats, in both directions. Line 1 is the version (0), line 2 the number of entries, then one entry a line,
+fields separated by a space. `partition.metadata` is two `name: value` lines. Replaced as a whole, so a reader finds the
+old or the new content; a file that is neither is reported with its path and line, never taken for an empty one.
+"""
+
+import base64
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from storage.files import Files
+from storage.leader_epochs import EpochStart
+
+_VERSION: Final = "0"
+
+
+class MalformedCheckpointError(Exception):
+    """Names the file, the line and what was expected there."""
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    files.replace(path, _encode(lines), durable=True)
+
+
+def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
+    """Empty when the file does not exist or is empty. Raises MalformedCheckpointError."""
+    offsets = {}
+    for number, line in _read_lines(files, path):
+        fields = line.split(" ")
+        if len(fields) != 3 or not fields[1].isdecimal() or not fields[2].isdecimal():
+            raise MalformedCheckpointError(f'{path} line {number}: "{line}", expected "<topic> <partition> <offset>"')
+        offsets[TopicPartition(fields[0], int(fields[1]))] = int(fields[2])
+    return offsets
+
+
+def write_leader_epochs(files: Files, path: str, entries: Sequence[EpochStart]) -> None:
+    """Without waiting for the disk: `Log.flush` syncs it before the recovery point passes the data it speaks of."""
+    lines = [f"{epoch} {start_offset}" for epoch, start_offset in entries]
+    files.replace(path, _encode(lines), durable=False)
+
+
+def read_leader_epochs(files: Files, path: str) -> list[EpochStart]:
+    """Empty when the file does not exist or is empty. Raises MalformedCheckpointError."""
+    entries: list[EpochStart] = []
+    for number, line in _read_lines(files, path):
+        fields = line.split(" ")
+        if len(fields) != 2 or not fields[0].isdecimal() or not fields[1].isdecimal():
+            raise MalformedCheckpointError(f'{path} line {number}: "{line}", expected "<epoch> <start offset>"')
+        entry = EpochStart(int(fields[0]), int(fields[1]))
+        if entries and (entry.epoch <= entries[-1].epoch or entry.start_offset <= entries[-1].start_offset):
+            raise MalformedCheckpointError(f'{path} line {number}: "{line}" after {entries[-1]}, expected both to rise')
+        entries.append(entry)
+    return entries
+
+
+def write_partition_metadata(files: Files, path: str, topic_id: uuid.UUID) -> None:
+    files.replace(path, f"version: 0\ntopic_id: {encode_id(topic_id)}".encode(), durable=False)
+
+
+def read_partition_metadata(files: Files, path: str) -> uuid.UUID | None:
+    """None when the file does not exist or is empty. Raises MalformedCheckpointError."""
+    try:
+        text = files.read_whole(path).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return None
+    if not text:
+        return None
+    lines = text.splitlines()
+    if len(lines) != 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
+        raise MalformedCheckpointError(f'{path}: "{text}", expected the lines "version: 0" and "topic_id: <id>"')
+    try:
+        return decode_id(lines[1].removeprefix("topic_id: "))
+    except ValueError:
+        raise MalformedCheckpointError(
+            f'{path} line 2: "{lines[1]}", expected an id of 22 characters base64url'
+        ) from None
+
+
+def encode_id(identifier: uuid.UUID) -> str:
+    """The 22 characters in which files and tools show an id."""
+    return base64.urlsafe_b64encode(identifier.bytes).rstrip(b"=").decode()
+
+
+def decode_id(text: str) -> uuid.UUID:
+    """Raises ValueError unless it is 16 bytes in base64url without padding."""
+    decoded = base64.urlsafe_b64decode(text + "==")
+    if len(text) != 22 or len(decoded) != 16:
+        raise ValueError(f'"{text}" is no id')
+    return uuid.UUID(bytes=decoded)
+
+
+def _encode(lines: Sequence[str]) -> bytes:
+    return "".join(f"{line}\n" for line in [_VERSION, str(len(lines)), *lines]).encode()
+
+
+def _read_lines(files: Files, path: str) -> Iterable[tuple[int, str]]:
+    try:
+        lines = files.read_whole(path).decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return []
+    if not lines:
+        return []
+    if lines[0] != _VERSION:
+        raise MalformedCheckpointError(f'{path} line 1: "{lines[0]}", expected version {_VERSION}')
+    if len(lines) < 2 or not lines[1].isdecimal() or int(lines[1]) != len(lines) - 2:
+        said = lines[1] if len(lines) > 1 else ""
+        raise MalformedCheckpointError(f'{path} line 2: "{said}", expected the number of entries, {len(lines) - 2}')
+    return enumerate(lines[2:], start=3)

@@ -1,0 +1,303 @@
+"""The only seam between storage and the operating system.
+
+Owns every system call that storage makes: `Files` is the port, `OsFiles` the machine it runs on. A double in the tests
+forgets what was not synced, tears writes and fails the n-th call. Must not know what the files mean.
+
+Invariants:
+- A descriptor or map that somebody still holds stays valid: `OpenFile` closes itself when its last reference goes,
+  maps are dropped and never closed. So a reader in another thread may outlive a roll, a delete or an idle sweep, and
+  no descriptor number is reused under it.
+- Every failure is an `OSError`. Nothing here retries.
+"""
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import struct
+from abc import ABC, abstractmethod
+from typing import Final, NamedTuple, TypeAlias
+
+from storage import names
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_SYNC_FILE_RANGE_WRITE: Final = 2
+_LOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
+_LOCK_IS_HELD: Final = frozenset({errno.EACCES, errno.EAGAIN})
+_NOT_WITHOUT_WAITING: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
+
+
+class DirectoryEntry(NamedTuple):
+    name: str
+    is_directory: bool
+    size: int
+    modified_ms: int
+
+
+class OpenFile:
+    """A descriptor that lives as long as somebody refers to it. `close` is for who knows that nobody else does."""
+
+    __slots__ = ("descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            descriptor, self.descriptor = self.descriptor, -1
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Files(ABC):
+    """What storage asks of an operating system. Offsets inside a file are `position`s; sizes are bytes."""
+
+    @abstractmethod
+    def open(self, path: str, *, create: bool = False) -> OpenFile:
+        """For reading and writing. FileNotFoundError when missing and not to be created."""
+
+    @abstractmethod
+    def open_for_reading(self, path: str) -> OpenFile: ...
+
+    @abstractmethod
+    def write(self, file: OpenFile, buffer: Buffer, position: int) -> int:
+        """One write; returns how many bytes were taken, which may be fewer."""
+
+    @abstractmethod
+    def read(self, file: OpenFile, size: int, position: int) -> bytes:
+        """One read; shorter only at the end of the file."""
+
+    @abstractmethod
+    def read_into(self, file: OpenFile, buffer: bytearray | memoryview, position: int) -> int: ...
+
+    @abstractmethod
+    def read_cached_into(self, file: OpenFile, buffer: bytearray | memoryview, position: int) -> int:
+        """Like `read_into`, but takes only what memory holds and never waits for a disk: 0 when that is nothing."""
+
+    @abstractmethod
+    def sync(self, file: OpenFile) -> None: ...
+
+    @abstractmethod
+    def sync_directory(self, path: str) -> None:
+        """Makes the names in a directory durable: creations, renames and removals."""
+
+    @abstractmethod
+    def start_writeback(self, file: OpenFile, position: int, size: int) -> None:
+        """Asks the kernel to begin writing a range to the disk. Promises nothing about durability."""
+
+    @abstractmethod
+    def truncate(self, file: OpenFile, size: int) -> None:
+        """Cuts or enlarges; what is added is a hole."""
+
+    @abstractmethod
+    def allocate(self, file: OpenFile, position: int, size: int) -> None:
+        """Gives a range its disk blocks, so that a later write into it, through a map too, cannot hit a full disk."""
+
+    @abstractmethod
+    def map(self, file: OpenFile, size: int) -> mmap.mmap:
+        """Shared and writable; the file must be at least that long. Never close a map: drop it."""
+
+    @abstractmethod
+    def size(self, file: OpenFile) -> int: ...
+
+    @abstractmethod
+    def modified_ms(self, path: str) -> int: ...
+
+    @abstractmethod
+    def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
+
+    @abstractmethod
+    def exists(self, path: str) -> bool: ...
+
+    @abstractmethod
+    def rename(self, old: str, new: str) -> None:
+        """Replaces `new` when it is there."""
+
+    @abstractmethod
+    def unlink(self, path: str) -> None: ...
+
+    @abstractmethod
+    def make_directory(self, path: str) -> None:
+        """With its parents; FileExistsError when `path` is there."""
+
+    @abstractmethod
+    def remove_directory(self, path: str) -> None:
+        """Must be empty."""
+
+    @abstractmethod
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        """Sorted by name. An entry that vanishes meanwhile is left out."""
+
+    @abstractmethod
+    def lock(self, path: str) -> OpenFile | None:
+        """An exclusive lock that lives as long as the file is held; None when somebody, in this process too, has it."""
+
+    @abstractmethod
+    def disk_space(self, path: str) -> tuple[int, int]:
+        """(total, usable) bytes of the volume."""
+
+    def read_whole(self, path: str) -> bytes:
+        file = self.open_for_reading(path)
+        try:
+            return self.read(file, self.size(file), 0)
+        finally:
+            file.close()
+
+    def replace(self, path: str, content: Buffer, *, durable: bool) -> None:
+        """Puts `content` at `path` in one step: a crash leaves the old or the new file.
+
+        Without `durable` nothing waits for the disk, and a crash of the machine may leave an empty or older file too.
+        """
+        temporary = path + names.TEMPORARY
+        file = self.open(temporary, create=True)
+        try:
+            self.truncate(file, 0)
+            self.write_all(file, content, 0)
+            if durable:
+                self.sync(file)
+        finally:
+            file.close()
+        self.rename(temporary, path)
+        if durable:
+            self.sync_directory(os.path.dirname(path))
+
+    def write_all(self, file: OpenFile, content: Buffer, position: int) -> None:
+        """Goes on after a short write, so that the error that caused it comes out."""
+        rest = memoryview(content)
+        while rest:
+            taken = self.write(file, rest, position)
+            rest = rest[taken:]
+            position += taken
+
+    def sync_path(self, path: str) -> None:
+        """For files that are not held open; one that is gone needs no syncing."""
+        try:
+            file = self.open_for_reading(path)
+        except FileNotFoundError:
+            return
+        try:
+            self.sync(file)
+        finally:
+            file.close()
+
+    def unlink_if_there(self, path: str) -> bool:
+        try:
+            self.unlink(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+class OsFiles(Files):
+    """Linux. Kafka runs elsewhere too; RWF_NOWAIT and open-file-description locks do not."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+
+    def open(self, path: str, *, create: bool = False) -> OpenFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OpenFile(path, os.open(path, flags, 0o644))
+
+    def open_for_reading(self, path: str) -> OpenFile:
+        return OpenFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def write(self, file: OpenFile, buffer: Buffer, position: int) -> int:
+        return os.pwrite(file.descriptor, buffer, position)
+
+    def read(self, file: OpenFile, size: int, position: int) -> bytes:
+        return os.pread(file.descriptor, size, position)
+
+    def read_into(self, file: OpenFile, buffer: bytearray | memoryview, position: int) -> int:
+        return os.preadv(file.descriptor, [buffer], position)
+
+    def read_cached_into(self, file: OpenFile, buffer: bytearray | memoryview, position: int) -> int:
+        try:
+            return os.preadv(file.descriptor, [buffer], position, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno in _NOT_WITHOUT_WAITING:
+                return 0
+            raise
+
+    def sync(self, file: OpenFile) -> None:
+        os.fsync(file.descriptor)
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def start_writeback(self, file: OpenFile, position: int, size: int) -> None:
+        if self._libc.sync_file_range(file.descriptor, position, size, _SYNC_FILE_RANGE_WRITE) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), file.path)
+
+    def truncate(self, file: OpenFile, size: int) -> None:
+        os.ftruncate(file.descriptor, size)
+
+    def allocate(self, file: OpenFile, position: int, size: int) -> None:
+        os.posix_fallocate(file.descriptor, position, size)
+
+    def map(self, file: OpenFile, size: int) -> mmap.mmap:
+        return mmap.mmap(file.descriptor, size)
+
+    def size(self, file: OpenFile) -> int:
+        return os.fstat(file.descriptor).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        found = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:
+                    continue
+                found.append(
+                    DirectoryEntry(entry.name, entry.is_dir(), status.st_size, status.st_mtime_ns // 1_000_000)
+                )
+        return sorted(found)
+
+    def lock(self, path: str) -> OpenFile | None:
+        # An open-file-description lock: it shuts out the POSIX lock that Kafka's JVM takes on the same file, and unlike
+        # a POSIX lock it also shuts out a second broker in this process and survives the closing of another descriptor.
+        file = self.open(path, create=True)
+        try:
+            fcntl.fcntl(file.descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        except OSError as error:
+            file.close()
+            if error.errno in _LOCK_IS_HELD:
+                return None
+            raise
+        return file
+
+    def disk_space(self, path: str) -> tuple[int, int]:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize

@@ -1,0 +1,96 @@
+"""Which leader epoch began at which offset of a log, kept in `leader-epoch-checkpoint`.
+
+Owns the rules by which a follower and a leader find where their logs part. Must not know who leads. Every batch carries
+its epoch, so a lost file is rebuilt from the log.
+
+Invariant: epochs and start offsets both rise strictly from entry to entry.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+NO_EPOCH: Final = -1
+NO_OFFSET: Final = -1
+
+_epoch = attrgetter("epoch")
+_start_offset = attrgetter("start_offset")
+
+
+class EpochStart(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """(NO_EPOCH, NO_OFFSET) says that the log does not know."""
+
+    epoch: int
+    end_offset: int
+
+
+class LeaderEpochs:
+    """`write` persists all entries; it is called after each change, before the change counts."""
+
+    __slots__ = ("_entries", "_write", "latest")
+
+    def __init__(self, entries: Iterable[EpochStart], write: Callable[[Sequence[EpochStart]], None]) -> None:
+        self._entries: tuple[EpochStart, ...] = tuple(entries)
+        self._write = write
+        self.latest = self._entries[-1].epoch if self._entries else NO_EPOCH
+
+    @property
+    def entries(self) -> Sequence[EpochStart]:
+        return self._entries
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Records that `epoch` began at `start_offset`; entries that contradict it go. Nothing when already known."""
+        entries = self._entries
+        if entries and entries[-1].epoch == epoch and entries[-1].start_offset <= start_offset:
+            return
+        kept = [entry for entry in entries if entry.epoch < epoch and entry.start_offset < start_offset]
+        self._replace([*kept, EpochStart(epoch, start_offset)])
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """The largest known epoch at or below the given one, and where it ended. The latest ends at the log's end.
+
+        An epoch below all known ones ended where the first known one begins.
+        """
+        if epoch == NO_EPOCH:
+            return EpochEnd(NO_EPOCH, NO_OFFSET)
+        if epoch == self.latest:
+            return EpochEnd(epoch, log_end_offset)
+        slot = bisect_right(self._entries, epoch, key=_epoch)
+        if slot == len(self._entries):
+            return EpochEnd(NO_EPOCH, NO_OFFSET)
+        known = self._entries[slot - 1].epoch if slot else epoch
+        return EpochEnd(known, self._entries[slot].start_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """Epoch of the leader that wrote `offset`; NO_EPOCH when unknown."""
+        slot = bisect_right(self._entries, offset, key=_start_offset)
+        return self._entries[slot - 1].epoch if slot else NO_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log now ends at `end_offset`."""
+        kept = self._entries[: bisect_left(self._entries, end_offset, key=_start_offset)]
+        if len(kept) != len(self._entries):
+            self._replace(kept)
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log now starts at `start_offset`: the epoch that wrote it begins there, older ones are gone."""
+        slot = bisect_right(self._entries, start_offset, key=_start_offset)
+        if slot == 0 or (slot == 1 and self._entries[0].start_offset == start_offset):
+            return
+        self._replace([EpochStart(self._entries[slot - 1].epoch, start_offset), *self._entries[slot:]])
+
+    def clear(self) -> None:
+        if self._entries:
+            self._replace([])
+
+    def _replace(self, entries: Iterable[EpochStart]) -> None:
+        replacement = tuple(entries)
+        self._write(replacement)
+        self._entries = replacement
+        self.latest = replacement[-1].epoch if replacement else NO_EPOCH

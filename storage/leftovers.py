@@ -1,0 +1,72 @@
+"""What a crash leaves in a partition directory, and how it is cleared before anything is opened.
+
+Owns the start-up half of the swap protocol: a set of cleaned segments replaces the old ones completely or not at all.
+Must not know what is in a segment beyond where its batches end.
+
+The cleaner renames `.cleaned` to `.swap` file by file, and puts the new segment in service once no `.cleaned` is left.
+So one `.cleaned` file means that the old segments are live; only `.swap` files mean that the new one is.
+"""
+
+from collections.abc import Callable, Iterable
+
+from storage import names
+from storage.files import DirectoryEntry, Files
+from storage.names import SegmentFileName
+from storage.segment import Segment
+
+
+def clear(files: Files, directory: str, open_segment: Callable[[int, int], Segment]) -> list[DirectoryEntry]:
+    """What is in the directory once everything half-done has been removed or finished.
+
+    `open_segment(base_offset, size)` makes an object for a log file. Crashing at any point and calling again is safe.
+    """
+    entries = files.list_directory(directory)
+    cleaned = [name.base_offset for _, name in _staged(entries, names.CLEANED)]
+    unfinished = {
+        entry.name for entry, name in _staged(entries, names.SWAP) if cleaned and name.base_offset >= min(cleaned)
+    }
+    kept = []
+    # Swap files before cleaned ones: while one of the latter is left, the former still count as unfinished.
+    for entry in sorted(entries, key=lambda entry: entry.name not in unfinished):
+        if entry.name in unfinished or entry.name.endswith((names.DELETED, names.CLEANED, names.TEMPORARY)):
+            files.unlink_if_there(f"{directory}/{entry.name}")
+        else:
+            kept.append(entry)
+    if not _staged(kept, names.SWAP):
+        return sorted(kept)
+    _finish_swaps(files, directory, kept, open_segment)
+    return files.list_directory(directory)
+
+
+def _finish_swaps(
+    files: Files, directory: str, entries: Iterable[DirectoryEntry], open_segment: Callable[[int, int], Segment]
+) -> None:
+    swaps = _staged(entries, names.SWAP)
+    for entry, name in swaps:
+        if name.suffix == names.LOG:
+            next_offset = _next_offset(open_segment(name.base_offset, entry.size), f"{directory}/{entry.name}")
+            for replaced, replaced_name in _staged(entries, ""):
+                if name.base_offset < replaced_name.base_offset < next_offset:
+                    files.unlink_if_there(f"{directory}/{replaced.name}")
+    for entry, _ in swaps:
+        path = f"{directory}/{entry.name}"
+        files.rename(path, path.removesuffix(names.SWAP))
+    files.sync_directory(directory)
+
+
+def _next_offset(segment: Segment, path: str) -> int:
+    segment.read_from(path)
+    next_offset = segment.base_offset + 1
+    for extent in segment.walk(0):
+        next_offset = extent.last_offset + 1
+    return next_offset
+
+
+def _staged(entries: Iterable[DirectoryEntry], stage: str) -> list[tuple[DirectoryEntry, SegmentFileName]]:
+    """The files of segments that have this ending."""
+    parsed = ((entry, names.parse_segment_file(entry.name)) for entry in entries)
+    return [
+        (entry, name)
+        for entry, name in parsed
+        if name is not None and name.stage == stage and name.suffix in names.SEGMENT_SUFFIXES
+    ]

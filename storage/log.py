@@ -1,0 +1,820 @@
+"""One partition's log: appends, reads, offsets, rolling, truncation, retention, flushing.
+
+Owns the order of steps that keeps segments, producer state, leader epochs and offsets in agreement. Must not know
+replicas, requests or other partitions: the replica layer tells it how far the high watermark is, the log manager which
+directory it lives in. Knows no threads of its own.
+
+Threads: everything that changes the log belongs to one thread. `read`, the look-ups by time, `flush` and
+`start_writeback` may run in others meanwhile.
+
+Invariants:
+- log start <= last stable offset <= high watermark <= log end.
+- A batch is checked, written, and only then counted: whatever raises leaves offsets and producer state as they were.
+- An I/O error is answered KAFKA_STORAGE_ERROR and told to the log manager, which takes the directory out of service;
+  from then on the log refuses everything.
+- Nothing is synced before an append returns. What a crash of the machine may take lies at or above `recovery_point`.
+"""
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+from uuid import UUID
+
+from config.log_config import LogConfig
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
+from protocol.records.compression import Buffer
+from protocol.records.control import TransactionMarker
+from storage import checkpoints, names
+from storage.checkpoints import TopicPartition
+from storage.files import Files
+from storage.leader_epochs import EpochStart, LeaderEpochs
+from storage.log_loader import LoadedLog, LoadProgress, LogLoader, state_at
+from storage.log_reader import FetchedRecords, FoundOffset, LogEnd, LogReader
+from storage.mapped_index import CorruptIndexError
+from storage.producer_snapshots import ProducerSnapshots
+from storage.producer_state import BatchMetadata, ProducerState, marker_in
+from storage.replicated import check_replicated
+from storage.retention import NO_LIMIT, RetentionPolicy, SegmentFacts, count_to_delete
+from storage.segment import CorruptSegmentError, NotInMemoryError, Segment
+from storage.segments import Segments
+from storage.stored_batch import StoredBatch
+from storage.time_index import TimestampOffset
+from storage.transaction_index import AbortedTransaction
+from storage.validation import AppendOrigin, AppendRules, ValidatedAppend, validate_and_assign_offsets
+
+__all__ = ["AppendOrigin", "AppendResult", "FetchedRecords", "Log", "LogOptions", "TimestampedOffset"]
+
+
+class AppendResult(NamedTuple):
+    """`log_append_time_ms` is -1 with CreateTime. All offsets are -1 when there was nothing to append."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    is_duplicate: bool = False
+    records_converted: int = 0
+
+
+class TimestampedOffset(NamedTuple):
+    """A record found by time, with the epoch of the leader that wrote it (-1 when unknown)."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+def _ignore(*_: object) -> None:
+    """For callbacks nobody has set."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What a log needs from its surroundings. One object serves all logs of a directory."""
+
+    files: Files
+    random: Random
+    on_io_error: Callable[[OSError], None] = _ignore
+    on_damage: Callable[[str], None] = _ignore
+    on_flush_wanted: Callable[["Log"], None] = _ignore  # after a roll: the sealed segment is to be synced, off the loop
+
+
+class Log:
+    """See the module. `log_start_offset`, `log_end_offset`, `high_watermark` and `recovery_point` are for reading."""
+
+    __slots__ = (
+        "_deleted",
+        "_directory",
+        "_files",
+        "_flushed_ms",
+        "_is_metadata_synced",
+        "_options",
+        "_producers",
+        "_reader",
+        "_rules",
+        "_segment_age_ms_max",
+        "_segments",
+        "_snapshots",
+        "config",
+        "high_watermark",
+        "is_offline",
+        "leader_epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "partition",
+        "recovery_point",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        options: LogOptions,
+        directory: str,
+        name: TopicPartition,
+        config: LogConfig,
+        loaded: LoadedLog,
+        now_ms: int,
+    ) -> None:
+        """Made by `Log.create` and `Log.load`."""
+        self.topic, self.partition = name
+        self._options = options
+        self._files = options.files
+        self._directory = directory
+        self._segments = loaded.segments
+        self._snapshots = loaded.snapshots
+        self._producers = loaded.producer_state
+        self._deleted: list[tuple[int, str]] = []  # (due, path), rising
+        self._flushed_ms = now_ms
+        self._is_metadata_synced = False
+        self.leader_epochs: LeaderEpochs = loaded.leader_epochs
+        self.topic_id: UUID | None = loaded.topic_id
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.high_watermark = loaded.log_start_offset
+        self.is_offline = False
+        active = loaded.segments.active
+        self._reader = LogReader(loaded.segments, LogEnd(loaded.log_end_offset, active, active.size))
+        self.reconfigure(config)
+
+    @classmethod
+    def create(
+        cls,
+        options: LogOptions,
+        directory: str,
+        name: TopicPartition,
+        config: LogConfig,
+        *,
+        topic_id: UUID | None,
+        now_ms: int,
+    ) -> "Log":
+        """A new, empty log in a directory that does not exist yet. Raises OSError."""
+        files = options.files
+        files.make_directory(directory)
+        epochs_path = f"{directory}/{names.LEADER_EPOCH_CHECKPOINT}"
+
+        def write(entries: Sequence[EpochStart]) -> None:
+            checkpoints.write_leader_epochs(files, epochs_path, entries)
+
+        segment = Segment(
+            files,
+            directory,
+            0,
+            now_ms=now_ms,
+            index_interval_bytes=config.index_interval_bytes,
+            index_size_max=config.segment_index_bytes,
+            roll_jitter_ms=_jitter_ms(config, options.random),
+        )
+        segment.create(preallocate_size=config.segment_bytes if config.preallocate else 0)
+        segment.release()
+        loaded = LoadedLog(
+            segments=Segments([segment]),
+            producer_state=ProducerState(f"{name.topic}-{name.partition}"),
+            snapshots=ProducerSnapshots(files, directory, ()),
+            leader_epochs=LeaderEpochs((), write),
+            topic_id=None,
+            log_start_offset=0,
+            log_end_offset=0,
+            recovery_point=0,
+        )
+        log = cls(options, directory, name, config, loaded, now_ms)
+        if topic_id is not None:
+            log.assign_topic_id(topic_id)
+        return log
+
+    @classmethod
+    def load(
+        cls,
+        options: LogOptions,
+        directory: str,
+        name: TopicPartition,
+        config: LogConfig,
+        *,
+        log_start_offset: int,
+        recovery_point: int,
+        high_watermark: int,
+        is_clean: bool,
+        now_ms: int,
+        progress: LoadProgress,
+    ) -> "Log":
+        """Opens what is there, repairing it. The offsets are those of the checkpoints, 0 where there is none.
+
+        Raises OSError, MalformedCheckpointError. Any thread.
+        """
+        loader = LogLoader(
+            options.files,
+            directory,
+            config,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            is_clean=is_clean,
+            now_ms=now_ms,
+            progress=progress,
+        )
+        log = cls(options, directory, name, config, loader.load(), now_ms)
+        for segment in log._segments.all():
+            segment.roll_jitter_ms = _jitter_ms(config, options.random)
+            segment.release()
+        log.advance_high_watermark(high_watermark)
+        return log
+
+    # What it is
+
+    @property
+    def name(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def directory(self) -> Path:
+        return Path(self._directory)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all log files."""
+        return self._segments.size
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    @property
+    def segments(self) -> Segments:
+        """For the cleaner and for tools; segments are changed by the log alone."""
+        return self._segments
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided, and the decision is below the high watermark."""
+        unstable_offset = self._producers.first_unstable_offset
+        high_watermark = self.high_watermark
+        if unstable_offset is None or unstable_offset >= high_watermark:
+            return high_watermark
+        return max(unstable_offset, self.log_start_offset)
+
+    @property
+    def latest_epoch(self) -> int:
+        return self.leader_epochs.latest
+
+    def producers(self) -> ProducerState:
+        """For reading."""
+        return self._producers
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Applies from the next append on."""
+        self.config = config
+        self._rules = AppendRules.of(config)
+        self._segment_age_ms_max = config.segment_ms
+        if "compact" in config.cleanup_policy:
+            self._segment_age_ms_max = min(config.segment_ms, config.max_compaction_lag_ms)
+        self._segments.active.index_interval_bytes = config.index_interval_bytes
+
+    def assign_topic_id(self, topic_id: UUID) -> None:
+        """For a log that has none yet. Whether an id is the right one is for the replica layer to say."""
+        assert self.topic_id is None
+        path = f"{self._directory}/{names.PARTITION_METADATA}"
+        try:
+            checkpoints.write_partition_metadata(self._files, path, topic_id)
+        except OSError as error:
+            raise self._storage_error(error) from error
+        self.topic_id = topic_id
+
+    # Appending
+
+    def append_as_leader(
+        self,
+        records: memoryview,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> AppendResult:
+        """Gives the records of one request their offsets and writes them.
+
+        `records` is writable and is changed in place. Raises KafkaError: what validation refuses (see there), what the
+        producer's state forbids, KAFKA_STORAGE_ERROR. Then nothing was written and no state has changed. A batch that
+        is among the last five of its producer is not written again; the answer is that of the first time.
+        """
+        if self.is_offline:
+            raise self._offline_error()
+        offset = self.log_end_offset
+        validated = validate_and_assign_offsets(
+            records, self._rules, next_offset=offset, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin
+        )
+        if validated is None:
+            return AppendResult(-1, -1, NO_TIMESTAMP, self.log_start_offset)
+        header = validated.header
+        marker = None
+        if header.producer_id != NO_PRODUCER_ID:
+            duplicate, marker = self._check_producer(validated, origin)
+            if duplicate is not None:
+                return self._answer_of_duplicate(duplicate)
+        last_offset = offset + header.last_offset_delta
+        try:
+            if leader_epoch > self.leader_epochs.latest:
+                self.leader_epochs.assign(leader_epoch, offset)
+            largest = TimestampOffset(header.max_timestamp, last_offset)
+            self._write(validated.records, offset, last_offset, largest, now_ms)
+            if header.producer_id != NO_PRODUCER_ID:
+                self._take_in(header, marker)
+        except OSError as error:
+            raise self._storage_error(error) from error
+        return AppendResult(
+            offset,
+            last_offset,
+            validated.log_append_time_ms,
+            self.log_start_offset,
+            records_converted=validated.records_converted,
+        )
+
+    def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendResult:
+        """Writes what a leader has sent, with its offsets and epochs. An incomplete last batch is left out.
+
+        Raises KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE (see `check_replicated`), KAFKA_STORAGE_ERROR.
+        """
+        if self.is_offline:
+            raise self._offline_error()
+        checked = check_replicated(records, next_offset=self.log_end_offset)
+        if not checked.batches:
+            return AppendResult(-1, -1, NO_TIMESTAMP, self.log_start_offset)
+        first_offset = checked.batches[0].extent.base_offset
+        try:
+            for batch in checked.batches:
+                if batch.leader_epoch > self.leader_epochs.latest:
+                    self.leader_epochs.assign(batch.leader_epoch, batch.extent.base_offset)
+            self._write(checked.records, first_offset, checked.last_offset, checked.largest, now_ms)
+            for batch in checked.batches:
+                self._take_in_replicated(batch)
+        except OSError as error:
+            raise self._storage_error(error) from error
+        return AppendResult(first_offset, checked.last_offset, NO_TIMESTAMP, self.log_start_offset)
+
+    def _write(
+        self, records: Buffer, first_offset: int, last_offset: int, largest: TimestampOffset, now_ms: int
+    ) -> None:
+        segment = self._segments.active
+        config = self.config
+        if segment.must_roll(
+            len(records),
+            last_offset,
+            largest.timestamp_ms,
+            now_ms,
+            size_max=config.segment_bytes,
+            age_ms_max=self._segment_age_ms_max,
+        ):
+            segment = self._roll(first_offset, now_ms)
+        segment.append(records, last_offset, largest)
+        self.log_end_offset = last_offset + 1
+        self._reader.end = LogEnd(last_offset + 1, segment, segment.size)
+
+    def _check_producer(
+        self, validated: ValidatedAppend, origin: AppendOrigin
+    ) -> tuple[BatchMetadata | None, TransactionMarker | None]:
+        """The kept batch that this one repeats, and the marker that it is."""
+        producers, header = self._producers, validated.header
+        if header.is_control:
+            marker = marker_in(validated.records, 0, header)
+            if marker is not None:
+                producers.check_marker(header, marker, header.base_offset)
+            return None, marker
+        if origin is AppendOrigin.COORDINATOR:
+            producers.check_coordinator_data(header, header.base_offset)
+            return None, None
+        duplicate = producers.duplicate_of(header)
+        if duplicate is None:
+            producers.check_data(header, header.base_offset)
+        return duplicate, None
+
+    def _answer_of_duplicate(self, duplicate: BatchMetadata) -> AppendResult:
+        log_append_time_ms = duplicate.timestamp_ms if self._rules.is_log_append_time else NO_TIMESTAMP
+        return AppendResult(
+            duplicate.first_offset, duplicate.last_offset, log_append_time_ms, self.log_start_offset, is_duplicate=True
+        )
+
+    def _take_in(self, header: BatchHeader, marker: TransactionMarker | None) -> None:
+        aborted = self._producers.append(header, header.base_offset, marker)
+        if aborted is not None:
+            self._segments.active.transaction_index.append(aborted)
+
+    def _take_in_replicated(self, batch: StoredBatch) -> None:
+        header = batch.header
+        if header is not None and header.producer_id != NO_PRODUCER_ID:
+            self._take_in(header, marker_in(batch.view, 0, header) if header.is_control else None)
+
+    # Reading
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upper_bound_offset: int,
+        min_one_batch: bool,
+        nowait: bool = False,
+    ) -> FetchedRecords | None:
+        """The bytes from the batch that holds `offset` on, or from the next one where a cleaning left a gap.
+
+        At most `max_bytes`, except that with `min_one_batch` the first batch comes whole; the end may be a partial
+        batch. Nothing at or above `upper_bound_offset`. Empty at the end. With `nowait` the answer is None when the
+        bytes are not in memory: ask again without it, in a thread. Raises KafkaError: OFFSET_OUT_OF_RANGE below the
+        log's start or above its end, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. Any thread.
+        """
+        if self.is_offline:
+            raise self._offline_error()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Received request for offset {offset} for partition {self.topic}-{self.partition}, but we only have "
+                f"log segments from offset {self.log_start_offset} up to {self.log_end_offset}.",
+            )
+        try:
+            return self._reader.read(
+                offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, wait=not nowait
+            )
+        except NotInMemoryError:
+            return None
+        except OSError as error:
+            raise self._storage_error(error) from error
+        except (CorruptIndexError, CorruptSegmentError) as damage:
+            if nowait:
+                return None
+            return self._read_without_index(damage, offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch)
+
+    def _read_without_index(
+        self, damage: Exception, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool
+    ) -> FetchedRecords:
+        """A second try that does not ask the index: what looked like damage of the log may be an index that lies.
+
+        The index of a sealed segment goes then, and is rebuilt at the next start. That of the active one stays as it
+        is, because this may not be the thread that appends to it.
+        """
+        self._options.on_damage(f"{damage}; read without the index")
+        segment = self._segments.floor(offset)
+        if segment is not None and segment is not self._segments.active:
+            segment.offset_index.reset()
+        try:
+            return self._reader.read_without_index(offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch)
+        except CorruptSegmentError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def offset_for_timestamp(self, timestamp_ms: int, *, upper_bound_offset: int) -> TimestampedOffset | None:
+        """The first record whose timestamp is not below the given one; None if that is at the bound. Any thread."""
+        return self._found(
+            lambda: self._reader.first_at_or_after(timestamp_ms, self.log_start_offset), upper_bound_offset
+        )
+
+    def max_timestamp(self, *, upper_bound_offset: int) -> TimestampedOffset | None:
+        """The first record with the greatest timestamp; None when it is not below the bound. Any thread."""
+        return self._found(self._reader.with_max_timestamp, upper_bound_offset)
+
+    def _found(self, look_up: Callable[[], FoundOffset | None], upper_bound_offset: int) -> TimestampedOffset | None:
+        if self.is_offline:
+            raise self._offline_error()
+        try:
+            found = look_up()
+        except (CorruptIndexError, CorruptSegmentError) as damage:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
+        except OSError as error:
+            raise self._storage_error(error) from error
+        if found is None or found.offset >= upper_bound_offset:
+            return None
+        return TimestampedOffset(found.timestamp_ms, found.offset, self.leader_epochs.epoch_at(found.offset))
+
+    def legacy_offsets_before(self, timestamp_ms: int, max_count: int, *, now_ms: int) -> list[int]:
+        """The answer to ListOffsets 0: base offsets of segments not younger than the timestamp, newest first.
+
+        -1 asks from the log's end, -2 for its start. Segments count as old as their files; the log's end as of now.
+        """
+        offsets = [(max(segment.base_offset, self.log_start_offset), segment) for segment in self._segments.all()]
+        aged = [(offset, segment.modified_ms) for offset, segment in offsets]
+        if self._segments.active.size:
+            aged.append((self.log_end_offset, now_ms))
+        if timestamp_ms == -2:
+            aged = aged[:1]
+        elif timestamp_ms != -1:
+            while aged and aged[-1][1] > timestamp_ms:
+                aged.pop()
+        return [offset for offset, _ in reversed(aged)][:max_count]
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Those that have records from `start_offset` on and below `end_offset`. Any thread."""
+        found = []
+        for segment in self._segments.covering(start_offset, self.log_end_offset):
+            for aborted in segment.transaction_index.entries():
+                if aborted.last_offset >= start_offset and aborted.first_offset < end_offset:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= end_offset:
+                    return found
+        return found
+
+    # Offsets
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Moves it forward, never back and never past the log's end. True when it has moved."""
+        advanced = min(offset, self.log_end_offset)
+        if advanced <= self.high_watermark:
+            return False
+        self.high_watermark = advanced
+        self._producers.on_high_watermark(advanced)
+        return True
+
+    def delete_records_before(self, offset: int) -> None:
+        """Raises the log's start. Segments that lie below it go with the next `delete_expired_segments`.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark; nothing happens below the present start.
+        """
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Cannot increment the log start offset to {offset} of partition {self.topic}-{self.partition} since "
+                f"it is larger than the high watermark {self.high_watermark}",
+            )
+        if offset > self.log_start_offset:
+            self._raise_log_start(offset)
+
+    def _raise_log_start(self, offset: int) -> None:
+        try:
+            self.leader_epochs.truncate_from_start(offset)
+        except OSError as error:
+            raise self._storage_error(error) from error
+        self.log_start_offset = offset
+        self.high_watermark = max(self.high_watermark, offset)
+        self.recovery_point = max(self.recovery_point, offset)
+        self._producers.on_log_start(offset)
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+        """Forgets producers that were silent for longer; returns how many."""
+        return self._producers.remove_expired(now_ms, expiration_ms)
+
+    # Rolling, truncating, retention
+
+    def roll(self, now_ms: int) -> None:
+        """Starts a new segment at the log's end, unless the active one is new itself."""
+        try:
+            self._roll(self.log_end_offset, now_ms)
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        active = self._segments.active
+        if active.size == 0 and active.base_offset == base_offset:
+            return active
+        active.seal()
+        if self.config.preallocate:
+            active.cut_preallocation()
+        self._write_snapshot()
+        segment = self._new_segment(base_offset, now_ms)
+        self._segments.add(segment)
+        self._reader.end = LogEnd(self.log_end_offset, segment, 0)
+        self._options.on_flush_wanted(self)
+        return segment
+
+    def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
+        config = self.config
+        segment = Segment(
+            self._files,
+            self._directory,
+            base_offset,
+            now_ms=now_ms,
+            index_interval_bytes=config.index_interval_bytes,
+            index_size_max=config.segment_index_bytes,
+            roll_jitter_ms=_jitter_ms(config, self._options.random),
+        )
+        segment.create(preallocate_size=config.segment_bytes if config.preallocate else 0)
+        return segment
+
+    def _write_snapshot(self) -> None:
+        offset = self.log_end_offset
+        if offset > (self._snapshots.latest or self.log_start_offset):
+            self._snapshots.write(offset, self._producers.producers.values())
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> bool:
+        """Removes the batch that holds `offset` and everything after it. False when there is nothing at or above it.
+
+        The high watermark, recovery point, epochs and producer state follow.
+        """
+        if offset >= self.log_end_offset:
+            return False
+        if offset < self._segments.first.base_offset:
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            return True
+        try:
+            self._truncate(offset)
+        except OSError as error:
+            raise self._storage_error(error) from error
+        return True
+
+    def _truncate(self, offset: int) -> None:
+        # Offsets fall first: whoever reads meanwhile must not look for what is about to go.
+        self.log_end_offset = offset
+        self.high_watermark = min(self.high_watermark, offset)
+        self._drop([segment for segment in self._segments.all() if segment.base_offset > offset])
+        active = self._segments.active
+        end_offset = active.truncate_to(offset)
+        if end_offset is not None:
+            offset = self.log_end_offset = end_offset
+            self.high_watermark = min(self.high_watermark, offset)
+        self._reader.end = LogEnd(offset, active, active.size)
+        self._reader.forget_positions()
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.leader_epochs.truncate_from_end(offset)
+        self._snapshots.delete_outside(self.log_start_offset, offset)
+        self._producers = state_at(
+            offset, f"{self.topic}-{self.partition}", self._segments, self._snapshots, self.log_start_offset
+        )
+        self._producers.on_high_watermark(self.high_watermark)
+
+    def _drop(self, segments: Sequence[Segment]) -> None:
+        if segments:
+            self._segments.replace(segments)
+            for segment in segments:
+                segment.remove()
+
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
+        """Removes everything; the next batch gets `offset`."""
+        try:
+            old = self._segments.all()
+            for segment in old:
+                segment.remove()
+            replacement = self._new_segment(offset, now_ms)
+            self._segments.replace(old, [replacement])
+            self.log_end_offset = self.log_start_offset = self.high_watermark = self.recovery_point = offset
+            self._reader.end = LogEnd(offset, replacement, 0)
+            self._reader.forget_positions()
+            self.leader_epochs.clear()
+            self._snapshots.delete_outside(offset, offset)
+            self._producers.clear(offset)
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def delete_expired_segments(self, now_ms: int) -> int:
+        """Applies log start, retention time and retention size; returns how many segments went.
+
+        Their files keep another name until `remove_deleted` finds file.delete.delay.ms over. The last segment goes only
+        after a new one has been started.
+        """
+        segments = self._segments.all()
+        count = count_to_delete(
+            self._segment_facts(segments),
+            self._retention_policy(),
+            now_ms=now_ms,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+        )
+        if count == 0:
+            return 0
+        try:
+            if count == len(segments):
+                self._roll(self.log_end_offset, now_ms)
+            self._delete(segments[:count], now_ms)
+        except OSError as error:
+            raise self._storage_error(error) from error
+        return count
+
+    def _segment_facts(self, segments: Sequence[Segment]) -> list[SegmentFacts]:
+        ends = [segment.base_offset for segment in segments[1:]] + [self.log_end_offset]
+        return [
+            SegmentFacts(end, segment.size, _age_timestamp_ms(segment))
+            for segment, end in zip(segments, ends, strict=True)
+        ]
+
+    def _retention_policy(self) -> RetentionPolicy:
+        if "delete" not in self.config.cleanup_policy:
+            return RetentionPolicy(NO_LIMIT, NO_LIMIT)
+        return RetentionPolicy(self.config.retention_ms, self.config.retention_bytes)
+
+    def _delete(self, segments: Sequence[Segment], now_ms: int) -> None:
+        self._segments.replace(segments)
+        self._reader.forget_positions()
+        first_offset = self._segments.first.base_offset
+        if first_offset > self.log_start_offset:
+            self._raise_log_start(first_offset)
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        for segment in segments:
+            self._deleted.extend((due_ms, path) for path in segment.mark_deleted())
+            self._snapshots.delete(segment.base_offset)
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Unlinks the files whose delay is over; returns how many."""
+        due = [path for due_ms, path in self._deleted if due_ms <= now_ms]
+        if due:
+            self._deleted = [(due_ms, path) for due_ms, path in self._deleted if due_ms > now_ms]
+            for path in due:
+                self._files.unlink_if_there(path)
+        return len(due)
+
+    # Durability
+
+    @property
+    def unflushed_count(self) -> int:
+        """Offsets that a crash of the machine could take."""
+        return self.log_end_offset - self.recovery_point
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether flush.messages says that the last append has to be synced before it is acknowledged."""
+        return self.unflushed_count >= self.config.flush_messages
+
+    def is_flush_due(self, now_ms: int) -> bool:
+        """Whether flush.ms has passed since the last flush."""
+        return self.unflushed_count > 0 and now_ms - self._flushed_ms >= self.config.flush_ms
+
+    def flush(self, now_ms: int) -> None:
+        """Makes everything appended so far durable and moves the recovery point. Any thread, one at a time.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR, and never tries again: after a failed sync the kernel may have dropped
+        what it could not write.
+        """
+        end_offset = self.log_end_offset
+        try:
+            for segment in self._segments.covering(self.recovery_point, max(end_offset, 1)):
+                segment.sync()
+            self._snapshots.sync()
+            self._files.sync_path(f"{self._directory}/{names.LEADER_EPOCH_CHECKPOINT}")
+            if not self._is_metadata_synced:
+                self._files.sync_path(f"{self._directory}/{names.PARTITION_METADATA}")
+                self._is_metadata_synced = True
+            self._files.sync_directory(self._directory)
+        except OSError as error:
+            raise self._storage_error(error) from error
+        # A truncation meanwhile has lowered both ends; what it removed must not count as durable.
+        self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
+        self._flushed_ms = now_ms
+
+    def start_writeback(self) -> int:
+        """Lets the kernel begin to write what was appended since the last call; returns how many bytes. Any thread.
+
+        Without it dirty pages pile up until the kernel makes an append wait for the disk.
+        """
+        try:
+            return self._segments.active.start_writeback()
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def close(self, now_ms: int) -> None:
+        """A clean end: indexes at their length, a snapshot at the log's end, everything synced, nothing held.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        try:
+            active = self._segments.active
+            active.seal()
+            if self.config.preallocate:
+                active.cut_preallocation()
+            self._write_snapshot()
+        except OSError as error:
+            raise self._storage_error(error) from error
+        self.flush(now_ms)
+        self.release()
+
+    def release(self) -> None:
+        """Gives all descriptors and maps back; they are opened again when needed."""
+        for segment in self._segments.all():
+            segment.release()
+        self._reader.forget_positions()
+
+    def release_idle(self) -> bool:
+        """`release` for segments that were not used since the last call. True when nothing is held now."""
+        held = [segment for segment in self._segments.all() if not segment.release_if_idle()]
+        return not held
+
+    def take_offline(self) -> None:
+        """The directory has failed: everything is refused from now on."""
+        self.is_offline = True
+        self.release()
+
+    def move(self, directory: str) -> None:
+        """The directory has been renamed."""
+        self._directory = directory
+        self._snapshots.move(directory)
+        for segment in self._segments.all():
+            segment.move(directory)
+
+    def _storage_error(self, error: OSError) -> KafkaError:
+        self.is_offline = True
+        self._options.on_io_error(error)
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{errno.errorcode.get(error.errno or 0, 'I/O error')} in {self._directory}: {error.strerror or error}",
+        )
+
+    def _offline_error(self) -> KafkaError:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {self._directory} is offline")
+
+
+def _jitter_ms(config: LogConfig, random: Random) -> int:
+    """Spreads the rolls of logs that were made together."""
+    return random.randrange(min(config.segment_jitter_ms, config.segment_ms)) if config.segment_jitter_ms > 0 else 0
+
+
+def _age_timestamp_ms(segment: Segment) -> int:
+    """For retention: the greatest timestamp, or the file's modification time where no record has one."""
+    timestamp_ms = segment.largest().timestamp_ms
+    return timestamp_ms if timestamp_ms >= 0 or segment.size == 0 else segment.modified_ms

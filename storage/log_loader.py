@@ -1,0 +1,315 @@
+"""Opening a partition directory: from the files as a stop, clean or not, left them to a log that can serve.
+
+Owns the order in which damage is cut and derived state rebuilt. Must not know what happens to the log afterwards.
+
+A clean stop is believed as far as it can be checked cheaply: the last segment is walked from its last index entry to
+its end. Without the marker every segment from the recovery point on is scanned; those below were synced and are not
+read.
+
+Invariants: a second load after a crash in the middle of the first leads to the same log; nothing good below the first
+bad byte is dropped; whatever is dropped is reported with path, position and reason.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from config.log_config import LogConfig
+from storage import checkpoints, leftovers, names
+from storage.checkpoints import MalformedCheckpointError
+from storage.files import DirectoryEntry, Files
+from storage.leader_epochs import EpochStart, LeaderEpochs
+from storage.mapped_index import CorruptIndexError
+from storage.offset_index import OffsetIndex
+from storage.producer_snapshots import ProducerSnapshots
+from storage.producer_state import ProducerState
+from storage.recovery import leader_epochs_in, replay, scan_segment
+from storage.segment import CorruptSegmentError, Segment
+from storage.segments import Segments
+from storage.time_index import TimeIndex
+
+_INDEX_ENTRY_SIZES: Final = {names.OFFSET_INDEX: OffsetIndex.ENTRY.size, names.TIME_INDEX: TimeIndex.ENTRY.size}
+
+
+class LoadProgress:
+    """What a load tells while it runs, in whichever thread it runs. As it stands it tells nobody."""
+
+    def on_damage(self, text: str) -> None:
+        """Something was wrong, and what was done about it."""
+
+    def on_bytes_scanned(self, size: int) -> None: ...
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """Everything that a Log is made of."""
+
+    segments: Segments
+    producer_state: ProducerState
+    snapshots: ProducerSnapshots
+    leader_epochs: LeaderEpochs
+    topic_id: UUID | None
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+
+
+class LogLoader:
+    """Loads one directory, once."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        config: LogConfig,
+        *,
+        log_start_offset: int,
+        recovery_point: int,
+        is_clean: bool,
+        now_ms: int,
+        progress: LoadProgress,
+    ) -> None:
+        """The two offsets are the checkpointed ones, 0 where there is none."""
+        self._files = files
+        self._directory = directory
+        self._config = config
+        self._log_start_offset = log_start_offset
+        self._recovery_point = recovery_point
+        self._is_clean = is_clean
+        self._now_ms = now_ms
+        self._progress = progress
+        self._name = os.path.basename(directory)
+
+    def load(self) -> LoadedLog:
+        """Raises OSError, and MalformedCheckpointError for a partition.metadata that is not understood."""
+        entries = leftovers.clear(
+            self._files, self._directory, lambda base, size: self._segment(base, {names.LOG: size})
+        )
+        sizes = _segment_file_sizes(entries)
+        self._remove_orphans(sizes)
+        segments = [self._segment(base, sizes[base]) for base in sorted(sizes) if names.LOG in sizes[base]]
+        snapshots = ProducerSnapshots(
+            self._files, self._directory, [base for base in sizes if names.PRODUCER_SNAPSHOT in sizes[base]]
+        )
+        snapshots.delete_strays({segment.base_offset for segment in segments})
+        leader_epochs, are_epochs_lost = self._open_leader_epochs()
+        if segments:
+            without_index = {segment.base_offset for segment in segments if _lacks_index(sizes[segment.base_offset])}
+            repair = _Repair(self._name, segments, snapshots, leader_epochs, self._log_start_offset, self._progress)
+            self._repair(repair, without_index)
+            segments, log_end_offset, producer_state = repair.segments, repair.log_end_offset, repair.producer_state
+        else:
+            log_end_offset, producer_state = self._log_start_offset, None
+        if not segments or log_end_offset < self._log_start_offset:
+            segments, log_end_offset, producer_state = self._start_anew(segments), self._log_start_offset, None
+        log_start_offset = max(self._log_start_offset, segments[0].base_offset)
+        if are_epochs_lost:
+            leader_epochs_in(segments, leader_epochs)
+        leader_epochs.truncate_from_end(log_end_offset)
+        leader_epochs.truncate_from_start(log_start_offset)
+        snapshots.delete_outside(log_start_offset, log_end_offset)
+        ordered = Segments(segments)
+        if producer_state is None:
+            producer_state = state_at(log_end_offset, self._name, ordered, snapshots, log_start_offset)
+        return LoadedLog(
+            segments=ordered,
+            producer_state=producer_state,
+            snapshots=snapshots,
+            leader_epochs=leader_epochs,
+            topic_id=checkpoints.read_partition_metadata(self._files, self._path(names.PARTITION_METADATA)),
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            recovery_point=min(log_end_offset if self._is_clean else self._recovery_point, log_end_offset),
+        )
+
+    def _segment(self, base_offset: int, sizes: Mapping[str, int]) -> Segment:
+        return Segment(
+            self._files,
+            self._directory,
+            base_offset,
+            now_ms=self._now_ms,
+            index_interval_bytes=self._config.index_interval_bytes,
+            index_size_max=self._config.segment_index_bytes,
+            size=sizes[names.LOG],
+            offset_index_size=sizes.get(names.OFFSET_INDEX, 0),
+            time_index_size=sizes.get(names.TIME_INDEX, 0),
+        )
+
+    def _remove_orphans(self, sizes: Mapping[int, Mapping[str, int]]) -> None:
+        for base_offset, suffixes in sizes.items():
+            for suffix in names.INDEX_SUFFIXES:
+                if suffix in suffixes and names.LOG not in suffixes:
+                    path = self._path(names.segment_file(base_offset, suffix))
+                    self._progress.on_damage(f"{path} has no log file, removed")
+                    self._files.unlink_if_there(path)
+
+    def _open_leader_epochs(self) -> tuple[LeaderEpochs, bool]:
+        """The epochs, and whether they have to be found again in the batches."""
+        path = self._path(names.LEADER_EPOCH_CHECKPOINT)
+        entries: list[EpochStart] = []
+        are_lost = False
+        try:
+            entries = checkpoints.read_leader_epochs(self._files, path)
+            # The file is synced with the data, not before; so a crash of the machine may have emptied it.
+            are_lost = not entries and not self._is_clean
+        except MalformedCheckpointError as error:
+            self._progress.on_damage(f"{error}; read from the batches instead")
+            are_lost = True
+
+        def write(changed: Sequence[EpochStart]) -> None:
+            checkpoints.write_leader_epochs(self._files, path, changed)
+
+        return LeaderEpochs(entries, write), are_lost
+
+    def _repair(self, repair: "_Repair", without_index: set[int]) -> None:
+        segments = repair.segments
+        first_to_scan = len(segments) if self._is_clean else _floor(segments, self._recovery_point)
+        for number, segment in enumerate(segments[:first_to_scan]):
+            if segment.base_offset in without_index:
+                repair.rebuild_indexes(number)
+        if self._is_clean:
+            repair.verify_end()
+        else:
+            repair.scan_from(first_to_scan)
+
+    def _start_anew(self, segments: Iterable[Segment]) -> list[Segment]:
+        """A log always has a segment, and never ends below where it starts."""
+        for segment in segments:
+            self._progress.on_damage(f"{segment.path} ends below the log start {self._log_start_offset}, removed")
+            segment.remove()
+        segment = self._segment(self._log_start_offset, {names.LOG: 0})
+        segment.create()
+        return [segment]
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+
+class _Repair:
+    """The segments of one log while they are checked. `producer_state` is set where a scan has built it anyway."""
+
+    def __init__(
+        self,
+        name: str,
+        segments: list[Segment],
+        snapshots: ProducerSnapshots,
+        leader_epochs: LeaderEpochs,
+        log_start_offset: int,
+        progress: LoadProgress,
+    ) -> None:
+        self.segments = segments
+        self.log_end_offset = log_start_offset
+        self.producer_state: ProducerState | None = None
+        self._name = name
+        self._snapshots = snapshots
+        self._leader_epochs = leader_epochs
+        self._log_start_offset = log_start_offset
+        self._progress = progress
+
+    def rebuild_indexes(self, number: int) -> None:
+        """Of a sealed segment. Nothing is cut: what lies behind damage was synced once, and is reported, not judged."""
+        segment = self.segments[number]
+        self._progress.on_damage(f"{segment.path}: an index is missing or cut off, rebuilt")
+        producer_state = self._state_at(segment.base_offset)
+        scan = scan_segment(segment, producer_state, self._leader_epochs, self._progress.on_bytes_scanned)
+        if scan.damage is not None:
+            self._progress.on_damage(str(scan.damage))
+        segment.seal()
+
+    def verify_end(self) -> None:
+        """Believes the last segment if its indexes look right and its tail is whole; scans it otherwise."""
+        try:
+            self.log_end_offset = _checked_end(self.segments[-1])
+        except (CorruptSegmentError, CorruptIndexError) as damage:
+            self._progress.on_damage(f"{damage}; scanned although the stop was clean")
+            self.scan_from(len(self.segments) - 1)
+
+    def scan_from(self, first: int) -> None:
+        """Scans the segments from `first` on and cuts the log at the first bad byte."""
+        producer_state = self._state_at(self.segments[first].base_offset)
+        for number in range(first, len(self.segments)):
+            segment = self.segments[number]
+            if number > first:
+                self._snapshots.write(segment.base_offset, producer_state.producers.values())
+            scan = scan_segment(segment, producer_state, self._leader_epochs, self._progress.on_bytes_scanned)
+            self.log_end_offset = scan.next_offset
+            if scan.damage is not None or scan.end_position < segment.size:
+                self._cut(number, scan.end_position, scan.damage)
+                break
+            if segment is not self.segments[-1]:
+                segment.seal()
+        producer_state.map_end_offset = self.log_end_offset
+        self.producer_state = producer_state
+
+    def _cut(self, number: int, position: int, damage: CorruptSegmentError | None) -> None:
+        segment, later = self.segments[number], self.segments[number + 1 :]
+        self._progress.on_damage(f"{damage}; cut {segment.size - position} bytes and {len(later)} later segments")
+        segment.cut_damage(position)
+        for dropped in later:
+            dropped.remove()
+        self.segments = self.segments[: number + 1]
+
+    def _state_at(self, offset: int) -> ProducerState:
+        return state_at(offset, self._name, Segments(self.segments), self._snapshots, self._log_start_offset)
+
+
+def state_at(
+    offset: int, name: str, segments: Segments, snapshots: ProducerSnapshots, log_start_offset: int
+) -> ProducerState:
+    """The producer state after everything below `offset`: newest usable snapshot, then the batches that follow it."""
+    producer_state = ProducerState(name)
+    loaded = snapshots.load_latest(offset)
+    if loaded is None:
+        producer_state.clear(min(log_start_offset, offset))
+    else:
+        producer_state.load(loaded.entries, loaded.offset)
+    if producer_state.map_end_offset < offset:
+        replay(segments.covering(producer_state.map_end_offset, offset), producer_state, offset)
+    return producer_state
+
+
+def _segment_file_sizes(entries: Iterable[DirectoryEntry]) -> dict[int, dict[str, int]]:
+    """base offset -> suffix -> size, of the files in service."""
+    sizes: dict[int, dict[str, int]] = {}
+    for entry in entries:
+        name = names.parse_segment_file(entry.name)
+        if name is not None and not name.stage:
+            sizes.setdefault(name.base_offset, {})[name.suffix] = entry.size
+    return sizes
+
+
+def _lacks_index(sizes: Mapping[str, int]) -> bool:
+    """Whether an index of a segment is missing or not made of whole entries. Their content is looked at in use."""
+    if sizes[names.LOG] == 0:
+        return False
+    return any(suffix not in sizes or sizes[suffix] % size for suffix, size in _INDEX_ENTRY_SIZES.items())
+
+
+def _floor(segments: Sequence[Segment], offset: int) -> int:
+    """Number of the segment that holds `offset`, or of the first."""
+    at_or_below = [number for number, segment in enumerate(segments) if segment.base_offset <= offset]
+    return at_or_below[-1] if at_or_below else 0
+
+
+def _checked_end(segment: Segment) -> int:
+    """The offset after the last batch. Raises CorruptIndexError, CorruptSegmentError when the files do not agree."""
+    if segment.size == 0:
+        return segment.base_offset
+    segment.offset_index.check(segment.size)
+    segment.time_index.check()
+    segment.transaction_index.entries()
+    indexed_offset, position = segment.offset_index.last()
+    next_offset = -1
+    for extent in segment.walk(position):
+        if next_offset < 0 and position and not segment.base_offset <= extent.base_offset <= indexed_offset:
+            raise CorruptIndexError(
+                f"{segment.offset_index.path} sends {indexed_offset} to offset {extent.base_offset}"
+            )
+        if extent.last_offset < max(extent.base_offset, next_offset):
+            raise CorruptSegmentError(
+                segment.path, extent.position, f"offset {extent.last_offset} after {next_offset - 1}"
+            )
+        next_offset = extent.last_offset + 1
+    return next_offset

@@ -1,0 +1,276 @@
+"""Reading one log: by offset for a fetch, by timestamp for a list of offsets.
+
+Owns the way from an offset to a position, and a small memory of where the last reads ended: a consumer that goes on
+where it stopped needs neither index nor scan. Must not know why an upper bound is what it is. Any thread may read while
+the loop appends.
+
+Invariants:
+- Nothing at or above the upper bound is returned, whatever is appended meanwhile: log end and its position are one
+  value.
+- What an index says is checked against the batch it points to, so an index that lies costs time, never records.
+- The memory is replaced, not emptied, when positions become invalid: a read under way keeps the one it began with.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from protocol.records.batch import records
+from storage.mapped_index import CorruptIndexError
+from storage.offset_index import OffsetPosition
+from storage.segment import CorruptSegmentError, Segment
+from storage.segments import Segments
+from storage.stored_batch import Extent, extent_at
+from storage.time_index import NO_TIMESTAMP
+
+_POSITIONS_MAX: Final = 64
+_BATCHES_WALKED_MAX: Final = 16
+_READ_AHEAD_MAX: Final = 64 * 1024
+_FIRST_READ_SIZE_MIN: Final = 64
+_RECORDS_SIZE_MAX: Final = 2**31 - 1
+
+
+class FetchedRecords(NamedTuple):
+    """`records` begins with the batch that holds the wanted offset and may end within a batch.
+
+    The rest says where it lies: two reads of one segment are compared by position without looking at the records.
+    """
+
+    records: memoryview
+    offset: int
+    segment_base_offset: int
+    position: int
+
+
+class LogEnd(NamedTuple):
+    """Offset and place of the next batch."""
+
+    offset: int
+    segment: Segment
+    position: int
+
+
+class FoundOffset(NamedTuple):
+    timestamp_ms: int
+    offset: int
+
+
+Positions: TypeAlias = dict[int, tuple[Segment, int]]
+
+_NOTHING: Final = memoryview(b"")
+
+
+class LogReader:
+    """`end` and `segments` are set by the log that owns both."""
+
+    __slots__ = ("end", "first_batch_size", "positions", "segments")
+
+    def __init__(self, segments: Segments, end: LogEnd) -> None:
+        self.segments = segments
+        self.end = end
+        self.positions: Positions = {}  # of the batch that holds an offset, for the offsets last asked for
+        self.first_batch_size = 0  # of the last read, a good guess for the next
+
+    def forget_positions(self) -> None:
+        """Segments were shortened, replaced or deleted."""
+        self.positions = {}
+
+    def read(
+        self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool, wait: bool
+    ) -> FetchedRecords:
+        """See `Log.read`. Raises NotInMemoryError, CorruptSegmentError, CorruptIndexError."""
+        return _Read(self, offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, wait=wait).run()
+
+    def read_without_index(
+        self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool
+    ) -> FetchedRecords:
+        """The same, slowly: every segment is walked from its beginning. Raises CorruptSegmentError."""
+        read = _Read(self, offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, wait=True)
+        read.uses_index = False
+        read.positions = {}
+        return read.run()
+
+    def first_at_or_after(self, timestamp_ms: int, start_offset: int) -> FoundOffset | None:
+        """The first record from `start_offset` on whose timestamp is not below the given one."""
+        for segment in self.segments.all():
+            if segment.largest().timestamp_ms < timestamp_ms:
+                continue
+            near = max(segment.time_index.lookup(timestamp_ms).offset, start_offset)
+            for extent in segment.walk(segment.offset_index.lookup(near).position):
+                if extent.last_offset < start_offset or segment.max_timestamp_of(extent) < timestamp_ms:
+                    continue
+                for found in _records_in(segment, extent):
+                    if found.timestamp_ms >= timestamp_ms and found.offset >= start_offset:
+                        return found
+        return None
+
+    def with_max_timestamp(self) -> FoundOffset | None:
+        """The first record that carries the greatest timestamp of the log; None when no record has one."""
+        segment = max(self.segments.all(), key=lambda candidate: candidate.largest().timestamp_ms)
+        largest = segment.largest()
+        extent = None if largest.timestamp_ms == NO_TIMESTAMP else segment.find(largest.offset)
+        if extent is None:
+            return None
+        return next(
+            (found for found in _records_in(segment, extent) if found.timestamp_ms == largest.timestamp_ms), None
+        )
+
+
+class _Read:
+    """One read on its way: what is wanted, and the log's end and known positions as they were when it began."""
+
+    __slots__ = ("bound", "end", "max_bytes", "min_one_batch", "offset", "positions", "reader", "uses_index", "wait")
+
+    def __init__(
+        self, reader: LogReader, offset: int, max_bytes: int, bound: int, *, min_one_batch: bool, wait: bool
+    ) -> None:
+        self.reader = reader
+        self.end = reader.end
+        self.positions = reader.positions
+        self.offset = offset
+        self.max_bytes = max(max_bytes, 0)
+        self.bound = bound
+        self.min_one_batch = min_one_batch
+        self.wait = wait
+        self.uses_index = True
+
+    def run(self) -> FetchedRecords:
+        offset, bound = self.offset, self.bound
+        segments = self.reader.segments
+        known = self.positions.get(offset)
+        indexed_offset: int | None = None
+        if known is not None:
+            segment, position = known
+        else:
+            segment = segments.floor(offset) or segments.first
+            indexed_offset, position = self._lookup(segment)
+        while offset < bound:
+            limit = self._limit(segment)
+            if position < limit:
+                fetched = self._read_in(segment, position, limit, indexed_offset)
+                if fetched is not None:
+                    return fetched
+            following = None if segment is self.end.segment else segments.after(segment)
+            if following is None or following.base_offset >= bound:
+                break
+            segment, position, indexed_offset = following, 0, following.base_offset
+        return FetchedRecords(_NOTHING, offset, segment.base_offset, position)
+
+    def _lookup(self, segment: Segment) -> OffsetPosition:
+        if self.uses_index:
+            return segment.offset_index.lookup(self.offset)
+        return OffsetPosition(segment.base_offset, 0)
+
+    def _limit(self, segment: Segment) -> int:
+        """Where in the segment the first batch begins that must not be returned."""
+        bound, end = self.bound, self.end
+        segment_end = end.position if segment is end.segment else segment.size
+        if bound >= end.offset:
+            return segment_end
+        following = self.reader.segments.after(segment)
+        if following is not None and following.base_offset <= bound:
+            return segment_end
+        known = self.positions.get(bound)
+        if known is not None and known[0] is segment:
+            return known[1]
+        extent = segment.find(bound, wait=self.wait, uses_index=self.uses_index)
+        limit = segment_end if extent is None else min(extent.position, segment_end)
+        self._remember(bound, segment, limit)
+        return limit
+
+    def _read_in(
+        self, segment: Segment, position: int, limit: int, indexed_offset: int | None
+    ) -> FetchedRecords | None:
+        """From the batch that holds the offset, looked for from `position` on; None when there is none below `limit`.
+
+        `indexed_offset` is what the index says of `position`; None when the batch is known to begin there. What is
+        skipped is read along with what is wanted: one longer read is cheaper than two.
+        """
+        size_wanted = max(self.max_bytes, _FIRST_READ_SIZE_MIN)
+        if self.min_one_batch:
+            size_wanted = max(size_wanted, min(self.reader.first_batch_size, _READ_AHEAD_MAX))
+        if indexed_offset is not None:
+            size_wanted += min(2 * segment.index_interval_bytes, _READ_AHEAD_MAX)
+        content_position = -1
+        content = _NOTHING
+        while True:
+            extent = _extent_or_none(segment, content, position - content_position, position)
+            if extent is None:
+                if position == content_position:
+                    raise CorruptSegmentError(segment.path, position, f"{limit - position} bytes are no batch")
+                content = segment.read(position, min(size_wanted, limit - position), wait=self.wait)
+                content_position = position
+                continue
+            if indexed_offset is not None:
+                _check_index(segment, extent, indexed_offset)
+                indexed_offset = None
+            if extent.last_offset >= self.offset:
+                break
+            position = extent.end
+            if position >= limit:
+                return None
+        return self._cut(segment, extent, limit, content, position - content_position)
+
+    def _cut(self, segment: Segment, first: Extent, limit: int, content: memoryview, index: int) -> FetchedRecords:
+        """What is returned of `content`, whose wanted part begins at `index`; read again when too little is there."""
+        if first.end > limit:
+            raise CorruptSegmentError(
+                segment.path, first.position, f"a batch of {first.size} bytes, {limit - first.position} left"
+            )
+        size = min(self.max_bytes, limit - first.position)
+        if self.min_one_batch:
+            self.reader.first_batch_size = first.size
+            size = max(size, first.size)
+        if len(content) - index < min(size, first.size):
+            content, index = segment.read(first.position, size, wait=self.wait), 0
+        returned = content[index : index + size]
+        self._remember_end(segment, first, limit, returned)
+        return FetchedRecords(returned, self.offset, segment.base_offset, first.position)
+
+    def _remember_end(self, segment: Segment, first: Extent, limit: int, returned: memoryview) -> None:
+        """Notes where the next read of this consumer will begin, where that is cheap to tell."""
+        if segment is self.end.segment and first.position + len(returned) == limit:
+            self._remember(min(self.bound, self.end.offset), segment, limit)
+            return
+        if len(returned) > _BATCHES_WALKED_MAX * first.size:
+            return
+        last, index = first, first.size
+        for _ in range(_BATCHES_WALKED_MAX):
+            extent = _extent_or_none(segment, returned, index, last.end)
+            if extent is None or index + extent.size > len(returned):
+                break
+            last, index = extent, index + extent.size
+        self._remember(last.last_offset + 1, segment, last.end)
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        positions = self.positions
+        if offset not in positions and len(positions) >= _POSITIONS_MAX:
+            positions.pop(next(iter(positions)), None)
+        positions[offset] = (segment, position)
+
+
+def _extent_or_none(segment: Segment, content: memoryview, index: int, position: int) -> Extent | None:
+    """None when the content ends before the extent can be told. Raises CorruptSegmentError."""
+    try:
+        return extent_at(content, index, position)
+    except struct.error:
+        return None
+    except ValueError as error:
+        raise CorruptSegmentError(segment.path, position, str(error)) from None
+
+
+def _check_index(segment: Segment, extent: Extent, indexed_offset: int) -> None:
+    """An entry holds the last offset of an append that begins at its position; so the batch there cannot be behind it.
+
+    A position behind the right one would silently skip records; one before it only costs time.
+    """
+    if not segment.base_offset <= extent.base_offset <= indexed_offset and extent.position:
+        raise CorruptIndexError(
+            f"{segment.offset_index.path} sends offset {indexed_offset} to position {extent.position}, "
+            f"where the batch of offset {extent.base_offset} is"
+        )
+
+
+def _records_in(segment: Segment, extent: Extent) -> Iterator[FoundOffset]:
+    for record in records(segment.read(extent.position, extent.size), size_max=_RECORDS_SIZE_MAX):
+        yield FoundOffset(record.timestamp, record.offset)

@@ -1,0 +1,95 @@
+"""Every name that storage gives to a file or directory, built and parsed side by side.
+
+Owns the spelling only: it never looks at a disk. Invariants: `parse_*` accepts exactly what Kafka accepts, and what a
+builder makes its parser takes apart into the same values.
+"""
+
+import re
+import uuid
+from enum import Enum
+from typing import Final, NamedTuple
+
+LOG: Final = ".log"
+OFFSET_INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TRANSACTION_INDEX: Final = ".txnindex"
+PRODUCER_SNAPSHOT: Final = ".snapshot"
+INDEX_SUFFIXES: Final = (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
+SEGMENT_SUFFIXES: Final = (LOG, *INDEX_SUFFIXES)
+
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+TEMPORARY: Final = ".tmp"
+
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+LOCK: Final = ".lock"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+
+DIRECTORY_NAME_LENGTH_MAX: Final = 255
+
+_SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
+_PARTITION_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
+_MARKED_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)\.(?P<id>[0-9a-f]{32})-(?P<state>delete|future|stray)")
+
+
+class SegmentFileName(NamedTuple):
+    """`00000000000000000042.index.swap` is `(42, ".index", ".swap")`; `stage` is "" for a file in service."""
+
+    base_offset: int
+    suffix: str
+    stage: str
+
+
+class DirectoryState(Enum):
+    """What a partition directory is for; the value is the ending of its name."""
+
+    CURRENT = ""
+    DELETE = "delete"
+    FUTURE = "future"
+    STRAY = "stray"
+
+
+class PartitionDirectoryName(NamedTuple):
+    """A name that was cut to fit (state DELETE, long topic) holds only the beginning of its topic."""
+
+    topic: str
+    partition: int
+    state: DirectoryState
+
+
+def segment_file(base_offset: int, suffix: str) -> str:
+    """Twenty digits keep the order of names equal to the order of offsets up to 2^63."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment_file(name: str) -> SegmentFileName | None:
+    """None for a name that is no file of a segment and no producer snapshot."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    return None if match is None else SegmentFileName(int(match[1]), match[2], match[3] or "")
+
+
+def partition_directory(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+def marked_partition_directory(topic: str, partition: int, state: DirectoryState, unique_id: uuid.UUID) -> str:
+    """A name nobody else has. The topic is cut where the whole would pass 255 characters: file systems refuse more."""
+    ending = f"-{partition}.{unique_id.hex}-{state.value}"
+    return topic[: DIRECTORY_NAME_LENGTH_MAX - len(ending)] + ending
+
+
+def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
+    """None for a name that no partition directory has."""
+    if marked := _MARKED_DIRECTORY.fullmatch(name):
+        return PartitionDirectoryName(marked["topic"], int(marked["partition"]), DirectoryState(marked["state"]))
+    if plain := _PARTITION_DIRECTORY.fullmatch(name):
+        return PartitionDirectoryName(plain["topic"], int(plain["partition"]), DirectoryState.CURRENT)
+    return None

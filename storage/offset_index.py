@@ -1,0 +1,74 @@
+"""The offset index of a segment: where in the log file to start looking for an offset.
+
+Owns the format of `.index`: entries of 8 bytes, int32 offset relative to the segment's base, int32 file position. One
+entry for about `index.interval.bytes` of log. An entry holds the last offset of an append and the position where that
+append starts, as Kafka writes it: the greatest entry at or below a wanted offset is therefore never behind it.
+"""
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple
+
+from storage.mapped_index import CorruptIndexError, MappedIndex
+
+_RELATIVE_OFFSET = struct.Struct(">i")
+
+
+class OffsetPosition(NamedTuple):
+    offset: int
+    position: int
+
+
+class OffsetIndex(MappedIndex):
+    """Offsets and positions both rise strictly."""
+
+    ENTRY: ClassVar[struct.Struct] = struct.Struct(">ii")
+
+    __slots__ = ()
+
+    def append(self, offset: int, position: int) -> None:
+        self._write(offset - self.base_offset, position)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The greatest entry at or below `offset`, or the beginning of the segment."""
+        entries, count = self._entries()
+        read = _RELATIVE_OFFSET.unpack_from
+        slot = bisect_right(range(count), offset - self.base_offset, key=lambda number: read(entries, number * 8)[0])
+        if slot == 0:
+            return OffsetPosition(self.base_offset, 0)
+        relative_offset, position = self.ENTRY.unpack_from(entries, (slot - 1) * 8)
+        return OffsetPosition(self.base_offset + relative_offset, position)
+
+    def last(self) -> OffsetPosition:
+        """The last entry, or the beginning of the segment."""
+        entries, count = self._entries()
+        if count == 0:
+            return OffsetPosition(self.base_offset, 0)
+        relative_offset, position = self.ENTRY.unpack_from(entries, (count - 1) * 8)
+        return OffsetPosition(self.base_offset + relative_offset, position)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the entries at or above `offset`."""
+        entries, count = self._entries()
+        wanted, read = offset - self.base_offset, _RELATIVE_OFFSET.unpack_from
+        self.truncate(bisect_left(range(count), wanted, key=lambda number: read(entries, number * 8)[0]))
+
+    def check(self, log_size: int) -> None:
+        """CorruptIndexError when the last entry cannot belong to a log file of this size.
+
+        An entry for the base offset itself does not exist, because the first append of a segment gets none: that is how
+        the zeros of a preallocated file are told from entries.
+        """
+        if self.count == 0:
+            return
+        last = self.last()
+        if last.offset <= self.base_offset or not 0 <= last.position < log_size:
+            raise CorruptIndexError(
+                f"{self.path}: the last entry says offset {last.offset} at position {last.position}, "
+                f"expected an offset above {self.base_offset} and a position below {log_size}"
+            )
+
+    def __iter__(self) -> Iterator[OffsetPosition]:
+        for relative_offset, position in self._iterate():
+            yield OffsetPosition(self.base_offset + relative_offset, position)

@@ -1,0 +1,303 @@
+"""What a partition knows of each idempotent producer: its epoch, its last batches, its open transaction.
+
+Owns the check of a batch against that knowledge and what holds the last stable offset back. A pure machine: the log
+feeds it every batch in order and asks before it appends. Must not know segments or files.
+
+Rule: a check changes nothing, and `append_*` is called once the batch is in the log and cannot fail. So a rejected or
+failed append leaves the state as it was.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader, records
+from protocol.records.compression import Buffer
+from protocol.records.control import ControlType, TransactionMarker, read_marker
+from storage.transaction_index import AbortedTransaction
+
+BATCHES_KEPT: Final = 5
+NONE: Final = -1
+SEQUENCE_MAX: Final = 2**31 - 1
+
+_CONTROL_RECORDS_SIZE_MAX: Final = 4096  # a marker is 17 bytes; room for what later versions append
+
+
+class BatchMetadata(NamedTuple):
+    """What is remembered of a batch. `last_sequence` NONE stands for no data batch yet."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry:
+    """One producer in one partition. `current_transaction_first_offset` is NONE outside a transaction."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_transaction_first_offset",
+        "epoch",
+        "last_timestamp_ms",
+        "producer_id",
+    )
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_KEPT)
+        self.coordinator_epoch = NONE
+        self.last_timestamp_ms = NONE
+        self.current_transaction_first_offset = NONE
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NONE
+
+    @property
+    def last_data_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NONE
+
+    def move_to_epoch(self, epoch: int) -> None:
+        """A new epoch numbers its batches from 0 again."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+
+
+class CompletedTransaction(NamedTuple):
+    """The marker at `last_offset` ended it. It holds the last stable offset back until the marker is committed."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class ProducerState:
+    """All producers of one partition. `map_end_offset`: the batches below it have been taken in."""
+
+    __slots__ = ("_ended", "_name", "_open", "_producers", "first_unstable_offset", "map_end_offset")
+
+    def __init__(self, name: str) -> None:
+        """`name` is the partition's, for messages."""
+        self._name = name
+        self._producers: dict[int, ProducerEntry] = {}
+        self._open: dict[int, int] = {}  # first offset of each open transaction -> producer id, rising
+        self._ended: deque[CompletedTransaction] = deque()  # marker not yet below the high watermark, rising
+        self.first_unstable_offset: int | None = None
+        self.map_end_offset = 0
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    @property
+    def producers(self) -> Mapping[int, ProducerEntry]:
+        return self._producers
+
+    @property
+    def has_open_transaction(self) -> bool:
+        return bool(self._open)
+
+    # Checks: raise KafkaError, change nothing
+
+    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
+        """The kept batch of this epoch with the same first and last sequence."""
+        entry = self._producers.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch:
+            return None
+        last_sequence = header.last_sequence
+        for batch in entry.batches:
+            if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
+                return batch
+        return None
+
+    def check_data(self, header: BatchHeader, offset: int) -> None:
+        """A data batch from a client. INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE."""
+        entry = self._producers.get(header.producer_id)
+        if entry is None:
+            return
+        self._check_epoch(entry, header.producer_epoch, offset)
+        self._check_sequence(entry, header, offset)
+        self._check_transaction(entry, header, offset)
+
+    def check_coordinator_data(self, header: BatchHeader, offset: int) -> None:
+        """A data batch that a coordinator writes for a producer. It has no sequence numbers."""
+        entry = self._producers.get(header.producer_id)
+        if entry is not None:
+            self._check_epoch(entry, header.producer_epoch, offset)
+            self._check_transaction(entry, header, offset)
+
+    def check_marker(self, header: BatchHeader, marker: TransactionMarker, offset: int) -> None:
+        """INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
+        entry = self._producers.get(header.producer_id)
+        if entry is None:
+            return
+        self._check_epoch(entry, header.producer_epoch, offset)
+        if entry.coordinator_epoch > marker.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Invalid coordinator epoch for producerId {entry.producer_id} at offset {offset} in partition "
+                f"{self._name}: {marker.coordinator_epoch} (zombie), {entry.coordinator_epoch} (current)",
+            )
+
+    def _check_epoch(self, entry: ProducerEntry, epoch: int, offset: int) -> None:
+        if epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {entry.producer_id} at offset {offset} in {self._name} is {epoch}, "
+                f"which is smaller than the last seen epoch {entry.epoch}",
+            )
+
+    def _check_sequence(self, entry: ProducerEntry, header: BatchHeader, offset: int) -> None:
+        sequence = header.base_sequence
+        if header.producer_epoch != entry.epoch:
+            if sequence != 0:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Invalid sequence number for new epoch of producer {entry.producer_id} at offset {offset} in "
+                    f"partition {self._name}: {header.producer_epoch} (request epoch), {sequence} (seq. number), "
+                    f"{entry.epoch} (current producer epoch)",
+                )
+            return
+        last_sequence = entry.last_sequence
+        if sequence != last_sequence + 1 and not (sequence == 0 and last_sequence == SEQUENCE_MAX):
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for producer {entry.producer_id} at offset {offset} in partition "
+                f"{self._name}: {sequence} (incoming seq. number), {last_sequence} (current end sequence number)",
+            )
+
+    def _check_transaction(self, entry: ProducerEntry, header: BatchHeader, offset: int) -> None:
+        if entry.current_transaction_first_offset != NONE and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Expected transactional write from producer {entry.producer_id} at offset {offset} in partition "
+                f"{self._name}",
+            )
+
+    # Changes: the batch is in the log
+
+    def append(
+        self, header: BatchHeader, base_offset: int, marker: TransactionMarker | None
+    ) -> AbortedTransaction | None:
+        """Any batch with a producer id. `marker` belongs to a control batch; one without is of no concern here.
+
+        Returns the entry for the transaction index when it aborts a transaction that has data here.
+        """
+        if marker is not None:
+            return self.append_marker(header, marker, base_offset)
+        if not header.is_control:
+            self.append_data(header, base_offset)
+        return None
+
+    def append_data(self, header: BatchHeader, base_offset: int) -> None:
+        """A data batch whose first record has `base_offset`."""
+        entry = self._producers.get(header.producer_id)
+        if entry is None:
+            entry = self._producers[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch)
+        else:
+            entry.move_to_epoch(header.producer_epoch)
+        delta = header.last_offset_delta
+        timestamp_ms = header.max_timestamp
+        entry.batches.append(BatchMetadata(header.last_sequence, base_offset + delta, delta, timestamp_ms))
+        entry.last_timestamp_ms = timestamp_ms
+        self.map_end_offset = base_offset + delta + 1
+        if header.is_transactional and entry.current_transaction_first_offset == NONE:
+            entry.current_transaction_first_offset = base_offset
+            self._open[base_offset] = header.producer_id
+            self._find_first_unstable()
+
+    def append_marker(self, header: BatchHeader, marker: TransactionMarker, offset: int) -> AbortedTransaction | None:
+        """A marker at `offset`. The entry for the transaction index when it aborts a transaction that has data here."""
+        entry = self._producers.get(header.producer_id)
+        if entry is None:
+            entry = self._producers[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch)
+        entry.move_to_epoch(header.producer_epoch)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp_ms = header.max_timestamp
+        self.map_end_offset = offset + 1
+        first_offset = entry.current_transaction_first_offset
+        if first_offset == NONE:
+            return None
+        entry.current_transaction_first_offset = NONE
+        del self._open[first_offset]
+        is_aborted = marker.control_type is ControlType.ABORT
+        self._ended.append(CompletedTransaction(entry.producer_id, first_offset, offset, is_aborted))
+        self._find_first_unstable()
+        if not is_aborted:
+            return None
+        last_stable_offset = next(iter(self._open), offset + 1)
+        return AbortedTransaction(entry.producer_id, first_offset, offset, last_stable_offset)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Transactions whose marker is below it hold the last stable offset no more."""
+        ended = self._ended
+        if not ended or ended[0].last_offset >= high_watermark:
+            return
+        while ended and ended[0].last_offset < high_watermark:
+            ended.popleft()
+        self._find_first_unstable()
+
+    def on_log_start(self, log_start_offset: int) -> None:
+        """Records below it are gone, what they told about their producers stays."""
+        self.on_high_watermark(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
+        """Forgets producers that have been silent for longer and have no open transaction; returns how many."""
+        expired = [
+            entry.producer_id
+            for entry in self._producers.values()
+            if entry.current_transaction_first_offset == NONE and now_ms - entry.last_timestamp_ms >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        return len(expired)
+
+    def clear(self, map_end_offset: int) -> None:
+        self._producers.clear()
+        self._open.clear()
+        self._ended.clear()
+        self.first_unstable_offset = None
+        self.map_end_offset = map_end_offset
+
+    def load(self, entries: Iterable[ProducerEntry], map_end_offset: int) -> None:
+        """Replaces everything by the content of a snapshot."""
+        self.clear(map_end_offset)
+        self._producers.update((entry.producer_id, entry) for entry in entries)
+        self._open.update(
+            sorted(
+                (entry.current_transaction_first_offset, entry.producer_id)
+                for entry in self._producers.values()
+                if entry.current_transaction_first_offset != NONE
+            )
+        )
+        self._find_first_unstable()
+
+    def _find_first_unstable(self) -> None:
+        # `_ended` rises by marker, not by first offset, so its smallest first offset has to be looked for. It is short:
+        # it holds what was completed since the high watermark last moved.
+        candidates = [transaction.first_offset for transaction in self._ended]
+        if self._open:
+            candidates.append(next(iter(self._open)))
+        self.first_unstable_offset = min(candidates, default=None)
+
+
+def marker_in(buffer: Buffer, position: int, header: BatchHeader) -> TransactionMarker | None:
+    """The transaction marker in a control batch at `position`; None for other control batches, and for one that the
+    cleaner has emptied. Raises Malformed when the record is damaged."""
+    for record in records(buffer, position, size_max=_CONTROL_RECORDS_SIZE_MAX):
+        return read_marker(record)
+    return None

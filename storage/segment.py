@@ -1,0 +1,391 @@
+"""One segment of a log: a run of batches in a file, with its three indexes.
+
+Owns the files that share one base offset. Must not know the other segments, producers, leader epochs or who may read
+how far: `log` decides what is appended, `log_reader` what is served.
+
+Invariants:
+- `size` never exceeds what was written; it grows after the bytes are in the page cache and before the index entry.
+- Bytes below `size` never change until `truncate_to`. So a reader in another thread needs no lock.
+- A failed append leaves `size` and both indexes as they were, and the file too where the disk allows.
+- Descriptors and maps are opened at the first use and may be given back at any time with `release`.
+"""
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from protocol.records.batch import MAX_TIMESTAMP
+from storage import names
+from storage.files import Buffer, Files, OpenFile
+from storage.offset_index import OffsetIndex
+from storage.stored_batch import Extent, extent_at, timestamp_at
+from storage.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from storage.transaction_index import TransactionIndex
+
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+
+_WALK_CHUNK_SIZE: Final = 4096
+
+
+class NotInMemoryError(Exception):
+    """The bytes asked for are on the disk only, and the caller did not want to wait."""
+
+
+class CorruptSegmentError(Exception):
+    """Bytes of a log file that cannot be a batch. Carries where and why; the caller decides what follows."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(f"{path} at position {position}: {reason}")
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+
+class Segment:
+    """Appended by the loop's thread only, and only while it is the last one; read by any thread."""
+
+    __slots__ = (
+        "_bytes_since_index_entry",
+        "_directory",
+        "_file",
+        "_files",
+        "_first_timestamp_ms",
+        "_largest",
+        "_used",
+        "_writeback_position",
+        "base_offset",
+        "created_ms",
+        "index_interval_bytes",
+        "offset_index",
+        "roll_jitter_ms",
+        "size",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        *,
+        now_ms: int,
+        index_interval_bytes: int,
+        index_size_max: int,
+        roll_jitter_ms: int = 0,
+        size: int = 0,
+        offset_index_size: int = 0,
+        time_index_size: int = 0,
+    ) -> None:
+        """The sizes are those of the files as they are; nothing is opened or created here."""
+        self._files = files
+        self._directory = directory
+        self._file: OpenFile | None = None
+        self._used = False
+        self._bytes_since_index_entry = 0
+        self._writeback_position = size
+        self._first_timestamp_ms: int | None = None
+        self._largest: TimestampOffset | None = None if size else TimestampOffset(NO_TIMESTAMP, base_offset)
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = now_ms
+        self.index_interval_bytes = index_interval_bytes
+        self.roll_jitter_ms = roll_jitter_ms
+        self.offset_index = OffsetIndex(
+            files,
+            self._path(names.OFFSET_INDEX),
+            base_offset,
+            count=offset_index_size // OffsetIndex.ENTRY.size,
+            size_max=index_size_max,
+        )
+        self.time_index = TimeIndex(
+            files,
+            self._path(names.TIME_INDEX),
+            base_offset,
+            count=time_index_size // TimeIndex.ENTRY.size,
+            size_max=index_size_max,
+        )
+        self.transaction_index = TransactionIndex(files, self._path(names.TRANSACTION_INDEX))
+
+    @property
+    def path(self) -> str:
+        return self._path(names.LOG)
+
+    @property
+    def modified_ms(self) -> int:
+        return self._files.modified_ms(self.path)
+
+    def create(self, *, preallocate_size: int = 0) -> None:
+        """Makes the log file, empty or of a full segment's size in holes."""
+        self._file = self._files.open(self.path, create=True)
+        if preallocate_size:
+            self._files.truncate(self._file, preallocate_size)
+
+    # Appending
+
+    def must_roll(
+        self, batch_size: int, last_offset: int, max_timestamp_ms: int, now_ms: int, *, size_max: int, age_ms_max: int
+    ) -> bool:
+        """Whether the next append has to go to a new segment. An empty segment takes anything it can number."""
+        size = self.size
+        if size == 0:
+            return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+        if size + batch_size > size_max or last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        first_timestamp_ms = self.first_timestamp_ms
+        if first_timestamp_ms >= 0:
+            age_ms = max_timestamp_ms - first_timestamp_ms
+        else:
+            age_ms = now_ms - self.created_ms
+        return age_ms > age_ms_max - self.roll_jitter_ms or self.offset_index.is_full or self.time_index.is_full
+
+    def append(self, records: Buffer, last_offset: int, largest: TimestampOffset) -> None:
+        """Adds one or more whole batches. `largest` is their greatest timestamp and the last offset of its batch.
+
+        Raises OSError; then nothing was appended.
+        """
+        position = self.size
+        size = len(records)
+        file = self._file or self._open()
+        try:
+            taken = self._files.write(file, records, position)
+            if taken != size:
+                self._files.write_all(file, memoryview(records)[taken:], position + taken)
+            if position == 0:
+                self._first_timestamp_ms = largest.timestamp_ms
+            if largest.timestamp_ms > (self._largest or self.largest()).timestamp_ms:
+                self._largest = largest
+            if self._bytes_since_index_entry > self.index_interval_bytes:
+                self._add_index_entries(last_offset, position)
+                self._bytes_since_index_entry = 0
+        except OSError:
+            self._undo_append(file, position)
+            raise
+        self.size = position + size
+        self._bytes_since_index_entry += size
+        self._used = True
+
+    def _add_index_entries(self, last_offset: int, position: int) -> None:
+        self.offset_index.append(last_offset, position)
+        self.time_index.append_if_later(*self.largest())
+
+    def _undo_append(self, file: OpenFile, position: int) -> None:
+        # A disk that refuses this too leaves a tail that recovery cuts: nobody was told that it is there.
+        with contextlib.suppress(OSError):
+            self._files.truncate(file, position)
+        if self.offset_index.count and self.offset_index.last().position == position:
+            self.offset_index.truncate(self.offset_index.count - 1)
+        self._largest = self._first_timestamp_ms = None
+
+    def add_recovered_batch(self, extent: Extent, max_timestamp_ms: int) -> None:
+        """Index entries for a batch that is in the file already, by the same rule as `append`."""
+        if extent.position == 0:
+            self._first_timestamp_ms = max_timestamp_ms
+        if max_timestamp_ms > self.largest().timestamp_ms:
+            self._largest = TimestampOffset(max_timestamp_ms, extent.last_offset)
+        if self._bytes_since_index_entry > self.index_interval_bytes:
+            self._add_index_entries(extent.last_offset, extent.position)
+            self._bytes_since_index_entry = 0
+        self._bytes_since_index_entry += extent.size
+
+    def reset_indexes(self) -> None:
+        """Empties all three, before a rebuild with `add_recovered_batch`."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.transaction_index.reset()
+        self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._bytes_since_index_entry = 0
+
+    # Looking
+
+    @property
+    def first_timestamp_ms(self) -> int:
+        """Greatest timestamp of the first batch, NO_TIMESTAMP when it has none or there is no batch."""
+        if self._first_timestamp_ms is None or self._first_timestamp_ms < 0:
+            self._first_timestamp_ms = self._read_first_timestamp() if self.size else NO_TIMESTAMP
+        return self._first_timestamp_ms
+
+    def largest(self) -> TimestampOffset:
+        """The greatest timestamp and the last offset of its batch; NO_TIMESTAMP for records without one."""
+        if self._largest is None:
+            self._largest = self._find_largest()
+        return self._largest
+
+    def find(self, offset: int, *, wait: bool = True, uses_index: bool = True) -> Extent | None:
+        """The first batch whose last offset is at or above `offset`; None when the segment has none."""
+        start = self.offset_index.lookup(offset).position if uses_index else 0
+        for extent in self.walk(start, wait=wait):
+            if extent.last_offset >= offset:
+                return extent
+        return None
+
+    def walk(self, position: int, *, wait: bool = True, end: int | None = None) -> Iterator[Extent]:
+        """The batches from `position`, which must be where one starts, to the end. Reads no more than the headers.
+
+        Raises CorruptSegmentError at bytes that are no batch or at a batch that passes the end.
+        """
+        end = self.size if end is None else end
+        chunk: bytes | bytearray = b""
+        chunk_position = position
+        while position < end:
+            try:
+                extent = extent_at(chunk, position - chunk_position, position)
+            except struct.error:
+                if position == chunk_position and chunk:
+                    raise CorruptSegmentError(self.path, position, f"{end - position} bytes are no batch") from None
+                chunk = self._read(position, min(_WALK_CHUNK_SIZE, end - position), wait=wait)
+                chunk_position = position
+                continue
+            except ValueError as error:
+                raise CorruptSegmentError(self.path, position, str(error)) from None
+            if extent.end > end:
+                raise CorruptSegmentError(
+                    self.path, position, f"a batch of {extent.size} bytes where {end - position} are left"
+                )
+            yield extent
+            position = extent.end
+
+    def read(self, position: int, size: int, *, wait: bool = True) -> memoryview:
+        """Exactly `size` bytes, which must lie below the segment's size. One system call.
+
+        Raises NotInMemoryError unless `wait`, CorruptSegmentError when the file is shorter than it was.
+        """
+        return memoryview(self._read(position, size, wait=wait))
+
+    def _read(self, position: int, size: int, *, wait: bool) -> bytes | bytearray:
+        file = self._file or self._open()
+        self._used = True
+        if not wait:
+            buffer = bytearray(size)
+            if self._files.read_cached_into(file, buffer, position) != size:
+                raise NotInMemoryError
+            return buffer
+        content = self._files.read(file, size, position)
+        if len(content) != size:
+            raise CorruptSegmentError(self.path, position, f"the file ends {size - len(content)} bytes too early")
+        return content
+
+    def _read_first_timestamp(self) -> int:
+        for extent in self.walk(0):
+            return self.max_timestamp_of(extent)
+        return NO_TIMESTAMP
+
+    def max_timestamp_of(self, extent: Extent) -> int:
+        """NO_TIMESTAMP for messages of magic 0, which have none."""
+        position = extent.timestamp_position
+        if position is None:
+            return NO_TIMESTAMP
+        return timestamp_at(self._read(position, MAX_TIMESTAMP.size, wait=True), 0)
+
+    def _find_largest(self) -> TimestampOffset:
+        # The index knows the greatest timestamp up to its last entry. A sealed segment has an entry for its greatest
+        # one, so what is walked here is the tail of the last segment of a log, about index.interval.bytes.
+        largest = self.time_index.last()
+        for extent in self.walk(self.offset_index.lookup(largest.offset).position):
+            timestamp_ms = self.max_timestamp_of(extent)
+            if timestamp_ms > largest.timestamp_ms:
+                largest = TimestampOffset(timestamp_ms, extent.last_offset)
+        return largest
+
+    # Shortening, sealing, syncing, giving back
+
+    def truncate_to(self, offset: int) -> int | None:
+        """Removes the batch that holds `offset` and all after it. Its base offset when it begins below `offset`."""
+        extent = self.find(offset)
+        if extent is None:
+            return None
+        self._cut_file(extent.position)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        return extent.base_offset if extent.base_offset < offset else None
+
+    def _cut_file(self, position: int) -> None:
+        self._files.truncate(self._file or self._open(), position)
+        self.size = position
+        self._largest = None if position else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._first_timestamp_ms = None
+        self._bytes_since_index_entry = 0
+        self._writeback_position = min(self._writeback_position, position)
+
+    def cut_damage(self, position: int) -> None:
+        """Cuts the log file where a scan found it bad. The scan made no index entry for what lies behind."""
+        self._cut_file(position)
+
+    def seal(self) -> None:
+        """Brings every file to its final length: the segment is no longer appended, or the log closes."""
+        self.time_index.append_if_later(*self.largest())
+        self.offset_index.seal()
+        self.time_index.seal()
+
+    def cut_preallocation(self) -> None:
+        self._files.truncate(self._file or self._open(), self.size)
+
+    def sync(self) -> None:
+        """Makes log and indexes durable. Any thread."""
+        self._files.sync(self._file or self._open())
+        self.offset_index.sync()
+        self.time_index.sync()
+        self.transaction_index.sync()
+
+    def start_writeback(self) -> int:
+        """Asks the kernel to write out what was appended since the last call; returns how many bytes. Any thread."""
+        start, end = self._writeback_position, self.size
+        if end > start and self._file is not None:
+            self._files.start_writeback(self._file, start, end - start)
+            self._writeback_position = end
+        return end - start
+
+    def release(self) -> None:
+        """Gives descriptor and maps back; what is in use by another thread lives until that is done."""
+        self._file = None
+        self.offset_index.release()
+        self.time_index.release()
+
+    def release_if_idle(self) -> bool:
+        """`release` unless used since the last call. True when nothing is held now."""
+        if not self._used:
+            self.release()
+            return True
+        self._used = False
+        return False
+
+    def move(self, directory: str) -> None:
+        """The directory was renamed."""
+        self._directory = directory
+        self.offset_index.path = self._path(names.OFFSET_INDEX)
+        self.time_index.path = self._path(names.TIME_INDEX)
+        self.transaction_index.path = self._path(names.TRANSACTION_INDEX)
+
+    def mark_deleted(self) -> list[str]:
+        """Renames every file to `.deleted`; returns the names now to be unlinked. Readers may go on meanwhile."""
+        marked = []
+        for suffix in names.SEGMENT_SUFFIXES:
+            path = self._path(suffix)
+            with contextlib.suppress(FileNotFoundError):
+                self._files.rename(path, path + names.DELETED)
+                marked.append(path + names.DELETED)
+        return marked
+
+    def remove(self) -> None:
+        """Unlinks every file at once, where nobody reads yet."""
+        for path in self.mark_deleted():
+            self._files.unlink_if_there(path)
+
+    def read_from(self, path: str) -> None:
+        """Reads a log file that does not have its final name yet."""
+        self._file = self._files.open_for_reading(path)
+
+    def _open(self) -> OpenFile:
+        try:
+            file = self._files.open(self.path)
+        except FileNotFoundError:
+            # A reader may come here in the moment after the segment was deleted; the file is still there for it.
+            file = self._files.open(self.path + names.DELETED)
+        self._file = file
+        self._used = True
+        return file
+
+    def _path(self, suffix: str) -> str:
+        return f"{self._directory}/{names.segment_file(self.base_offset, suffix)}"

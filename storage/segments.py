@@ -1,0 +1,70 @@
+"""The segments of one log in the order of their base offsets.
+
+Owns order and look-up only; it touches no file. Invariant: every change replaces one tuple, so a reader in another
+thread that took `all()` or made one look-up works on a consistent set for as long as it likes.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+
+from storage.segment import Segment
+
+_base_offset = attrgetter("base_offset")
+
+
+class Segments:
+    """Never empty once the log is open: the last one is active."""
+
+    __slots__ = ("_segments", "active")
+
+    def __init__(self, segments: Iterable[Segment] = ()) -> None:
+        self._segments: tuple[Segment, ...] = tuple(sorted(segments, key=_base_offset))
+        self.active: Segment = self._segments[-1]
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def all(self) -> Sequence[Segment]:
+        return self._segments
+
+    @property
+    def first(self) -> Segment:
+        return self._segments[0]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all log files."""
+        return sum(segment.size for segment in self._segments)
+
+    def floor(self, offset: int) -> Segment | None:
+        """The segment with the greatest base offset at or below `offset`: the only one that may hold it."""
+        active = self.active
+        if active.base_offset <= offset:
+            return active
+        segments = self._segments
+        slot = bisect_right(segments, offset, key=_base_offset)
+        return segments[slot - 1] if slot else None
+
+    def after(self, segment: Segment) -> Segment | None:
+        segments = self._segments
+        slot = bisect_right(segments, segment.base_offset, key=_base_offset)
+        return segments[slot] if slot < len(segments) else None
+
+    def covering(self, start_offset: int, end_offset: int) -> Sequence[Segment]:
+        """Those that may hold an offset from `start_offset` on and below `end_offset`."""
+        segments = self._segments
+        first = max(bisect_right(segments, start_offset, key=_base_offset) - 1, 0)
+        return segments[first : bisect_left(segments, end_offset, key=_base_offset)]
+
+    def add(self, segment: Segment) -> None:
+        assert segment.base_offset > self.active.base_offset
+        self._segments = (*self._segments, segment)
+        self.active = segment
+
+    def replace(self, removed: Iterable[Segment], added: Iterable[Segment] = ()) -> None:
+        """In one step. Something must remain."""
+        gone = set(removed)
+        kept = [segment for segment in self._segments if segment not in gone]
+        self._segments = tuple(sorted([*kept, *added], key=_base_offset))
+        self.active = self._segments[-1]

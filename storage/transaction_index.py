@@ -1,0 +1,98 @@
+"""The index of aborted transactions of a segment: what a read_committed consumer must drop.
+
+Owns the format of `.txnindex`: entries of 34 bytes, int16 version (0), then int64 producer id, first offset, last
+offset (of the abort marker) and last stable offset at that moment. An entry stands in the segment that holds the
+marker. The file exists only where there is an entry. Rebuilt by replaying the log.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from storage.files import Files
+from storage.mapped_index import CorruptIndexError
+
+_ENTRY: Final = struct.Struct(">hqqqq")
+_VERSION: Final = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """`last_stable_offset`: where the last stable offset stood once the marker was written."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """Entries of one segment in the order of their markers. They are few, so they are kept in memory once read."""
+
+    __slots__ = ("_entries", "_files", "path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._entries: tuple[AbortedTransaction, ...] | None = None
+        self.path = path
+
+    def entries(self) -> Sequence[AbortedTransaction]:
+        """Raises CorruptIndexError when the file is not made of whole entries in order."""
+        if self._entries is None:
+            self._entries = self._load()
+        return self._entries
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        entries = self.entries()
+        if entries and entries[-1].last_offset >= aborted.last_offset:
+            raise CorruptIndexError(f"{self.path}: {aborted} does not follow {entries[-1]}")
+        file = self._files.open(self.path, create=True)
+        try:
+            self._files.write_all(file, _ENTRY.pack(_VERSION, *aborted), len(entries) * _ENTRY.size)
+        finally:
+            file.close()
+        self._entries = (*entries, aborted)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the entries whose marker is at or above `offset`."""
+        kept = tuple(entry for entry in self.entries() if entry.last_offset < offset)
+        if kept == self._entries:
+            return
+        file = self._files.open(self.path)
+        try:
+            self._files.truncate(file, len(kept) * _ENTRY.size)
+        finally:
+            file.close()
+        self._entries = kept
+
+    def reset(self) -> None:
+        """Forgets every entry and the file, before a rebuild."""
+        self._files.unlink_if_there(self.path)
+        self._entries = ()
+
+    def release(self) -> None:
+        self._entries = None
+
+    def sync(self) -> None:
+        self._files.sync_path(self.path)
+
+    def _load(self) -> tuple[AbortedTransaction, ...]:
+        try:
+            content = self._files.read_whole(self.path)
+        except FileNotFoundError:
+            return ()
+        return parse(content, self.path)
+
+
+def parse(content: bytes, path: str) -> tuple[AbortedTransaction, ...]:
+    """Raises CorruptIndexError; `path` is for its message."""
+    if len(content) % _ENTRY.size:
+        raise CorruptIndexError(f"{path} has {len(content)} bytes, expected a multiple of {_ENTRY.size}")
+    entries = []
+    last_offset = -1
+    for version, *fields in _ENTRY.iter_unpack(content):
+        entry = AbortedTransaction(*fields)
+        if version != _VERSION or not last_offset < entry.last_offset or entry.first_offset > entry.last_offset:
+            raise CorruptIndexError(f"{path}: version {version} {entry} after offset {last_offset}")
+        last_offset = entry.last_offset
+        entries.append(entry)
+    return tuple(entries)
