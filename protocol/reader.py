@@ -24,7 +24,7 @@ from uuid import UUID, SafeUUID
 
 from protocol.errors import Malformed
 from protocol.schema import ZERO_UUID, Field, MessageInfo, Records, Struct
-from protocol.source import Source, literal, plan
+from protocol.source import SHORT_LIST, Source, literal, plan
 
 # Kafka refuses longer strings, whatever their length is written in.
 STRING_SIZE_MAX = 0x7FFF
@@ -243,8 +243,7 @@ class _Reader:
         with self.source.block(f"if {count} * {element_size} > size - position:"):
             self.source.add(f"raise refuse_size({path!r}, {count})")
         if field.wire is not None and field.wire.letter:
-            self.source.add(f'{target} = list(unpack_from(f">{{{count}}}{field.wire.letter}", buffer, position))')
-            self.source.add(f"position += {count} * {calcsize(field.wire.letter)}")
+            self.numbers(field.wire.letter, target, count)
             return
         self.source.add(f"{items} = {target} = []")
         with self.source.block(f"for _ in range({count}):"):
@@ -255,6 +254,12 @@ class _Reader:
                 self.primitive(field, f"v{depth}", depth + 1, path, is_nullable=False)
                 self.flush()
                 self.source.add(f"{items}.append(v{depth})")
+
+    def numbers(self, letter: str, target: str, count: str) -> None:
+        short = f"{self.source.layouts('unpack_from', letter)}[{count}](buffer, position)"
+        long = f'unpack_from(f">{{{count}}}{letter}", buffer, position)'
+        self.source.add(f"{target} = list({short} if {count} <= {SHORT_LIST} else {long})")
+        self.source.add(f"position += {count} * {calcsize(letter)}")
 
     @contextmanager
     def length(self, letter: str, target: str, depth: int, path: str, is_nullable: bool) -> Iterator[None]:

@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 from protocol.schema import ZERO_UUID, Field, Struct
 
+# Lists of numbers up to this size (replicas, partitions) are packed by layouts made beforehand, twice as fast.
+SHORT_LIST = 16
+
 
 class Plan(NamedTuple):
     """The fields of a struct as one version sees them; the tagged ones by rising tag."""
@@ -58,6 +61,12 @@ class Source:
         """The global name of `pack` or `unpack_from` (the verb) for a run of `struct` letters."""
         name = f"{verb}_{letters.replace('?', 'bool')}"
         self.names[name] = getattr(Layout(f">{letters}"), verb)
+        return name
+
+    def layouts(self, verb: str, letter: str) -> str:
+        """The global name of a table of `pack` or `unpack_from` for lists of numbers, by length up to `SHORT_LIST`."""
+        name = f"{verb}_many_{letter.replace('?', 'bool')}"
+        self.names[name] = tuple(getattr(Layout(f">{size}{letter}"), verb) for size in range(SHORT_LIST + 1))
         return name
 
     def text(self) -> str:

@@ -18,7 +18,7 @@ from typing import NoReturn
 from protocol.errors import ErrorCode, KafkaError
 from protocol.reader import STRING_SIZE_MAX
 from protocol.schema import ZERO_UUID, Field, MessageInfo, Struct
-from protocol.source import Source, literal, plan
+from protocol.source import SHORT_LIST, Source, literal, plan
 
 # Below this, copying the bytes into the joined piece is cheaper than one more buffer for the kernel to gather.
 BY_REFERENCE_SIZE_MIN = 1024
@@ -172,7 +172,7 @@ class _Writer:
 
     def array(self, field: Field, items: str, depth: int) -> None:
         if field.wire is not None and field.wire.letter:
-            self.source.add(f'{self.append}(pack(f">{{len({items})}}{field.wire.letter}", *{items}))')
+            self.numbers(field.wire.letter, items)
         elif field.struct is not None:
             with self.source.block(f"for o{depth} in {items}:"):
                 self.struct(field.struct, depth)
@@ -180,6 +180,11 @@ class _Writer:
             with self.source.block(f"for v{depth} in {items}:"):
                 self.primitive(field, f"v{depth}", depth + 1, is_nullable=False)
                 self.flush()
+
+    def numbers(self, letter: str, items: str) -> None:
+        short = f"{self.source.layouts('pack', letter)}[len({items})](*{items})"
+        long = f'pack(f">{{len({items})}}{letter}", *{items})'
+        self.source.add(f"{self.append}({short} if len({items}) <= {SHORT_LIST} else {long})")
 
     @contextmanager
     def unless_null(self, local: str, letter: str, is_nullable: bool) -> Iterator[None]:

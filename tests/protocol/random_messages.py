@@ -36,7 +36,7 @@ def _random_field(field: Field, version: int, random: Random, list_size_max: int
     if not field.is_array:
         return _random_element(field, version, random, list_size_max)
     is_long = field.wire is not None and random.random() < 0.05
-    count = 130 if is_long else random.randint(0, list_size_max)
+    count = random.choice((16, 17, 130)) if is_long else random.randint(0, list_size_max)
     return [_random_element(field, version, random, list_size_max) for _ in range(count)]
 
 
