@@ -5,7 +5,6 @@ Below, the share of each day's flights that were cancelled, over all carriers. R
 computes nothing that is not in it.
 """
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from spark_jobs.flights import carrier_names
 from spark_jobs.flights_daily import read_table
+from spark_jobs.parameters import bare_parser
 from spark_jobs.session import spark_session
 
 _INK = "#2b2f36"
@@ -148,7 +148,7 @@ def _title(axes: Axes, text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m spark_jobs.flights_chart", description="Draws the daily delays.")
+    parser = bare_parser("flights_chart", "Draws the daily delays.")
     parser.add_argument("--parquet", type=Path, required=True, metavar="DIR", help="what flights_daily wrote")
     parser.add_argument("--image", type=Path, required=True, metavar="FILE", help="the PNG to write")
     flags = parser.parse_args(arguments)

@@ -153,7 +153,13 @@ def _refuse_foreign_batches(parameters: FlightsDailyParameters) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = job_parser("flights_daily", "Departure delays per carrier and day.", watermark="2 days")
+    parser = job_parser(
+        "flights_daily",
+        "Departure delays per carrier and day.",
+        input_topic="flights",
+        output_topic="flights-daily",
+        watermark="2 days",
+    )
     parser.add_argument("--parquet", type=Path, required=True, metavar="DIR", help="folder of the Parquet table")
     parser.add_argument(
         "--time-zone",

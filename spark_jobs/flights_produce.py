@@ -84,8 +84,8 @@ def _progress_bar() -> Progress:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = client_parser("python -m spark_jobs.flights_produce", "Sends the flights of 2013 to a topic.")
-    parser.add_argument("--output", required=True, metavar="TOPIC", help="topic to write")
+    parser = client_parser("flights_produce", "Sends the flights of 2013 to a topic.")
+    parser.add_argument("--output", default="flights", metavar="TOPIC", help="topic to write (default %(default)s)")
     flags = parser.parse_args(arguments)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     topic = TopicSpec(flags.output, flags.partitions, flags.replication_factor, TOPIC_CONFIG)
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         records = records_by_time()
         produce(flags.bootstrap_servers, topic.name, records, flags.kafka_option)
     except (DeliveryError, ConnectionError, KafkaException) as error:
-        print(f"flights_produce: {error}", file=sys.stderr)
+        print(f"spark-job flights_produce: {error}", file=sys.stderr)
         return 1
     print(f"{len(records)} flights are in {topic.name}")
     return 0

@@ -56,14 +56,16 @@ class JobParameters:
         return {"kafka.bootstrap.servers": self.bootstrap_servers, **client}
 
 
-def job_parser(job: str, description: str, *, watermark: str) -> argparse.ArgumentParser:
-    """The flags of `JobParameters`; `watermark` is this job's default for how late a record may come."""
-    parser = client_parser(f"python -m spark_jobs.{job}", description)
+def job_parser(
+    job: str, description: str, *, input_topic: str, output_topic: str, watermark: str
+) -> argparse.ArgumentParser:
+    """The flags of `JobParameters`; the keywords are this job's defaults."""
+    parser = client_parser(job, description)
     add = parser.add_argument
     add("--app-id", default=job, help="unique name: query, client ids and state carry it (default %(default)s)")
     add("--checkpoint", type=Path, required=True, metavar="DIR", help="where Spark keeps offsets and state")
-    add("--input", required=True, metavar="TOPIC", help="topic to read")
-    add("--output", required=True, metavar="TOPIC", help="topic to write")
+    add("--input", default=input_topic, metavar="TOPIC", help="topic to read (default %(default)s)")
+    add("--output", default=output_topic, metavar="TOPIC", help="topic to write (default %(default)s)")
     add(
         "--starting-offsets",
         type=checked(is_starting_offsets, "earliest, latest or a JSON object"),
@@ -89,9 +91,9 @@ def job_parser(job: str, description: str, *, watermark: str) -> argparse.Argume
     return parser
 
 
-def client_parser(program: str, description: str) -> argparse.ArgumentParser:
+def client_parser(job: str, description: str) -> argparse.ArgumentParser:
     """The flags of anything that speaks to brokers, streaming or not."""
-    parser = argparse.ArgumentParser(prog=program, description=description, allow_abbrev=False)
+    parser = bare_parser(job, description)
     add = parser.add_argument
     add("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="brokers to connect to first")
     add("--create-topics", action="store_true", help="make missing topics instead of waiting for them")
@@ -105,6 +107,11 @@ def client_parser(program: str, description: str) -> argparse.ArgumentParser:
         help="a setting of the Kafka clients, such as compression.type=lz4; may be given often",
     )
     return parser
+
+
+def bare_parser(job: str, description: str) -> argparse.ArgumentParser:
+    """A parser that calls the job what its launcher calls it."""
+    return argparse.ArgumentParser(prog=f"spark-job {job}", description=description, allow_abbrev=False)
 
 
 class StoreKeyValue(argparse.Action):

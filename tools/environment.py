@@ -22,6 +22,13 @@ from pathlib import Path
 from typing import TextIO
 
 _BROKER_LOCK = "requirements.lock"
+_SPARK_LOCK = "requirements-spark.lock"
+# An environment made from the one has all packages of the others, so it is ready for them too.
+_CONTAINED = {
+    "requirements-dev.lock": (_SPARK_LOCK, _BROKER_LOCK),
+    _SPARK_LOCK: (_BROKER_LOCK,),
+    _BROKER_LOCK: (),
+}
 _MARKER = "incomplete"
 _REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*==", re.MULTILINE)
 _PIP_SETTLED = re.compile(r"(?:Collecting|Requirement already satisfied:|Ignoring) ([A-Za-z0-9._-]+)")
@@ -74,8 +81,7 @@ def make(root: Path, lock_name: str, progress: "Progress") -> None:
         copy.unlink()
     _install(root, lock_name, progress)
     marker.unlink()
-    # The development environment contains the broker's, so it is ready for both.
-    for name in {lock_name, _BROKER_LOCK}:
+    for name in (lock_name, *_CONTAINED[lock_name]):
         shutil.copyfile(root / name, venv / name)
     progress.show(f"Prepared {venv} in {time.monotonic() - started_s:.0f} s")
     progress.end()

@@ -7,7 +7,7 @@ import pytest
 from spark_jobs import flights_daily
 from spark_jobs.parameters import JobParameters, job_parser
 
-REQUIRED = ["--bootstrap-servers", "b:1", "--checkpoint", "/c", "--input", "in", "--output", "out"]
+REQUIRED = ["--bootstrap-servers", "b:1", "--checkpoint", "/c"]
 
 REFUSED = {
     "interval": (["--watermark", "soon"], "argument --watermark: expected an interval such as '2 days', not 'soon'"),
@@ -23,7 +23,7 @@ REFUSED = {
 
 
 def parse(*more: str) -> JobParameters:
-    parser = job_parser("some_job", "Does something.", watermark="1 hour")
+    parser = job_parser("some_job", "Does something.", input_topic="in", output_topic="out", watermark="1 hour")
     return JobParameters(**vars(parser.parse_args([*REQUIRED, *more])))
 
 
