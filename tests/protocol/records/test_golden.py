@@ -6,13 +6,18 @@ from protocol.records.batch import batches, crc_is_valid, records
 from protocol.records.builder import assemble, encode_records, rebuild_batch
 from protocol.records.compression import Compression
 from protocol.records.control import read_marker
+from protocol.records.entries import entries, entry_crc_is_valid, entry_records
+from protocol.records.legacy import build_message_set
 
 from .golden import GoldenLog, expected_records, golden_logs
 
-LOGS = [log for log in golden_logs() if log.magic == 2]
+ALL_LOGS = golden_logs()
+LOGS = [log for log in ALL_LOGS if log.magic == 2]
+OLD_LOGS = [log for log in ALL_LOGS if log.magic < 2]
 SIZE_MAX = 1 << 20
 
 each_log = pytest.mark.parametrize("log", LOGS, ids=[log.name for log in LOGS])
+each_old_log = pytest.mark.parametrize("log", OLD_LOGS, ids=[log.name for log in OLD_LOGS])
 
 
 def test_the_set_covers_every_codec() -> None:
@@ -76,3 +81,45 @@ def test_encoding_the_records_again_gives_the_same_bytes(log: GoldenLog) -> None
         assert assemble(header, encode_records(read, header.base_offset, header.base_timestamp)) == stored
         if (read and read[0].timestamp == header.base_timestamp) or header.has_delete_horizon:
             assert rebuild_batch(header, read, delete_horizon_ms=header.delete_horizon_ms) == stored
+
+
+def test_the_set_covers_the_old_formats() -> None:
+    kinds = {(log.magic, batch["compression"], batch["timestampType"]) for log in OLD_LOGS for batch in log.batches}
+    codecs = {"none", "gzip", "snappy", "lz4"}
+    assert kinds == {
+        (magic, codec, timestamp_type)
+        for magic, timestamp_type in [(0, "NoTimestampType"), (1, "CreateTime"), (1, "LogAppendTime")]
+        for codec in codecs
+    }
+
+
+@each_old_log
+def test_old_messages(log: GoldenLog) -> None:
+    timestamp_types = {0: ["NoTimestampType"] * 2, 1: ["CreateTime", "LogAppendTime"]}[log.magic]
+    read = list(entries(log.data))
+    assert len(read) == len(log.batches)
+    for entry, expected in zip(read, log.batches, strict=True):
+        header = entry.header
+        opened = entry_records(log.data, entry, size_max=SIZE_MAX)
+        assert opened == expected_records(expected)
+        assert {
+            "position": entry.position,
+            "size": header.size,
+            "magic": header.magic,
+            "baseOffset": opened[0].offset,
+            "lastOffset": header.last_offset,
+            "compression": header.compression.name.lower(),
+            "timestampType": timestamp_types[header.timestamp_type],
+            "isValid": entry_crc_is_valid(log.data, entry),
+            "maxTimestamp": max(record.timestamp for record in opened),
+            "crc": header.crc,
+        } == {name: value for name, value in expected.items() if name != "records"}
+
+
+@each_old_log
+def test_writing_old_messages_again_gives_the_same_bytes(log: GoldenLog) -> None:
+    for entry in entries(log.data):
+        if entry.header.compression is Compression.NONE:
+            (record,) = entry_records(log.data, entry, size_max=SIZE_MAX)
+            written = build_message_set([record], magic=log.magic, timestamp_type=entry.header.timestamp_type)
+            assert written == log.data[entry.position : entry.end]

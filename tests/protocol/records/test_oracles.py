@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 from aiokafka.record import default_records as aiokafka_records
+from aiokafka.record import legacy_records as aiokafka_messages
 from kafka.record import default_records as kafka_python_records
+from kafka.record import legacy_records as kafka_python_messages
 
-from protocol.records.batch import batches, crc_is_valid, read_header, records
+from protocol.records.batch import Record, batches, crc_is_valid, read_header, records
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
+from protocol.records.legacy import build_message_set, messages, read_message_set
 
 SIZE_MAX = 1 << 20
 
@@ -81,3 +84,46 @@ def test_we_read_theirs(builder: Any, codec: Compression) -> None:
         ours = build_batch(ROWS, producer_id=5, producer_epoch=1, base_sequence=9, is_transactional=True)
         assert read_header(ours)[5:] == header[5:]
         assert ours[61:] == batch[61:]
+
+
+OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
+MESSAGES = [Record(1000 + index, row.timestamp, row.key, row.value, []) for index, row in enumerate(ROWS)]
+
+# None of them can do lz4 in magic 0 (kafka-python could with a package that we do not use).
+old_formats = pytest.mark.parametrize(
+    ("magic", "codec"), [(1, codec) for codec in OLD_CODECS] + [(0, codec) for codec in OLD_CODECS[:3]]
+)
+
+MESSAGE_CLIENTS = [
+    pytest.param(kafka_python_messages.LegacyRecordBatch, id="kafka-python"),
+    pytest.param(aiokafka_messages._LegacyRecordBatchPy, id="aiokafka"),
+    pytest.param(aiokafka_messages.LegacyRecordBatch, id="aiokafka-compiled"),
+]
+MESSAGE_BUILDERS = [
+    pytest.param(kafka_python_messages.LegacyRecordBatchBuilder, id="kafka-python"),
+    pytest.param(aiokafka_messages._LegacyRecordBatchBuilderPy, id="aiokafka"),
+    pytest.param(aiokafka_messages.LegacyRecordBatchBuilder, id="aiokafka-compiled"),
+]
+
+
+@old_formats
+@pytest.mark.parametrize("client", MESSAGE_CLIENTS)
+def test_they_read_our_messages(client: Any, codec: Compression, magic: int) -> None:
+    data = build_message_set(MESSAGES, magic=magic, compression=codec)
+    read = []
+    for position, header in messages(data):
+        entry = client(bytearray(data[position : position + header.size]), magic)
+        assert entry.validate_crc()
+        read += [(r.offset, r.timestamp, r.key, r.value) for r in entry]
+    assert read == [(r.offset, r.timestamp if magic else None, r.key, r.value) for r in MESSAGES]
+
+
+@old_formats
+@pytest.mark.parametrize("builder", MESSAGE_BUILDERS)
+def test_we_read_their_messages(builder: Any, codec: Compression, magic: int) -> None:
+    theirs = builder(magic=magic, compression_type=codec, batch_size=1 << 20)
+    for index, row in enumerate(ROWS):
+        assert theirs.append(index, timestamp=row.timestamp, key=row.key, value=row.value) is not None
+    sent = read_message_set(bytes(theirs.build()), size_max=SIZE_MAX)
+    assert sent.compression is codec
+    assert [record[1:4] for record in sent.records] == [(r.timestamp if magic else -1, r.key, r.value) for r in ROWS]
