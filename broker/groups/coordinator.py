@@ -40,7 +40,7 @@ from broker.groups.member import NEVER
 from broker.groups.offsets import GroupOffsets, Offsets, TopicPartition, expiry_rule
 from broker.groups.partition import CoordinatedGroup, OffsetsPartition, PartitionState
 from broker.groups.partitioner import partition_for
-from broker.groups.ports import OffsetsLog
+from broker.groups.ports import LegacyOffsets, OffsetsLog
 from broker.groups.records import group_key, group_value, offset_key, offset_value
 from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState
@@ -122,9 +122,11 @@ class GroupCoordinator:
         timer: Timer,
         clock: Clock,
         ensure_internal_topic: Callable[[str], Awaitable[None]],
+        legacy_offsets: LegacyOffsets,
     ) -> None:
         """`ensure_internal_topic(name)` creates the topic unless it exists, and raises KafkaError when it cannot."""
         self.settings = settings
+        self.legacy_offsets = legacy_offsets
         self._log = log
         self._timer = timer
         self._clock = clock

@@ -425,7 +425,7 @@ class Group:
             self._static_member_ids[member.group_instance_id] = member.member_id
         if self.leader_id is None:
             self.leader_id = member.member_id
-        self._supporters.update(name for name, _ in member.protocols)
+        self._supporters.update(_names(member.protocols))
 
     def _park_rejoin(self, member: Member, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
         if member.join_ticket is not None:  # only its last join counts; nobody reads the answer to the one before
@@ -448,8 +448,8 @@ class Group:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        self._supporters.subtract(name for name, _ in member.protocols)
-        self._supporters.update(name for name, _ in protocols)
+        self._supporters.subtract(_names(member.protocols))
+        self._supporters.update(_names(protocols))
         member.protocols = protocols
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
@@ -742,7 +742,7 @@ class Group:
         if member.group_instance_id is not None:
             del self._static_member_ids[member.group_instance_id]
         self._awaiting_sync.discard(member.member_id)
-        self._supporters.subtract(name for name, _ in member.protocols)
+        self._supporters.subtract(_names(member.protocols))
         if self.leader_id == member.member_id:
             self.leader_id = next(iter(self.members), None)
 
@@ -802,6 +802,10 @@ class Group:
             members=[member.to_stored(name, assignments[key]) for key, member in self.members.items()],
         )
         self._effects.append(StoreGroup(value, outcome))
+
+
+def _names(protocols: Iterable[MemberProtocol]) -> set[str]:
+    return {name for name, _ in protocols}
 
 
 JoinReaction = Callable[[Group, JoinRequest, Ticket, Moment], None]

@@ -31,7 +31,7 @@ class OffsetsLog(Protocol):
 
 
 class LegacyOffsets(Protocol):
-    """Offsets that consumers of 0.8 keep outside the coordinator, under `/consumers` (version 0 of commit and fetch)."""
+    """Offsets that consumers of 0.8 keep outside the coordinator, under `/consumers`: version 0 of commit and fetch."""
 
     async def read(self, group_id: str, topic: str, partition: int) -> int | None:
         """The stored offset; None when there is none. Raises KafkaError."""

@@ -1,0 +1,37 @@
+"""ConsumerGroupDescribe: refused for each group, as there are no groups of this protocol here (KIP-848)."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+
+
+def handle(
+    services: Services, request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> ConsumerGroupDescribeResponse:
+    return failed(request, context, ErrorCode.UNSUPPORTED_VERSION)
+
+
+def failed(
+    request: ConsumerGroupDescribeRequest, context: RequestContext, code: ErrorCode
+) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            DescribedGroup(
+                error_code=code,
+                group_id=group_id,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=[],
+            )
+            for group_id in request.group_ids
+        ]
+    )

@@ -1,0 +1,20 @@
+"""ConsumerGroupHeartbeat: refused, as in a cluster with ZooKeeper only the classic protocol exists (KIP-848)."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+
+
+def handle(
+    services: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ConsumerGroupHeartbeatResponse:
+    return failed(request, context, ErrorCode.UNSUPPORTED_VERSION)
+
+
+def failed(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext, code: ErrorCode
+) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=code, member_epoch=0, heartbeat_interval_ms=0)

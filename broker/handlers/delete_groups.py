@@ -1,0 +1,30 @@
+"""DeleteGroups: delete empty groups with their offsets, each answered by itself (KIP-229)."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+
+def handle(services: Services, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=group_id, error_code=_delete(services, group_id))
+            for group_id in dict.fromkeys(request.groups_names)
+        ]
+    )
+
+
+def failed(request: DeleteGroupsRequest, context: RequestContext, code: ErrorCode) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names]
+    )
+
+
+def _delete(services: Services, group_id: str) -> ErrorCode:
+    try:
+        return services.groups.delete_group(group_id)
+    except KafkaError as error:
+        return error.code

@@ -1,0 +1,66 @@
+"""DescribeGroups: state and members of groups. One that does not exist is described as Dead, without an error.
+
+Only a stable group shows its protocol and what its members said and were assigned.
+
+Version notes: v3 authorised operations (KIP-430); v4 instance ids.
+"""
+
+from __future__ import annotations
+
+from broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from broker.groups.group import Group
+from broker.groups.states import GroupState
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+
+def handle(services: Services, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=[_describe(services, request, group_id) for group_id in request.groups])
+
+
+def failed(request: DescribeGroupsRequest, context: RequestContext, code: ErrorCode) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=[_nothing(group_id, "", code) for group_id in request.groups])
+
+
+def _describe(services: Services, request: DescribeGroupsRequest, group_id: str) -> DescribedGroup:
+    try:
+        group = services.groups.group(group_id)
+    except KafkaError as error:
+        return _nothing(group_id, "", error.code)
+    described = _nothing(group_id, GroupState.DEAD.value, ErrorCode.NONE) if group is None else _existing(group)
+    described.authorized_operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    return described
+
+
+def _existing(group: Group) -> DescribedGroup:
+    is_stable = group.state is GroupState.STABLE
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if is_stable else "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def _nothing(group_id: str, state: str, code: ErrorCode) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=code, group_id=group_id, group_state=state, protocol_type="", protocol_data="", members=[]
+    )

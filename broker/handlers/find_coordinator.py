@@ -1,0 +1,82 @@
+"""FindCoordinator: the broker that leads the partition of `__consumer_offsets` a group belongs to.
+
+The first request creates the topic and waits for it, so that the answer names a broker which really coordinates.
+
+Version notes: v0 groups only; v1 key types and a message; v4 several keys, each with its own error.
+
+Not here yet: transactions (key type 1) are refused, as no broker coordinates them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+
+from broker.groups.coordinator import GROUP_METADATA_TOPIC
+from broker.groups.partitioner import partition_for
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ERRORS, ErrorCode
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+FIRST_VERSION_WITH_SEVERAL_KEYS = 4
+GROUP = 0
+NO_NODE = -1
+
+
+def handle(
+    services: Services, request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    if request.key_type != GROUP:
+        return failed(request, context, ErrorCode.INVALID_REQUEST)
+    partition_count = services.groups.partition_count()
+    if partition_count is None:
+        return _create_and_find(services, request, context)
+    return _find(services, request, context, partition_count)
+
+
+def failed(request: FindCoordinatorRequest, context: RequestContext, code: ErrorCode) -> FindCoordinatorResponse:
+    return _response(context, [_nobody(key, code) for key in _keys(request, context)])
+
+
+async def _create_and_find(
+    services: Services, request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse:
+    return _find(services, request, context, await services.groups.ensure_topic())
+
+
+def _find(
+    services: Services, request: FindCoordinatorRequest, context: RequestContext, partition_count: int
+) -> FindCoordinatorResponse:
+    return _response(context, [_locate(services, context, key, partition_count) for key in _keys(request, context)])
+
+
+def _locate(services: Services, context: RequestContext, group_id: str, partition_count: int) -> Coordinator:
+    metadata = services.metadata_cache
+    leader = metadata.leader_of(GROUP_METADATA_TOPIC, partition_for(group_id, partition_count))
+    broker = metadata.brokers.get(leader)
+    if broker is None or context.listener not in broker.endpoints:
+        return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    host, port = broker.endpoints[context.listener]
+    return Coordinator(key=group_id, node_id=leader, host=host, port=port, error_message="")
+
+
+def _nobody(key: str, code: ErrorCode) -> Coordinator:
+    return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=code, error_message="")
+
+
+def _keys(request: FindCoordinatorRequest, context: RequestContext) -> Sequence[str]:
+    return request.coordinator_keys if context.api_version >= FIRST_VERSION_WITH_SEVERAL_KEYS else (request.key,)
+
+
+def _response(context: RequestContext, coordinators: list[Coordinator]) -> FindCoordinatorResponse:
+    if context.api_version >= FIRST_VERSION_WITH_SEVERAL_KEYS:
+        return FindCoordinatorResponse(coordinators=coordinators)
+    (only,) = coordinators
+    code = ErrorCode(only.error_code)
+    return FindCoordinatorResponse(
+        error_code=code,
+        error_message=ERRORS[code].message or code.name,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )

@@ -1,0 +1,20 @@
+"""Heartbeat: a member lives, and learns of rebalances. v3 static members."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def handle(services: Services, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    return HeartbeatResponse(
+        error_code=services.groups.heartbeat(
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id
+        )
+    )
+
+
+def failed(request: HeartbeatRequest, context: RequestContext, code: ErrorCode) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=code)

@@ -1,0 +1,78 @@
+"""JoinGroup: a member joins its group; the answer comes when the generation is formed.
+
+Version notes: v0 has no rebalance timeout, its session timeout stands in; v4 a dynamic member is told its id first
+(KIP-394); v5 static members (KIP-345); v7 the answer has the protocol type, and null for what is not known; v9 a static
+leader that is back can be told to skip the assignment (KIP-814).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from uuid import uuid4
+
+from broker.groups.events import JoinAnswer, JoinRequest, MemberProtocol
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
+FIRST_VERSION_WITH_REQUIRED_MEMBER_ID = 4
+FIRST_VERSION_WITH_NULL_PROTOCOL = 7
+FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
+
+
+def handle(
+    services: Services, request: JoinGroupRequest, context: RequestContext
+) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+    answer = services.groups.join(request.group_id, _join_request(request, context))
+    return _response(answer, context) if isinstance(answer, JoinAnswer) else _later(answer, context)
+
+
+def failed(request: JoinGroupRequest, context: RequestContext, code: ErrorCode) -> JoinGroupResponse:
+    return _response(JoinAnswer(code, request.member_id), context)
+
+
+async def _later(awaited: Awaitable[JoinAnswer], context: RequestContext) -> JoinGroupResponse:
+    return _response(await awaited, context)
+
+
+def _join_request(request: JoinGroupRequest, context: RequestContext) -> JoinRequest:
+    version = context.api_version
+    has_rebalance_timeout = version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT
+    client_id = context.client_id or ""
+    return JoinRequest(
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=client_id,
+        client_host=f"/{context.client_host}",
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=tuple(MemberProtocol(each.name, each.metadata) for each in request.protocols),
+        generated_member_id=f"{request.group_instance_id or client_id}-{uuid4()}",
+        requires_known_member_id=version >= FIRST_VERSION_WITH_REQUIRED_MEMBER_ID,
+        supports_skipping_assignment=version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT,
+        reason=request.reason or "",
+    )
+
+
+def _response(answer: JoinAnswer, context: RequestContext) -> JoinGroupResponse:
+    protocol_name = answer.protocol_name
+    if protocol_name is None and context.api_version < FIRST_VERSION_WITH_NULL_PROTOCOL:
+        protocol_name = ""
+    return JoinGroupResponse(
+        error_code=answer.error,
+        generation_id=answer.generation_id,
+        protocol_type=answer.protocol_type,
+        protocol_name=protocol_name,
+        leader=answer.leader_id,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=each.member_id, group_instance_id=each.group_instance_id, metadata=each.metadata
+            )
+            for each in answer.members
+        ],
+    )

@@ -1,0 +1,129 @@
+"""OffsetCommit: store the offsets that a group has consumed.
+
+Partitions that do not exist are refused one by one, the rest is committed as one batch.
+
+Version notes: v0 stores where consumers of 0.8 looked (`/consumers`), without a group; v1 a timestamp for each offset;
+v2 to v4 a time to live; v6 leader epochs; v7 static members; v9 is for members of KIP-848 groups, which are not served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from broker.groups.coordinator import CommitAnswer, Committer
+from broker.groups.offsets import Offsets, TopicPartition
+from broker.groups.ports import LegacyOffsets
+from broker.groups.records import NO_TIMESTAMP, OffsetAndMetadata
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+VERSION_OF_CONSUMERS_TREE = 0
+DEFAULT = -1
+"""For a timestamp: now. For a time to live: the broker's."""
+
+
+def handle(
+    services: Services, request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    exists = services.metadata_cache.contains
+    if context.api_version == VERSION_OF_CONSUMERS_TREE:
+        return _store_in_consumers_tree(services, request)
+    now_ms = services.clock.now_ms()
+    expires_ms = NO_TIMESTAMP if request.retention_time_ms == DEFAULT else now_ms + request.retention_time_ms
+    offsets: Offsets = {}
+    unknown: set[TopicPartition] = set()
+    for topic in request.topics:
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            if exists(*key):
+                offsets[key] = _offset(partition, now_ms, expires_ms)
+            else:
+                unknown.add(key)
+    if not offsets:
+        return _response(request, lambda _: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    answer = services.groups.commit(
+        request.group_id,
+        Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch),
+        offsets,
+    )
+    if isinstance(answer, CommitAnswer):
+        return _answer(request, unknown, answer)
+    return _later(request, unknown, answer)
+
+
+def failed(request: OffsetCommitRequest, context: RequestContext, code: ErrorCode) -> OffsetCommitResponse:
+    return _response(request, lambda _: code)
+
+
+async def _later(
+    request: OffsetCommitRequest, unknown: set[TopicPartition], awaited: Awaitable[CommitAnswer]
+) -> OffsetCommitResponse:
+    return _answer(request, unknown, await awaited)
+
+
+def _offset(partition: OffsetCommitRequestPartition, now_ms: int, expires_ms: int) -> OffsetAndMetadata:
+    given_ms = partition.commit_timestamp
+    return OffsetAndMetadata(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp_ms=now_ms if given_ms == DEFAULT else given_ms,
+        expire_timestamp_ms=expires_ms,
+    )
+
+
+def _answer(request: OffsetCommitRequest, unknown: set[TopicPartition], answer: CommitAnswer) -> OffsetCommitResponse:
+    refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **answer.refused}
+    if not refused:
+        return _response(request, lambda _: answer.error)
+    return _response(request, lambda partition: refused.get(partition, answer.error))
+
+
+def _response(request: OffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=code_of((topic.name, partition.partition_index)),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _store_in_consumers_tree(services: Services, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    codes = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            codes[topic.name, partition.partition_index] = await _store_one(
+                services, services.groups.legacy_offsets, request.group_id, topic.name, partition
+            )
+    return _response(request, codes.__getitem__)
+
+
+async def _store_one(
+    services: Services, store: LegacyOffsets, group_id: str, topic: str, partition: OffsetCommitRequestPartition
+) -> ErrorCode:
+    if not services.metadata_cache.contains(topic, partition.partition_index):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len(partition.committed_metadata or "") > services.groups.settings.offset_metadata_size_max:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    try:
+        await store.write(group_id, topic, partition.partition_index, partition.committed_offset)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE

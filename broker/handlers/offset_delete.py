@@ -1,0 +1,50 @@
+"""OffsetDelete: forget the offsets of a group for partitions that none of its members reads (KIP-496)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.groups.offsets import TopicPartition
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+def handle(services: Services, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+    known = [
+        (topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+        if services.metadata_cache.contains(topic.name, partition.partition_index)
+    ]
+    return _response(request, services.groups.delete_offsets(request.group_id, known) if known else {})
+
+
+def failed(request: OffsetDeleteRequest, context: RequestContext, code: ErrorCode) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=code, topics=[])
+
+
+def _response(request: OffsetDeleteRequest, codes: Mapping[TopicPartition, ErrorCode]) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=codes.get(
+                            (topic.name, partition.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        ),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

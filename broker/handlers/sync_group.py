@@ -1,0 +1,53 @@
+"""SyncGroup: a member fetches its assignment; the leader brings the assignments of all.
+
+Version notes: v3 static members; v5 the member names the protocol it was told, which must be there and right (KIP-559).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from broker.groups.events import SyncAnswer, SyncRequest
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+FIRST_VERSION_WITH_PROTOCOL = 5
+
+
+def handle(
+    services: Services, request: SyncGroupRequest, context: RequestContext
+) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+    names_protocol = request.protocol_type is not None and request.protocol_name is not None
+    if context.api_version >= FIRST_VERSION_WITH_PROTOCOL and not names_protocol:
+        return failed(request, context, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    answer = services.groups.sync(
+        request.group_id,
+        SyncRequest(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            request.protocol_type,
+            request.protocol_name,
+            {each.member_id: each.assignment for each in request.assignments},
+        ),
+    )
+    return _response(answer) if isinstance(answer, SyncAnswer) else _later(answer)
+
+
+def failed(request: SyncGroupRequest, context: RequestContext, code: ErrorCode) -> SyncGroupResponse:
+    return _response(SyncAnswer(code))
+
+
+async def _later(awaited: Awaitable[SyncAnswer]) -> SyncGroupResponse:
+    return _response(await awaited)
+
+
+def _response(answer: SyncAnswer) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=answer.error,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name,
+        assignment=answer.assignment,
+    )
