@@ -1,7 +1,8 @@
 """The notation in which the messages of the protocol are declared.
 
-Owns: wire types, the field specifier `since`, the decorators `message` and `struct`, and the table of fields they leave
-on a class. Must not know how a field is read or written (`protocol.codec`) or which messages exist (`protocol.api`).
+Owns: wire types, the field specifier `since`, the decorators `message`, `stored` and `struct`, and the table of fields
+they leave on a class. Must not know how a field is read or written (`protocol.codec`) or which messages exist
+(`protocol.api`).
 
     @message(12, versions=range(0, 5), flexible=4)
     class HeartbeatRequest:

@@ -6,7 +6,10 @@ from uuid import UUID
 
 import pytest
 
+from protocol.codec import decode, encode
+from protocol.errors import Malformed
 from protocol.schema import (
+    NO_API,
     REQUIRED,
     ZERO_UUID,
     boolean,
@@ -16,6 +19,7 @@ from protocol.schema import (
     message_info,
     records_,
     since,
+    stored,
     string,
     struct,
     uuid,
@@ -72,6 +76,22 @@ def test_a_message_knows_its_versions() -> None:
     assert [info.is_flexible_in(v) for v in info.versions] == [False] * 4 + [True]
     with pytest.raises(TypeError, match="Item is not a message"):
         message_info(Item)
+
+
+@stored(versions=range(1, 3), flexible=2)
+class SampleValue:
+    name: string
+    note: string = since(2, default="")
+
+
+def test_what_is_stored_is_declared_and_coded_like_a_message() -> None:
+    info = message_info(SampleValue)
+    assert (info.api_key, info.is_request) == (NO_API, False)
+    value = SampleValue(name="a", note="b")
+    assert encode(value, 2) == [b"\x02a\x02b\0"]
+    assert decode(SampleValue, 1, b"\0\x01a") == SampleValue(name="a")
+    with pytest.raises(Malformed, match="1 bytes too many"):
+        decode(SampleValue, 1, b"\0\x01a\0")
 
 
 def test_objects_have_slots_and_keep_the_docstring() -> None:
