@@ -152,7 +152,8 @@ def _refuse_foreign_batches(parameters: FlightsDailyParameters) -> None:
         )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def parse(arguments: Sequence[str] | None = None) -> FlightsDailyParameters:
+    """The command line; a bad one ends the process with exit code 2."""
     parser = job_parser(
         "flights_daily",
         "Departure delays per carrier and day.",
@@ -160,14 +161,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output_topic="flights-daily",
         watermark="2 days",
     )
-    parser.add_argument("--parquet", type=Path, required=True, metavar="DIR", help="folder of the Parquet table")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--parquet", type=Path, required=True, metavar="DIR", help="folder of the Parquet table")
+    add(
         "--time-zone",
         default="America/New_York",
         metavar="ZONE",
         help="whose midnight ends a day (default %(default)s)",
     )
-    parameters = FlightsDailyParameters(**vars(parser.parse_args(arguments)))
+    return FlightsDailyParameters(**vars(parser.parse_args(arguments)))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parameters = parse(arguments)
     topics = [
         TopicSpec(parameters.input, parameters.partitions, parameters.replication_factor, TOPIC_CONFIG),
         TopicSpec(parameters.output, parameters.partitions, parameters.replication_factor, _COMPACTED),

@@ -1,0 +1,46 @@
+# Two images from one file: `broker` (the default) and `spark`, which adds Java and the data pipeline.
+#
+#   docker build -t milena .                      docker build -t milena-spark --target spark .
+#
+# Packages are installed by the launchers' own code from lock files with hashes, into /opt/milena/.venv, where the
+# launchers look for them: an image holds what a clone holds after its first start.
+
+FROM python:3.11-slim-bookworm AS base
+WORKDIR /opt/milena
+# Writable for the user: the data, the list of running brokers (var) and Spark's connector (.cache).
+RUN useradd --create-home --uid 10001 milena \
+    && install -d -o milena -g milena /var/lib/milena var .cache
+COPY tools/environment.py tools/environment.py
+
+FROM base AS broker-packages
+COPY requirements.lock .
+RUN python -I tools/environment.py . requirements.lock
+
+FROM base AS spark-packages
+COPY requirements.lock requirements-spark.lock ./
+RUN python -I tools/environment.py . requirements-spark.lock
+
+FROM base AS spark
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/*
+COPY --from=spark-packages /opt/milena/.venv .venv
+COPY . .
+USER milena
+# Starting Spark once brings its Kafka connector into the image: the container needs no network but the brokers'.
+RUN PYTHONPATH=. .venv/bin/python -c "from spark_jobs.session import spark_session; spark_session('image', {}).stop()"
+VOLUME /var/lib/milena
+ENTRYPOINT ["bin/spark-job"]
+CMD ["--help"]
+
+FROM base AS broker
+COPY --from=broker-packages /opt/milena/.venv .venv
+COPY . .
+RUN rm -rf spark_jobs bin/spark-job \
+    && .venv/bin/python -m compileall -q broker config controller protocol storage tools
+USER milena
+VOLUME /var/lib/milena
+EXPOSE 9092
+# Exec form and a launcher that ends in exec: the broker is process 1 and gets the SIGTERM of `docker stop`.
+ENTRYPOINT ["bin/kafka-server-start"]
+CMD ["config/server.properties", "--override", "log.dirs=/var/lib/milena"]
