@@ -1,0 +1,147 @@
+"""One log directory: its lock, whose it is, whether the last stop was clean, and the checkpoints of all its logs.
+
+Owns the files in the root of the directory. Must not know what is in a partition directory, nor the other directories.
+
+Invariants: nothing is written before the lock is held; the marker of a clean stop is gone before the first log is
+opened and comes back only after the last one was closed without an error.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from storage import checkpoints, meta_properties, names
+from storage.checkpoints import MalformedCheckpointError, TopicPartition
+from storage.files import Files, OpenFile
+from storage.log import Log
+from storage.meta_properties import MetaProperties
+from storage.names import PartitionDirectoryName
+
+_CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
+
+
+class DirectoryLockedError(Exception):
+    """Another process, or another broker in this one, uses the directory. Names it."""
+
+
+class ForeignDirectoryError(Exception):
+    """There is a directory that is no partition's. Names it."""
+
+
+class LogDirectory:
+    """`logs` is changed by the log manager alone."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._lock: OpenFile | None = None
+        self.path = path
+        self.logs: dict[TopicPartition, Log] = {}
+        self.is_offline = False
+
+    def open(self) -> None:
+        """Makes the directory when missing, and locks it. Raises OSError, DirectoryLockedError."""
+        if not self._files.exists(self.path):
+            self._files.make_directory(self.path)
+        lock = self._files.lock(self._path(names.LOCK))
+        if lock is None:
+            raise DirectoryLockedError(
+                f"{self._path(names.LOCK)} is held by another broker: two must not use the log directory {self.path}"
+            )
+        self._lock = lock
+
+    def unlock(self) -> None:
+        self._lock = None
+
+    def read_meta(self) -> MetaProperties | None:
+        """None in a new directory. Raises OSError, WrongDirectoryError."""
+        return meta_properties.read(self._files, self.meta_path)
+
+    def write_meta(self, meta: MetaProperties) -> None:
+        meta_properties.write(self._files, self.meta_path, meta)
+
+    @property
+    def meta_path(self) -> str:
+        return self._path(names.META_PROPERTIES)
+
+    def take_clean_marker(self) -> bool:
+        """Whether the last stop was clean; true once, as the marker is removed."""
+        return self._files.unlink_if_there(self._path(names.CLEAN_SHUTDOWN))
+
+    def write_clean_marker(self) -> None:
+        self._files.replace(self._path(names.CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT, durable=True)
+
+    def partition_directories(self) -> list[tuple[str, PartitionDirectoryName]]:
+        """(path, parsed name) of each. Raises OSError, ForeignDirectoryError."""
+        found = []
+        for entry in self._files.list_directory(self.path):
+            if not entry.is_directory:
+                continue
+            name = names.parse_partition_directory(entry.name)
+            if name is None:
+                raise ForeignDirectoryError(
+                    f'Found directory {self._path(entry.name)}, expected only partitions of the form "<topic>-<number>"'
+                )
+            found.append((self._path(entry.name), name))
+        return found
+
+    def path_of(self, name: TopicPartition) -> str:
+        return self._path(names.partition_directory(name.topic, name.partition))
+
+    # Checkpoints
+
+    def read_recovery_points(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
+        """Without a usable file all logs are scanned whole: only time is lost."""
+        return self._read_or_none(names.RECOVERY_POINT_CHECKPOINT, on_damage)
+
+    def read_log_starts(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
+        """Without a usable file logs start at their first segment: deleted records may show up again."""
+        return self._read_or_none(names.LOG_START_CHECKPOINT, on_damage)
+
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        """Raises OSError, MalformedCheckpointError: a wrong high watermark is not to be guessed."""
+        return checkpoints.read_offsets(self._files, self._path(names.HIGH_WATERMARK_CHECKPOINT))
+
+    def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """The first dirty offset of each compacted log. Raises OSError, MalformedCheckpointError."""
+        return checkpoints.read_offsets(self._files, self._path(names.CLEANER_CHECKPOINT))
+
+    def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        checkpoints.write_offsets(self._files, self._path(names.CLEANER_CHECKPOINT), offsets)
+
+    def write_recovery_points(self) -> None:
+        offsets = {name: log.recovery_point for name, log in list(self.logs.items())}
+        checkpoints.write_offsets(self._files, self._path(names.RECOVERY_POINT_CHECKPOINT), offsets)
+
+    def write_log_starts(self) -> None:
+        """Only those that the name of the first segment does not tell."""
+        offsets = {
+            name: log.log_start_offset
+            for name, log in list(self.logs.items())
+            if log.log_start_offset > log.segments.first.base_offset
+        }
+        checkpoints.write_offsets(self._files, self._path(names.LOG_START_CHECKPOINT), offsets)
+
+    def write_high_watermarks(self) -> None:
+        offsets = {name: log.high_watermark for name, log in list(self.logs.items())}
+        checkpoints.write_offsets(self._files, self._path(names.HIGH_WATERMARK_CHECKPOINT), offsets)
+
+    def _read_or_none(self, name: str, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offsets(self._files, self._path(name))
+        except MalformedCheckpointError as error:
+            on_damage(f"{error}; not used")
+            return {}
+
+    def rename_for_deletion(self, log: Log, marked_name: str) -> str:
+        """Frees the name of a log's directory at once; returns the path that is now to be removed."""
+        marked = self._path(marked_name)
+        self._files.rename(str(log.directory), marked)
+        return marked
+
+    def remove_partition_directory(self, path: str) -> None:
+        """Safe to repeat after a crash in the middle."""
+        for entry in self._files.list_directory(path):
+            self._files.unlink_if_there(f"{path}/{entry.name}")
+        self._files.remove_directory(path)
+
+    def _path(self, name: str) -> str:
+        return f"{self.path}/{name}"
