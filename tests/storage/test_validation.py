@@ -1,0 +1,793 @@
+import contextlib
+import random
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from config.broker import BrokerConfig
+from config.log_config import LogConfig
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import (
+    HEADER_SIZE,
+    Record,
+    TimestampType,
+    crc_is_valid,
+    lengths_match_count,
+    read_header,
+    records,
+    set_log_append_time,
+)
+from protocol.records.builder import RecordData, assemble, build_batch, encode_records
+from protocol.records.compression import Compression, compress
+from protocol.records.control import ControlType, TransactionMarker, build_marker
+from protocol.records.legacy import build_message_set
+from storage import validation
+from storage.validation import (
+    AppendOrigin,
+    AppendRules,
+    RecordsRejected,
+    RejectionMeter,
+    TimestampWindow,
+    ValidatedAppend,
+    validate_and_assign_offsets,
+)
+
+NOW_MS = 1_700_000_500_000
+NEXT_OFFSET = 5000
+LEADER_EPOCH = 7
+SIZE_MAX = 1 << 20
+
+PLAIN_RULES = AppendRules()
+COMPACTED = AppendRules(is_compacted=True)
+APPEND_TIME = AppendRules(is_log_append_time=True)
+WINDOW = AppendRules(timestamp_window=TimestampWindow(1_000_000, 2_000))
+
+DATA = [
+    RecordData(1_700_000_000_000, b"key 0", b"value 0", [("h", b"1"), ("h", None)]),
+    RecordData(1_700_000_400_000, b"key 1", None),
+    RecordData(1_699_999_999_000, b"", b""),
+]
+CONTENT = [(row.key, row.value, list(row.headers)) for row in DATA]
+TIMES = [row.timestamp for row in DATA]
+
+SENT_BY_CLIENTS = {
+    "java-0.8.2": (
+        AppendOrigin.OLD_CLIENT,
+        (
+            "0000000000000000000000202fbb42140000000000026b3000000010762d6a6176612d302e382e322e322d3000000000000000000000002025"
+            "7122450000000000026b3200000010762d6a6176612d302e382e322e322d32"
+        ),
+    ),
+    "java-0.10.2": (
+        AppendOrigin.OLD_CLIENT,
+        (
+            "000000000000000000000029840069f10100000001a1fc04a8ad000000026b3000000011762d6a6176612d302e31302e322e322d3000000000"
+            "000000010000002956a70b360100000001a1fc04a8b2000000026b3200000011762d6a6176612d302e31302e322e322d32"
+        ),
+    ),
+    "java-1.1-transactional": (
+        AppendOrigin.CLIENT_BEFORE_ZSTD,
+        (
+            "00000000000000000000005fffffffff02fa38fdc6001000000001000001a1fc04e4fb000001a1fc04e4ff00000000000003ee000000000000"
+            "000000022c0000000474301c762d6a6176612d312e312e312d30002c0008020474321c762d6a6176612d312e312e312d3200"
+        ),
+    ),
+    "java-3.9": (
+        AppendOrigin.CLIENT,
+        (
+            "00000000000000000000005fffffffff02a7a1fff9000000000001000001a1fc04fd5a000001a1fc04fd6300000000000003ef000000000000"
+            "000000022c000000046b301c762d6a6176612d332e392e312d30002c001202046b321c762d6a6176612d332e392e312d3200"
+        ),
+    ),
+}
+
+each_codec = pytest.mark.parametrize("codec", list(Compression))
+CLIENTS = [AppendOrigin.CLIENT, AppendOrigin.CLIENT_BEFORE_ZSTD, AppendOrigin.OLD_CLIENT]
+
+
+def validate(
+    sent: bytes | bytearray | memoryview, rules: AppendRules = PLAIN_RULES, origin: AppendOrigin = AppendOrigin.CLIENT
+) -> ValidatedAppend | None:
+    view = sent if isinstance(sent, memoryview) else memoryview(bytearray(sent))
+    return validate_and_assign_offsets(
+        view, rules, next_offset=NEXT_OFFSET, leader_epoch=LEADER_EPOCH, now_ms=NOW_MS, origin=origin
+    )
+
+
+def accepted(
+    sent: bytes | bytearray | memoryview, rules: AppendRules = PLAIN_RULES, origin: AppendOrigin = AppendOrigin.CLIENT
+) -> tuple[ValidatedAppend, list[Record]]:
+    """What goes into the log, after the checks that hold for all of it."""
+    result = validate(sent, rules, origin)
+    assert result is not None
+    stored = bytes(result.records)
+    assert read_header(stored) == result.header
+    assert len(stored) == result.header.size
+    assert crc_is_valid(stored, 0, result.header)
+    assert (result.header.base_offset, result.header.partition_leader_epoch) == (NEXT_OFFSET, LEADER_EPOCH)
+    opened = list(records(stored, size_max=SIZE_MAX))
+    assert [record.offset for record in opened] == list(range(NEXT_OFFSET, NEXT_OFFSET + len(opened)))
+    assert result.header.last_offset == opened[-1].offset
+    assert result.header.max_timestamp == max(record.timestamp for record in opened)
+    return result, opened
+
+
+def refused(
+    sent: bytes | bytearray, rules: AppendRules = PLAIN_RULES, origin: AppendOrigin = AppendOrigin.CLIENT
+) -> KafkaError:
+    """The error, after a look that the sent bytes are as they were."""
+    buffer = bytearray(sent)
+    with pytest.raises(KafkaError) as raised:
+        validate(memoryview(buffer), rules, origin)
+    assert buffer == sent
+    return raised.value
+
+
+def patched(batch: bytes | bytearray, layout: str, position: int, value: int, *, renew_crc: bool = True) -> bytearray:
+    copy = bytearray(batch)
+    struct.pack_into(layout, copy, position, value)
+    if renew_crc:
+        struct.pack_into(">I", copy, 17, crc32c(copy[21:]))
+    return copy
+
+
+def counting(batch: bytes, count: int) -> bytearray:
+    """The batch with a records_count (and the offsets to it) that is not the number of its records."""
+    return patched(patched(batch, ">i", 57, count), ">i", 23, count - 1)
+
+
+def with_deltas(deltas: Sequence[int], codec: Compression) -> bytes:
+    """A batch whose records have these offset deltas."""
+    rows = [Record(delta, 10 + index, b"k", b"%d" % index, []) for index, delta in enumerate(deltas)]
+    header = read_header(build_batch([RecordData(*row[1:4]) for row in rows], compression=codec))
+    return assemble(header, compress(codec, encode_records(rows, 0, header.base_timestamp)))
+
+
+class TestTakenAsTheyAre:
+    @each_codec
+    @pytest.mark.parametrize(
+        "rules", [PLAIN_RULES, COMPACTED, WINDOW, AppendRules(level=5)], ids=["plain", "compacted", "window", "level"]
+    )
+    def test_only_offset_and_epoch_change(self, codec: Compression, rules: AppendRules) -> None:
+        sent = build_batch(DATA, compression=codec, producer_id=9, producer_epoch=1, base_sequence=4)
+        buffer = bytearray(sent)
+        result, opened = accepted(memoryview(buffer), rules)
+        assert isinstance(result.records, memoryview)
+        assert result.records.obj is buffer  # patched in place, not copied
+        assert result.records[:8] == struct.pack(">q", NEXT_OFFSET)
+        assert result.records[12:16] == struct.pack(">i", LEADER_EPOCH)
+        assert result.records[8:12] == sent[8:12]
+        assert result.records[16:] == sent[16:]
+        assert [record[2:] for record in opened] == CONTENT
+        assert [record.timestamp for record in opened] == TIMES
+        assert (result.log_append_time_ms, result.records_converted) == (-1, 0)
+
+    @each_codec
+    def test_a_codec_that_the_topic_asks_for_is_kept(self, codec: Compression) -> None:
+        sent = build_batch(DATA, compression=codec)
+        result, _ = accepted(sent, AppendRules(compression=codec))
+        assert result.records[16:] == sent[16:]
+        assert result.records_converted == 0
+
+    @each_codec
+    @pytest.mark.parametrize("rules", [APPEND_TIME, replace(APPEND_TIME, is_compacted=True)])
+    def test_append_time_is_stamped(self, codec: Compression, rules: AppendRules) -> None:
+        sent = build_batch(DATA, compression=codec)
+        result, opened = accepted(sent, rules)
+        assert result.header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        assert result.header.max_timestamp == result.log_append_time_ms == NOW_MS
+        assert result.header.base_timestamp == TIMES[0]
+        assert result.records[HEADER_SIZE:] == sent[HEADER_SIZE:]
+        assert {record.timestamp for record in opened} == {NOW_MS}
+        assert [record[2:] for record in opened] == CONTENT
+        assert result.records_converted == 0
+
+    def test_a_part_of_a_second_batch_is_left_out(self) -> None:
+        sent = build_batch(DATA)
+        for size in range(len(sent)):
+            result, _ = accepted(sent + sent[:size])
+            assert len(result.records) == len(sent)
+
+    @pytest.mark.parametrize("timestamp", [-1, 0, 2**62])
+    def test_any_time_goes_without_a_window(self, timestamp: int) -> None:
+        _, opened = accepted(build_batch([RecordData(timestamp, None, b"v")]))
+        assert opened[0].timestamp == timestamp
+
+    def test_transactional_batches(self) -> None:
+        result, _ = accepted(
+            build_batch(DATA, producer_id=3, producer_epoch=0, base_sequence=2**31 - 1, is_transactional=True)
+        )
+        assert result.header.is_transactional
+        assert result.header.last_sequence == 1
+
+    def test_coordinators_write_markers(self) -> None:
+        sent = build_marker(TransactionMarker(ControlType.ABORT, 1), producer_id=3, producer_epoch=0, now_ms=NOW_MS)
+        result, _ = accepted(sent, COMPACTED, AppendOrigin.COORDINATOR)
+        assert result.header.is_control
+
+    @pytest.mark.parametrize("count", [1, 64, 65, 300])
+    @each_codec
+    def test_many_records(self, count: int, codec: Compression) -> None:
+        random_ = random.Random(count)
+        for _ in range(10):
+            rows = [RecordData(5, b"k", random_.randbytes(random_.choice((0, 10, 60, 200)))) for _ in range(count)]
+            accepted(build_batch(rows, compression=codec))
+
+    @pytest.mark.parametrize(("origin", "frame"), SENT_BY_CLIENTS.values(), ids=SENT_BY_CLIENTS.keys())
+    @pytest.mark.parametrize(
+        "rules", [PLAIN_RULES, COMPACTED, APPEND_TIME, AppendRules(compression=Compression.SNAPPY)]
+    )
+    def test_what_clients_really_send(self, origin: AppendOrigin, frame: str, rules: AppendRules) -> None:
+        _, opened = accepted(bytes.fromhex(frame), rules, origin)
+        assert [record.key and record.key[1:] for record in opened] == [b"0", b"2"]
+
+
+class TestConverted:
+    @pytest.mark.parametrize("source", list(Compression))
+    @pytest.mark.parametrize("target", list(Compression))
+    def test_another_codec_than_the_topics(self, source: Compression, target: Compression) -> None:
+        sent = build_batch(
+            DATA,
+            compression=source,
+            producer_id=9,
+            producer_epoch=1,
+            base_sequence=4,
+            is_transactional=True,
+        )
+        result, opened = accepted(sent, AppendRules(compression=target))
+        assert result.header.compression is target
+        assert [record[2:] for record in opened] == CONTENT
+        assert [record.timestamp for record in opened] == TIMES
+        assert result.header[9:] == read_header(sent)[9:]
+        assert result.header.is_transactional
+        assert result.records_converted == (0 if source is target else 3)
+
+    def test_the_level_is_used(self) -> None:
+        rows = [RecordData(0, b"k", random.Random(n).randbytes(30).hex().encode()) for n in range(300)]
+        sizes = [
+            len(accepted(build_batch(rows), AppendRules(compression=Compression.GZIP, level=level))[0].records)
+            for level in (1, 9)
+        ]
+        assert sizes[0] > sizes[1]
+
+    def test_another_codec_with_append_time(self) -> None:
+        result, opened = accepted(build_batch(DATA), replace(APPEND_TIME, compression=Compression.LZ4))
+        assert {record.timestamp for record in opened} == {NOW_MS}
+        assert result.log_append_time_ms == NOW_MS
+
+    @pytest.mark.parametrize("deltas", [(0, 0, 0), (5, 6, 7), (2, 1, 0), (0, 1, 7)])
+    @each_codec
+    def test_offset_deltas_that_do_not_count_up_are_rebuilt(self, codec: Compression, deltas: tuple[int, ...]) -> None:
+        result, opened = accepted(with_deltas(deltas, codec), COMPACTED)
+        assert result.header.compression is codec
+        assert [record.value for record in opened] == [b"0", b"1", b"2"]
+        assert [record.timestamp for record in opened] == [10, 11, 12]
+        assert result.records_converted == 3
+
+    @each_codec
+    def test_a_claim_of_append_time_is_undone(self, codec: Compression) -> None:
+        sent = bytearray(build_batch(DATA, compression=codec))
+        set_log_append_time(sent, 0, 123)
+        result, opened = accepted(sent)
+        assert result.header.timestamp_type is TimestampType.CREATE_TIME
+        assert [record.timestamp for record in opened] == TIMES
+        assert result.records_converted == 0
+
+    def test_a_false_max_timestamp_is_put_right_when_the_records_are_opened(self) -> None:
+        sent = patched(build_batch(DATA), ">q", 35, 2**60)
+        assert accepted(sent, COMPACTED)[0].header.max_timestamp == max(TIMES)
+
+
+REFUSED: dict[str, tuple[bytes | bytearray, AppendRules, Sequence[AppendOrigin], ErrorCode, RejectionMeter | None]] = {
+    "magic 3": (
+        patched(build_batch(DATA), ">b", 16, 3),
+        PLAIN_RULES,
+        CLIENTS,
+        ErrorCode.INVALID_RECORD,
+        RejectionMeter.INVALID_MAGIC_NUMBER,
+    ),
+    **{
+        f"magic {magic} from a client that knows better": (
+            build_message_set([Record(0, 5, b"k", b"v", [])], magic=magic),
+            PLAIN_RULES,
+            [AppendOrigin.CLIENT, AppendOrigin.CLIENT_BEFORE_ZSTD, AppendOrigin.COORDINATOR],
+            ErrorCode.INVALID_RECORD,
+            RejectionMeter.INVALID_MAGIC_NUMBER,
+        )
+        for magic in (0, 1)
+    },
+    **{
+        f"nothing whole: {len(sent)} bytes": (
+            sent,
+            PLAIN_RULES,
+            [AppendOrigin.CLIENT, AppendOrigin.CLIENT_BEFORE_ZSTD],
+            ErrorCode.INVALID_RECORD,
+            None,
+        )
+        for sent in (
+            b"",
+            build_batch(DATA)[:16],
+            build_batch(DATA)[:17],
+            build_batch(DATA)[:61],
+            build_batch(DATA)[:-1],
+        )
+    },
+    "two batches": (build_batch(DATA) * 2, PLAIN_RULES, CLIENTS, ErrorCode.INVALID_RECORD, None),
+    "a batch and garbage": (
+        build_batch(DATA) + bytes(30),
+        PLAIN_RULES,
+        CLIENTS,
+        ErrorCode.CORRUPT_MESSAGE,
+        RejectionMeter.INVALID_MESSAGE_CRC,
+    ),
+    **{
+        f"batch_length {length}": (
+            patched(build_batch(DATA), ">i", 8, length),
+            PLAIN_RULES,
+            CLIENTS,
+            ErrorCode.CORRUPT_MESSAGE,
+            RejectionMeter.INVALID_MESSAGE_CRC,
+        )
+        for length in (-(2**31), -1, 0, 48)
+    },
+    "wrong crc": (
+        patched(build_batch(DATA), ">I", 17, 12345, renew_crc=False),
+        PLAIN_RULES,
+        [*CLIENTS, AppendOrigin.COORDINATOR],
+        ErrorCode.CORRUPT_MESSAGE,
+        RejectionMeter.INVALID_MESSAGE_CRC,
+    ),
+    "nonsense at the end": (
+        build_batch(DATA)[:-20] + b"\xaa" * 20,
+        PLAIN_RULES,
+        CLIENTS,
+        ErrorCode.CORRUPT_MESSAGE,
+        RejectionMeter.INVALID_MESSAGE_CRC,
+    ),
+    "base offset": (
+        build_batch(DATA, base_offset=1),
+        PLAIN_RULES,
+        CLIENTS,
+        ErrorCode.INVALID_RECORD,
+        RejectionMeter.INVALID_OFFSET_OR_SEQUENCE,
+    ),
+    **{
+        f"{count} records for {delta + 1} offsets": (
+            patched(patched(build_batch(DATA), ">i", 57, count), ">i", 23, delta),
+            PLAIN_RULES,
+            [*CLIENTS, AppendOrigin.COORDINATOR],
+            ErrorCode.INVALID_RECORD,
+            RejectionMeter.INVALID_OFFSET_OR_SEQUENCE,
+        )
+        for count, delta in [(3, 1), (3, 3), (0, -1), (-1, -2), (3, -4), (2**31 - 1, -(2**31)), (1, 2)]
+    },
+    **{
+        f"{codec.name} batch that counts {count} of 3 records, {name}": (
+            counting(build_batch(DATA, compression=codec), count),
+            rules,
+            CLIENTS[:1],
+            ErrorCode.INVALID_RECORD,
+            None,
+        )
+        for codec in Compression
+        for count in (1, 2, 4, 20, 2**31 - 1)
+        for name, rules in [("not opened", PLAIN_RULES), ("opened", COMPACTED)]
+    },
+    **{
+        f"codec {codec}": (
+            patched(build_batch(DATA), ">h", 21, codec),
+            rules,
+            CLIENTS,
+            ErrorCode.INVALID_RECORD,
+            None,
+        )
+        for codec in (5, 6, 7)
+        for rules in (PLAIN_RULES, AppendRules(compression=Compression.GZIP))
+    },
+    "zstd before Produce 7": (
+        build_batch(DATA, compression=Compression.ZSTD),
+        PLAIN_RULES,
+        [AppendOrigin.CLIENT_BEFORE_ZSTD, AppendOrigin.OLD_CLIENT],
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        None,
+    ),
+    **{
+        f"bytes that are not {codec.name}": (
+            assemble(read_header(build_batch(DATA, compression=codec)), b"\x99" * 40),
+            PLAIN_RULES,
+            CLIENTS[:1],
+            ErrorCode.CORRUPT_MESSAGE,
+            RejectionMeter.INVALID_MESSAGE_CRC,
+        )
+        for codec in list(Compression)[1:]
+    },
+    "control batch": (
+        build_batch(DATA[:1], is_control=True),
+        PLAIN_RULES,
+        CLIENTS,
+        ErrorCode.INVALID_RECORD,
+        None,
+    ),
+    "producer without a sequence": (
+        build_batch(DATA, producer_id=1, producer_epoch=0),
+        PLAIN_RULES,
+        CLIENTS,
+        ErrorCode.INVALID_RECORD,
+        RejectionMeter.INVALID_OFFSET_OR_SEQUENCE,
+    ),
+    "larger than max.message.bytes": (
+        build_batch(DATA),
+        AppendRules(max_message_bytes=len(build_batch(DATA)) - 1),
+        CLIENTS,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        None,
+    ),
+    "larger than max.message.bytes after conversion": (
+        build_batch([RecordData(0, None, bytes(5000))], compression=Compression.GZIP),
+        AppendRules(max_message_bytes=4000, compression=Compression.NONE),
+        CLIENTS,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        None,
+    ),
+    "larger than segment.bytes": (
+        build_batch(DATA),
+        AppendRules(segment_bytes=len(build_batch(DATA)) - 1),
+        CLIENTS,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        None,
+    ),
+    "larger than segment.bytes after conversion": (
+        build_batch([RecordData(0, None, bytes(5000))], compression=Compression.GZIP),
+        AppendRules(segment_bytes=4000, compression=Compression.NONE),
+        CLIENTS,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        None,
+    ),
+    "no key": (
+        build_batch([*DATA, RecordData(0, None, b"v")]),
+        COMPACTED,
+        [*CLIENTS, AppendOrigin.COORDINATOR],
+        ErrorCode.INVALID_RECORD,
+        RejectionMeter.NO_KEY_COMPACTED_TOPIC,
+    ),
+    "a claim of append time where the topic stamps": (
+        build_batch(DATA, timestamp_type=TimestampType.LOG_APPEND_TIME),
+        APPEND_TIME,
+        CLIENTS,
+        ErrorCode.INVALID_TIMESTAMP,
+        None,
+    ),
+    "a claim of append time without a time": (
+        build_batch([RecordData(-1, b"k", b"v")], timestamp_type=TimestampType.LOG_APPEND_TIME),
+        PLAIN_RULES,
+        CLIENTS,
+        ErrorCode.INVALID_TIMESTAMP,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("sent", "rules", "origins", "code", "meter"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_refused(
+    sent: bytes,
+    rules: AppendRules,
+    origins: Sequence[AppendOrigin],
+    code: ErrorCode,
+    meter: RejectionMeter | None,
+) -> None:
+    for origin in origins:
+        error = refused(sent, rules, origin)
+        assert error.code is code, f"{origin}: {error}"
+        assert getattr(error, "meter", None) is meter
+
+
+def test_what_the_table_refuses_is_taken_without_its_fault() -> None:
+    """So that no row is refused for another reason than the one it names."""
+    for rules in PLAIN_RULES, COMPACTED, APPEND_TIME, AppendRules(compression=Compression.GZIP):
+        for origin in CLIENTS:
+            accepted(build_batch(DATA), rules, origin)
+    size = len(build_batch(DATA))
+    accepted(build_batch(DATA), AppendRules(max_message_bytes=size, segment_bytes=size))
+
+
+class TestNamedRecords:
+    """Produce 8 and up tells which records are at fault."""
+
+    @each_codec
+    def test_without_a_key(self, codec: Compression) -> None:
+        rows = [RecordData(5, key, b"v") for key in (b"a", None, b"", None)]
+        error = refused(build_batch(rows, compression=codec), COMPACTED)
+        assert isinstance(error, RecordsRejected)
+        assert [index for index, _ in error.record_errors] == [1, 3]
+        assert {text for _, text in error.record_errors} == {"Compacted topic cannot accept message without key."}
+
+    @each_codec
+    def test_outside_the_window(self, codec: Compression) -> None:
+        times = [NOW_MS, NOW_MS - 1_000_000, NOW_MS - 1_000_001, NOW_MS + 2_000, NOW_MS + 2_001, -1]
+        error = refused(build_batch([RecordData(t, None, b"v") for t in times], compression=codec), WINDOW)
+        assert isinstance(error, RecordsRejected)
+        assert error.code is ErrorCode.INVALID_TIMESTAMP
+        allowed = f"The timestamp should be within [{NOW_MS - 1_000_000}, {NOW_MS + 2_000}]"
+        assert error.record_errors == [
+            (
+                n,
+                f"Timestamp {times[n]} of message with offset {n} is out of range. The timestamp should be within {window}",
+            )
+            for n in (2, 4)
+        ]
+        accepted(build_batch([RecordData(t, None, b"v") for t in times if abs(t - NOW_MS) <= 2000 or t == -1]), WINDOW)
+
+    def test_a_bad_time_decides_the_code(self) -> None:
+        rules = replace(WINDOW, is_compacted=True)
+        rows = [RecordData(NOW_MS, None, b"v"), RecordData(0, b"k", b"v"), RecordData(0, None, b"v")]
+        error = refused(build_batch(rows), rules)
+        assert isinstance(error, RecordsRejected)
+        assert error.code is ErrorCode.INVALID_TIMESTAMP
+        assert [index for index, _ in error.record_errors] == [0, 1, 2]
+
+    def test_append_time_has_no_window(self) -> None:
+        rules = AppendRules.of(log_config(message_timestamp_type="LogAppendTime", timestamp_before_max_ms=1))
+        accepted(build_batch(DATA), rules)
+
+    def test_the_answer_stays_small(self) -> None:
+        error = refused(build_batch([RecordData(5, None, b"v")] * 1500), COMPACTED)
+        assert isinstance(error, RecordsRejected)
+        assert len(error.record_errors) == validation.RECORD_ERRORS_MAX
+
+    def test_a_claim_of_append_time_names_all(self) -> None:
+        error = refused(build_batch(DATA, timestamp_type=TimestampType.LOG_APPEND_TIME), APPEND_TIME)
+        assert isinstance(error, RecordsRejected)
+        assert [index for index, _ in error.record_errors] == [0, 1, 2]
+
+
+class TestCount:
+    """A batch that counts wrong is found out: always if it is small, with its share of luck if it is large."""
+
+    @pytest.mark.parametrize("codec", list(Compression))
+    @pytest.mark.parametrize("count", [1, 2, 30, 64])
+    def test_small_batches_always(self, codec: Compression, count: int) -> None:
+        for seed in range(20):
+            rows = [RecordData(5, b"k", random.Random(seed).randbytes(8)) for _ in range(count)]
+            for wrong in {count - 1, count + 1} - {0, 65}:
+                assert refused(counting(build_batch(rows, compression=codec), wrong)).code is ErrorCode.INVALID_RECORD
+
+    def test_large_batches_with_their_share_of_luck(self) -> None:
+        caught = 0
+        for seed in range(300):
+            rows = [RecordData(5, b"k", random.Random(seed).randbytes(8)) for _ in range(257)]
+            try:
+                validate(counting(build_batch(rows), 256))
+            except RecordsRejected:
+                caught += 1
+        assert 0.15 < caught / 300 < 0.35
+
+    def test_more_records_than_bytes_never_pass(self) -> None:
+        for seed in range(50):
+            rows = [RecordData(5, None, random.Random(seed).randbytes(8)) for _ in range(70)]
+            assert refused(counting(build_batch(rows), 100_000)).code is ErrorCode.INVALID_RECORD
+
+    def test_stepping_against_parsing(self) -> None:
+        random_ = random.Random(4)
+        for _ in range(300):
+            sizes = [random_.choice((0, 1, 50, 60, 8000, 9000, 20_000)) for _ in range(random_.randint(1, 6))]
+            section = build_batch([RecordData(0, None, bytes(size)) for size in sizes])[HEADER_SIZE:]
+            for count in range(len(sizes) + 2):
+                assert lengths_match_count(section, count) == (count == len(sizes))
+            for size in range(0, len(section), 1 + len(section) // 50):
+                assert not lengths_match_count(section[:size], len(sizes))
+
+    @pytest.mark.parametrize("section", [b"\x01" + bytes(6), b"\x0a" + bytes(6), b"\xff\xff\xff\xff\xff\x01", b"\x80"])
+    def test_stepping_over_what_is_no_record(self, section: bytes) -> None:
+        assert not lengths_match_count(section, 1)
+        assert not lengths_match_count(section * 2, 2)
+
+
+class TestDamagedRecords:
+    @pytest.mark.parametrize(
+        "section",
+        [
+            pytest.param(b"\x0c\x00\x00\x00\x01\x01\x01", id="negative count of headers"),
+            pytest.param(b"\x10\x00\x00\x00\x01\x01\x02\x01\x01", id="header without a key"),
+            pytest.param(b"\x0c\x00\x00\x00\x7e\x01\x00", id="key past the end"),
+        ],
+    )
+    @each_codec
+    def test_they_are_invalid_where_they_are_opened(self, section: bytes, codec: Compression) -> None:
+        header = read_header(build_batch(DATA[:1], compression=codec))
+        batch = assemble(header, compress(codec, section))
+        assert refused(batch, COMPACTED).code is ErrorCode.INVALID_RECORD
+
+    @each_codec
+    def test_mutations_are_refused_or_leave_a_readable_batch_in_the_log(self, codec: Compression) -> None:
+        sent = build_batch(DATA, compression=codec, producer_id=3, producer_epoch=1, base_sequence=0)
+        random_ = random.Random(codec)
+        every_rule = [PLAIN_RULES, COMPACTED, APPEND_TIME, WINDOW, AppendRules(compression=Compression.LZ4)]
+        for round_ in range(2000):
+            mutated = bytearray(sent)
+            for _ in range(random_.randint(1, 3)):
+                byte = random_.choice((0, 1, 0x7F, 0x80, 0xFF, random_.randrange(256)))
+                mutated[random_.randrange(len(mutated))] = byte
+            if round_ % 3:
+                struct.pack_into(">I", mutated, 17, crc32c(mutated[21:]))
+            rules = random_.choice(every_rule)
+            result = None
+            with contextlib.suppress(KafkaError):
+                result = validate(mutated, rules, random_.choice(list(AppendOrigin)))
+            if result is not None:
+                assert crc_is_valid(result.records, 0, result.header)
+                assert result.header.last_offset == NEXT_OFFSET + result.header.records_count - 1
+
+
+OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
+
+
+def message_set(magic: int, codec: Compression = Compression.NONE, **options: Any) -> bytes:
+    rows = [Record(index, *row[:3], []) for index, row in enumerate(DATA)]
+    return build_message_set(rows, magic=magic, compression=codec, **options)
+
+
+class TestOldFormats:
+    @pytest.mark.parametrize("magic", [0, 1])
+    @pytest.mark.parametrize("codec", OLD_CODECS)
+    @pytest.mark.parametrize("target", [None, *Compression])
+    def test_all_messages_become_one_batch(self, magic: int, codec: Compression, target: Compression | None) -> None:
+        rules = AppendRules(compression=target)
+        result, opened = accepted(message_set(magic, codec), rules, AppendOrigin.OLD_CLIENT)
+        assert [record[2:4] for record in opened] == [(row.key, row.value) for row in DATA]
+        assert [record.timestamp for record in opened] == (TIMES if magic else [-1, -1, -1])
+        assert result.header.compression is (codec if target is None else target)
+        assert result.header.timestamp_type is TimestampType.CREATE_TIME
+        assert result.header[9:12] == (-1, -1, -1)
+        assert (result.log_append_time_ms, result.records_converted) == (-1, 3)
+
+    @pytest.mark.parametrize("magic", [0, 1])
+    @pytest.mark.parametrize("codec", OLD_CODECS)
+    def test_append_time(self, magic: int, codec: Compression) -> None:
+        result, opened = accepted(message_set(magic, codec), APPEND_TIME, AppendOrigin.OLD_CLIENT)
+        assert {record.timestamp for record in opened} == {NOW_MS}
+        assert result.header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        assert result.log_append_time_ms == NOW_MS
+
+    @pytest.mark.parametrize("magic", [0, 1])
+    def test_an_incomplete_last_message_is_cut_off(self, magic: int) -> None:
+        _, opened = accepted(message_set(magic)[:-1], PLAIN_RULES, AppendOrigin.OLD_CLIENT)
+        assert len(opened) == 2
+
+    @pytest.mark.parametrize("size", [0, 5, 16, 17, 26])
+    def test_nothing_whole_is_nothing_to_append(self, size: int) -> None:
+        for sent in message_set(0), message_set(1), build_batch(DATA):
+            assert validate(sent[:size], origin=AppendOrigin.OLD_CLIENT) is None
+
+    def test_an_old_client_may_send_magic_2(self) -> None:
+        sent = build_batch(DATA, compression=Compression.GZIP)
+        assert accepted(sent, origin=AppendOrigin.OLD_CLIENT)[0].records_converted == 0
+
+    @pytest.mark.parametrize(
+        ("make", "rules", "code"),
+        [
+            pytest.param(lambda m: message_set(m)[:-1] + b"?", PLAIN_RULES, ErrorCode.CORRUPT_MESSAGE, id="crc"),
+            pytest.param(
+                lambda m: patched(message_set(m), ">i", 8, 5, renew_crc=False),
+                PLAIN_RULES,
+                ErrorCode.CORRUPT_MESSAGE,
+                id="size below the minimum",
+            ),
+            pytest.param(
+                lambda m: message_set(m) + message_set(1 - m), PLAIN_RULES, ErrorCode.INVALID_RECORD, id="two magics"
+            ),
+            pytest.param(
+                lambda m: message_set(m) + build_batch(DATA), PLAIN_RULES, ErrorCode.CORRUPT_MESSAGE, id="then magic 2"
+            ),
+            pytest.param(
+                lambda m: message_set(m, Compression.GZIP) * 2, PLAIN_RULES, ErrorCode.INVALID_RECORD, id="two wrappers"
+            ),
+            pytest.param(
+                message_set,
+                AppendRules(max_message_bytes=40),
+                ErrorCode.MESSAGE_TOO_LARGE,
+                id="a message larger than max.message.bytes",
+            ),
+            pytest.param(
+                message_set,
+                AppendRules(max_message_bytes=80),
+                ErrorCode.MESSAGE_TOO_LARGE,
+                id="the batch larger than max.message.bytes",
+            ),
+            pytest.param(
+                lambda m: build_message_set([Record(0, 5, None, b"v", [])], magic=m),
+                COMPACTED,
+                ErrorCode.INVALID_RECORD,
+                id="no key",
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("magic", [0, 1])
+    def test_what_is_refused(
+        self, magic: int, make: Callable[[int], bytes], rules: AppendRules, code: ErrorCode
+    ) -> None:
+        assert refused(make(magic), rules, AppendOrigin.OLD_CLIENT).code is code
+
+    @pytest.mark.parametrize(
+        ("codec", "code"),
+        [(4, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (5, ErrorCode.INVALID_RECORD), (7, ErrorCode.INVALID_RECORD)],
+    )
+    def test_codecs_that_old_formats_do_not_have(self, codec: int, code: ErrorCode) -> None:
+        message = bytearray(build_message_set([Record(0, 5, None, b"v", [])], magic=1))
+        message[17] = codec
+        struct.pack_into(">I", message, 12, zlib.crc32(message[16:]))
+        assert refused(message, origin=AppendOrigin.OLD_CLIENT).code is code
+
+    def test_window_and_names(self) -> None:
+        rows = [Record(n, t, None, b"v", []) for n, t in enumerate((NOW_MS, 0, -1))]
+        for codec in OLD_CODECS:
+            sent = build_message_set(rows, magic=1, compression=codec)
+            error = refused(sent, WINDOW, AppendOrigin.OLD_CLIENT)
+            assert isinstance(error, RecordsRejected)
+            assert [index for index, _ in error.record_errors] == [1]
+        accepted(build_message_set(rows, magic=0), WINDOW, AppendOrigin.OLD_CLIENT)
+
+    @pytest.mark.parametrize("codec", OLD_CODECS)
+    def test_a_claim_of_append_time(self, codec: Compression) -> None:
+        def claiming(timestamp: int) -> bytes:
+            return build_message_set(
+                [Record(0, timestamp, b"k", b"v", [])],
+                magic=1,
+                compression=codec,
+                timestamp_type=TimestampType.LOG_APPEND_TIME,
+            )
+
+        result, opened = accepted(claiming(99), origin=AppendOrigin.OLD_CLIENT)
+        assert result.header.timestamp_type is TimestampType.CREATE_TIME
+        assert opened[0].timestamp == 99
+        for sent, rules in (claiming(99), APPEND_TIME), (claiming(-1), PLAIN_RULES):
+            assert refused(sent, rules, AppendOrigin.OLD_CLIENT).code is ErrorCode.INVALID_TIMESTAMP
+
+
+def log_config(**values: Any) -> LogConfig:
+    return replace(LogConfig.from_overrides(BrokerConfig.from_properties({}, {}), {}), **values)
+
+
+class TestRules:
+    def test_defaults_of_a_broker_are_the_hot_path(self) -> None:
+        assert AppendRules.of(log_config()) == AppendRules()
+
+    @pytest.mark.parametrize(
+        ("values", "expected"),
+        [
+            ({"cleanup_policy": frozenset({"compact"})}, {"is_compacted": True}),
+            ({"cleanup_policy": frozenset({"compact", "delete"})}, {"is_compacted": True}),
+            ({"compression_type": "uncompressed"}, {"compression": Compression.NONE}),
+            ({"compression_type": "snappy"}, {"compression": Compression.SNAPPY}),
+            ({"compression_type": "gzip"}, {"compression": Compression.GZIP, "level": -1}),
+            ({"compression_type": "lz4"}, {"compression": Compression.LZ4, "level": 9}),
+            (
+                {"compression_type": "zstd", "compression_zstd_level": 7},
+                {"compression": Compression.ZSTD, "level": 7},
+            ),
+            ({"message_timestamp_type": "LogAppendTime"}, {"is_log_append_time": True}),
+            ({"timestamp_before_max_ms": 5}, {"timestamp_window": TimestampWindow(5, 2**63 - 1)}),
+            ({"timestamp_after_max_ms": 5}, {"timestamp_window": TimestampWindow(2**63 - 1, 5)}),
+            ({"max_message_bytes": 10, "segment_bytes": 20}, {"max_message_bytes": 10, "segment_bytes": 20}),
+        ],
+    )
+    def test_from_a_topics_configuration(self, values: dict[str, Any], expected: dict[str, Any]) -> None:
+        assert AppendRules.of(log_config(**values)) == AppendRules(**expected)
+
+    @pytest.mark.parametrize(
+        ("version", "origin"),
+        [
+            (0, AppendOrigin.OLD_CLIENT),
+            (2, AppendOrigin.OLD_CLIENT),
+            (3, AppendOrigin.CLIENT_BEFORE_ZSTD),
+            (6, AppendOrigin.CLIENT_BEFORE_ZSTD),
+            (7, AppendOrigin.CLIENT),
+            (11, AppendOrigin.CLIENT),
+        ],
+    )
+    def test_origins(self, version: int, origin: AppendOrigin) -> None:
+        assert AppendOrigin.of_produce_version(version) is origin
