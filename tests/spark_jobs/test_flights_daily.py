@@ -88,7 +88,7 @@ def job(topics: Topics, folder: Path, topic: str, **changes: Any) -> FlightsDail
         "output": changes.get("output") or topics.create("daily", 2, {"cleanup.policy": "compact"}),
         "starting_offsets": "earliest",
         "trigger": trigger("availableNow"),
-        "watermark": "2 days",
+        "watermark": "7 days",
         "max_offsets_per_trigger": None,
         "on_error": "fail",
         "create_topics": False,
