@@ -1,0 +1,125 @@
+"""The closed loops count every answer once, whatever pieces it comes in, and never take an error for work."""
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from bench.client import FetchStream, ProduceStream, closed_loop
+from bench.frames import FETCH_VERSION, PRODUCE_VERSION, SIZE_FIELD, batch_of_one
+from protocol.codec import decode, encode
+from protocol.headers import read_request_header, response_header
+from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+
+BATCH = batch_of_one(10, 1_700_000_000_000)
+TOPIC = "topic"
+LOG_END_OFFSET = 5
+Answer = Callable[[memoryview], bytes]
+
+
+def produce_answer(frame: memoryview, error: int = 0) -> bytes:
+    header, _ = read_request_header(frame)
+    partition = PartitionProduceResponse(index=0, error_code=error, base_offset=0)
+    message = ProduceResponse(responses=[TopicProduceResponse(name=TOPIC, partition_responses=[partition])])
+    return b"".join([response_header(0, PRODUCE_VERSION, header.correlation_id), *encode(message, PRODUCE_VERSION)])
+
+
+def produce_error(frame: memoryview) -> bytes:
+    return produce_answer(frame, error=6)
+
+
+def produce_out_of_order(frame: memoryview) -> bytes:
+    answer = bytearray(produce_answer(frame))
+    answer[3] ^= 1
+    return bytes(answer)
+
+
+def fetch_answer(frame: memoryview) -> bytes:
+    """Two batches an answer, fewer at the end of a log of five."""
+    header, position = read_request_header(frame)
+    offset = decode(FetchRequest, FETCH_VERSION, frame, position).topics[0].partitions[0].fetch_offset
+    data = PartitionData(
+        partition_index=0, high_watermark=LOG_END_OFFSET, records=BATCH.data * min(2, LOG_END_OFFSET - offset)
+    )
+    message = FetchResponse(responses=[FetchableTopicResponse(topic=TOPIC, partitions=[data])])
+    return b"".join([response_header(1, FETCH_VERSION, header.correlation_id), *encode(message, FETCH_VERSION)])
+
+
+def serve(connection: socket.socket, answer: Answer, piece: int) -> None:
+    with connection, connection.makefile("rb") as requests:
+        while size := requests.read(SIZE_FIELD):
+            body = answer(memoryview(requests.read(struct.unpack(">i", size)[0])))
+            frame = struct.pack(">i", len(body)) + body
+            try:
+                for position in range(0, len(frame), piece):
+                    connection.sendall(frame[position : position + piece])
+            except OSError:
+                return
+
+
+@contextmanager
+def server(answer: Answer, piece: int = 1 << 20) -> Iterator[int]:
+    """A server that answers each request with `answer`, `piece` bytes at a time; its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(target=serve, args=(connection, answer, piece), daemon=True).start()
+
+        acceptor = threading.Thread(target=accept, daemon=True)
+        acceptor.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        acceptor.join()
+
+
+@pytest.mark.parametrize("in_flight", [1, 2, 8])
+@pytest.mark.parametrize("connections", [1, 3])
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+def test_every_answer_counts_once(in_flight: int, connections: int, piece: int) -> None:
+    with server(produce_answer, piece) as port:
+        streams = [ProduceStream(port, TOPIC, 0, BATCH, in_flight) for _ in range(connections)]
+        for _ in range(2):
+            section = closed_loop(streams, requests=50)
+            assert 50 <= section.requests <= 50 + 2 * in_flight * connections
+            assert len(section.latencies_ns) == section.requests
+        for stream in streams:
+            stream.connection.close()
+
+
+@pytest.mark.parametrize("answer", [produce_error, produce_out_of_order])
+def test_a_wrong_answer_ends_the_run(answer: Answer) -> None:
+    with server(answer) as port:
+        stream = ProduceStream(port, TOPIC, 0, BATCH, 1)
+        with stream.connection, pytest.raises(RuntimeError, match="Produce: error"):
+            closed_loop([stream], requests=10)
+
+
+def test_a_closed_connection_ends_the_run() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        stream = ProduceStream(listener.getsockname()[1], TOPIC, 0, BATCH, 1)
+        connection, _ = listener.accept()
+        stream.start()
+        connection.recv(1 << 16)
+        connection.close()
+        with stream.connection, pytest.raises(RuntimeError, match="closed"):
+            stream.advance()
+
+
+def test_fetching_starts_over_at_the_end() -> None:
+    with server(fetch_answer) as port:
+        stream = FetchStream(port, TOPIC, 0, BATCH, LOG_END_OFFSET, max_bytes=4096)
+        with stream.connection:
+            section = closed_loop([stream], requests=8)
+            # 2 + 2 + 1 batches a turn: eight answers and the one that was in flight make three turns.
+            assert section.requests == 9
+            assert stream.record_bytes == 3 * LOG_END_OFFSET * len(BATCH.data)
