@@ -269,13 +269,13 @@ class SqliteStore:
         """Nothing to do: while the process lives, so does its session."""
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
-        node = await self._ask(lambda database: database.get(path), partial(self._arm_if_found, path, watch))
+        (node,) = await self.get_many([path], watch)
         if node is None:
             raise NoNode(path)
         return node
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        return await self._ask(lambda database: database.get_many(paths))
+    async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
+        return await self._ask(lambda database: database.get_many(paths), partial(self._arm_found, paths, watch))
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         node = await self._ask(lambda database: database.get(path), partial(self._arm, path, watch))
@@ -309,9 +309,10 @@ class SqliteStore:
         if watch is not None:
             self._watches.watch_data(path, watch)
 
-    def _arm_if_found(self, path: str, watch: Watch | None, node: Node | None) -> None:
-        if node is not None:
-            self._arm(path, watch, node)
+    def _arm_found(self, paths: Sequence[str], watch: Watch | None, nodes: list[Node | None]) -> None:
+        for path, node in zip(paths, nodes, strict=True):
+            if node is not None:
+                self._arm(path, watch, node)
 
     def _arm_children(self, path: str, watch: Watch | None, _: list[str]) -> None:
         if watch is not None:

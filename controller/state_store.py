@@ -170,8 +170,11 @@ class StateStore(Protocol):
         """The node. The watch fires when its data changes or it is deleted."""
         ...
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes in the order of `paths`, None for those that do not exist; one round trip or a pipeline."""
+    async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
+        """The nodes in the order of `paths`, None for those that do not exist; one round trip or a pipeline.
+
+        The watch is armed on each that exists, as by `get`.
+        """
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:

@@ -1,0 +1,168 @@
+"""Follows brokers as they come, go, come back, shut down or lose a log directory.
+
+Owns what each of these entails for partitions and replicas (docs/controller.md).
+"""
+
+import logging
+from collections.abc import Collection, Iterable
+
+from controller import paths
+from controller.active.deletions import Deletions
+from controller.active.elections import Elections
+from controller.active.reassignments import Reassignments
+from controller.active.term import Term
+from controller.events import (
+    BrokerModified,
+    BrokersChanged,
+    ControlledShutdown,
+    LeaderAndIsrAnswered,
+    LogDirEventsNotified,
+)
+from controller.leadership import ElectionReason
+from controller.model import Broker, PartitionReplica, TopicPartition
+from controller.partition_states import PartitionState
+from controller.replica_states import ReplicaState
+from protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+
+class Brokers:
+    def __init__(self, term: Term, deletions: Deletions, reassignments: Reassignments, elections: Elections) -> None:
+        self._term = term
+        self._context = term.context
+        self._deletions = deletions
+        self._reassignments = reassignments
+        self._elections = elections
+
+    async def read(self) -> dict[int, Broker]:
+        """The registered brokers by id, watched."""
+        names = await self._term.store.store.children(paths.BROKER_IDS, self._term.on_change(BrokersChanged()))
+        ids = sorted(int(name) for name in names if name.isdecimal())
+        return await self._term.store.read_brokers(ids, self._term.on_broker_change)
+
+    # -- coming and going ------------------------------------------------------------------------------------------
+
+    async def brokers_changed(self, _: BrokersChanged) -> None:
+        """Compare the registered brokers with the known ones; a higher epoch is a broker that died and came back."""
+        registered = await self.read()
+        known = self._context.live_brokers
+        new = {it: broker for it, broker in registered.items() if it not in known}
+        bounced = {it: broker for it, broker in registered.items() if it in known and broker.epoch > known[it].epoch}
+        dead = known.keys() - registered.keys()
+        if new:
+            await self._start(new)
+        if bounced:
+            await self._lose(bounced)
+            await self._start(bounced)
+        if dead:
+            await self._lose(dead)
+
+    async def broker_modified(self, event: BrokerModified) -> None:
+        """Tell all brokers of the listeners that one of them advertises now."""
+        found = await self._term.store.read_brokers([event.broker_id], self._term.on_broker_change)
+        broker = found.get(event.broker_id)
+        known = self._context.live_brokers.get(event.broker_id)
+        if broker is not None and known is not None and broker != known and broker.epoch == known.epoch:
+            self._context.live_brokers[event.broker_id] = broker
+            self._term.transitions.send_metadata(self._context.live_brokers)
+
+    async def _start(self, brokers: dict[int, Broker]) -> None:
+        logger.info("brokers %s are up", sorted(brokers))
+        existing = list(self._context.live_brokers)
+        self._context.live_brokers |= brokers
+        transitions = self._term.transitions
+        transitions.send_metadata(existing)
+        transitions.send_metadata(brokers, self._context.leaderships)
+        replicas = self._context.replicas_on(brokers)
+        startable = [it for it in replicas if not self._context.is_to_be_deleted(it.partition.topic)]
+        await transitions.move_replicas(startable, ReplicaState.ONLINE)
+        await self._elections.elect_missing()
+        await self._reassignments.resume_on(brokers)
+        to_delete = {it.partition.topic for it in replicas if self._context.is_to_be_deleted(it.partition.topic)}
+        if to_delete:
+            await self._deletions.resume(to_delete)
+
+    async def _lose(self, broker_ids: Collection[int]) -> None:
+        logger.info("brokers %s are gone", sorted(broker_ids))
+        for broker_id in broker_ids:
+            self._context.live_brokers.pop(broker_id, None)
+            self._context.shutting_down.discard(broker_id)
+            self._context.offline_directory_replicas.pop(broker_id, None)
+        await self._replicas_went_offline(self._context.replicas_on(broker_ids))
+
+    async def _replicas_went_offline(self, replicas: Iterable[PartitionReplica]) -> None:
+        """Elect other leaders, then take the replicas out of the in-sync ones."""
+        staying: list[PartitionReplica] = []
+        to_delete: list[PartitionReplica] = []
+        for replica in replicas:
+            (to_delete if self._context.is_to_be_deleted(replica.partition.topic) else staying).append(replica)
+        transitions = self._term.transitions
+        leaderless = [
+            it
+            for it in self._context.partitions_without_leader()
+            if it in self._context.leaderships and not self._context.is_to_be_deleted(it.topic)
+        ]
+        await transitions.move_partitions(leaderless, PartitionState.OFFLINE)
+        await self._elections.elect_missing()
+        await transitions.move_replicas(staying, ReplicaState.OFFLINE)
+        if to_delete:
+            await self._deletions.fail(to_delete)
+        if not leaderless:
+            # Nobody has been told yet that there are fewer brokers.
+            transitions.send_metadata(self._context.live_brokers)
+
+    # -- shutting down ---------------------------------------------------------------------------------------------
+
+    async def controlled_shutdown(self, event: ControlledShutdown) -> list[TopicPartition]:
+        """Move what can be moved off a broker that wants to stop; return the partitions that it still leads."""
+        broker_id = event.broker_id
+        broker = self._context.live_brokers.get(broker_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker id {broker_id} does not exist.")
+        if event.broker_epoch not in (-1, broker.epoch):
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        self._context.shutting_down.add(broker_id)
+        movable = [
+            it.partition
+            for it in self._context.replicas_on([broker_id])
+            if len(self._context.assignment(it.partition).replicas) > 1
+            and it.partition in self._context.leaderships
+            and not self._context.is_to_be_deleted(it.partition.topic)
+        ]
+        led = [it for it in movable if self._context.leaderships[it].state.leader == broker_id]
+        followed = [PartitionReplica(it, broker_id) for it in movable if it not in set(led)]
+        await self._term.transitions.elect(led, ElectionReason.CONTROLLED_SHUTDOWN)
+        await self._term.transitions.move_replicas(followed, ReplicaState.OFFLINE)
+        return [it for it in led if self._context.leaderships[it].state.leader == broker_id]
+
+    # -- log directories -------------------------------------------------------------------------------------------
+
+    async def log_dir_events_notified(self, event: LogDirEventsNotified) -> None:
+        """Ask brokers that lost a log directory which replicas were in it, by telling them all of theirs again."""
+        folder = paths.LOG_DIR_EVENT_NOTIFICATIONS
+        names = await self._term.store.store.children(folder, self._term.on_change(event))
+        notes = [f"{folder}/{name}" for name in names]
+        brokers = await self._term.store.read_log_dir_events(notes)
+        replicas = self._context.replicas_on(brokers & self._context.live_brokers.keys())
+        await self._term.transitions.move_replicas(replicas, ReplicaState.ONLINE)
+        await self._term.store.remove(notes)
+
+    async def leader_and_isr_answered(self, event: LeaderAndIsrAnswered) -> None:
+        """A broker says which replicas it could not open; what it could before may have come back."""
+        if event.response.error_code or event.broker_id not in self._context.live_brokers:
+            return
+        failed: set[TopicPartition] = set()
+        opened: set[TopicPartition] = set()
+        for topic in event.response.topics:
+            for it in topic.partition_errors:
+                partition = TopicPartition(self._context.topic_names.get(topic.topic_id, ""), it.partition_index)
+                if it.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    failed.add(partition)
+                elif it.error_code == ErrorCode.NONE:
+                    opened.add(partition)
+        before = self._context.offline_directory_replicas.get(event.broker_id, set())
+        if failed - before or opened & before:
+            self._context.offline_directory_replicas[event.broker_id] = (before - opened) | failed
+        if newly_failed := sorted(failed - before):
+            await self._replicas_went_offline([PartitionReplica(it, event.broker_id) for it in newly_failed])

@@ -1,0 +1,158 @@
+"""The elected controller: takes over at the beginning of its term, then gives each event to its subject.
+
+Owns the order of taking over and the table of handlers. Must not know how it was elected or what resigning entails: it
+is thrown away as a whole. `ControllerMoved` from any handler means that the term is over.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from controller import events, paths
+from controller.active.brokers import Brokers
+from controller.active.deletions import Deletions
+from controller.active.elections import Elections
+from controller.active.isr import IsrChanges
+from controller.active.producer_ids import ProducerIdBlocks
+from controller.active.reassignments import Reassignments
+from controller.active.term import Term
+from controller.active.topics import Topics
+from controller.events import Event
+from controller.model import PartitionReplica
+from controller.partition_states import PartitionState
+from controller.replica_states import ReplicaState
+from controller.settings import ControllerSettings
+from controller.state_store import Create, NodeExists
+
+# Handlers take exactly the event under which they stand, which a mapping cannot say.
+Handler = Callable[..., Awaitable[object]]
+
+
+class ActiveController:
+    def __init__(self, term: Term) -> None:
+        self._term = term
+        self.context = term.context
+        self.deletions = Deletions(term)
+        self.elections = Elections(term)
+        self._topics = Topics(term, self.deletions)
+        self._reassignments = Reassignments(term, self.deletions)
+        self._brokers = Brokers(term, self.deletions, self._reassignments, self.elections)
+        self._isr = IsrChanges(term, self._reassignments)
+        self._producer_ids = ProducerIdBlocks(term)
+        self._handlers: Mapping[type[Event], Handler] = {
+            events.BrokersChanged: self._brokers.brokers_changed,
+            events.BrokerModified: self._brokers.broker_modified,
+            events.ControlledShutdown: self._brokers.controlled_shutdown,
+            events.LogDirEventsNotified: self._brokers.log_dir_events_notified,
+            events.LeaderAndIsrAnswered: self._brokers.leader_and_isr_answered,
+            events.TopicsChanged: self._topics.topics_changed,
+            events.TopicModified: self._topics.topic_modified,
+            events.CreateTopics: self._topics.create_topics,
+            events.CreatePartitions: self._topics.create_partitions,
+            events.DeleteTopics: self.deletions.delete_topics,
+            events.DeletionsChanged: self.deletions.deletions_changed,
+            events.StopReplicaAnswered: self.deletions.stop_replica_answered,
+            events.ElectLeaders: self.elections.elect_leaders,
+            events.PreferredElectionNodeChanged: self.elections.node_changed,
+            events.RebalanceDue: self.elections.rebalance,
+            events.UncleanElectionEnabled: self.elections.unclean_election_enabled,
+            events.AlterReassignments: self._reassignments.alter_reassignments,
+            events.ListReassignments: self._reassignments.list_reassignments,
+            events.ReassignmentNodeChanged: self._reassignments.node_changed,
+            events.AlterPartition: self._isr.alter_partition,
+            events.IsrChangesNotified: self._isr.changes_notified,
+            events.AllocateProducerIds: self._producer_ids.allocate,
+        }
+
+    async def handle(self, event: Event) -> object:
+        """Process one event to its end and return its result. Raises KafkaError where that is the result."""
+        return await self._handlers[type(event)](event)
+
+    def reconfigure(self, settings: ControllerSettings) -> None:
+        """Take over changed configuration values."""
+        self._term.settings = self._term.transitions.settings = settings
+
+    def gauges(self) -> dict[str, int]:
+        """Kafka's gauges by name."""
+        context = self.context
+        to_delete = [context.partitions_of(topic) for topic in context.topics_to_delete]
+        doomed = [replica for partitions in to_delete for replica in context.replicas_of(partitions)]
+        ineligible = [it for it in doomed if context.replica_state(it) is ReplicaState.DELETION_INELIGIBLE]
+        offline = [it for it in context.partitions_without_leader() if not context.is_to_be_deleted(it.topic)]
+        return {
+            "ActiveBrokerCount": len(context.live_brokers),
+            "GlobalTopicCount": len(context.topic_ids),
+            "GlobalPartitionCount": sum(map(len, context.assignments.values())),
+            "OfflinePartitionsCount": len(offline),
+            "PreferredReplicaImbalanceCount": self.elections.imbalance_count(),
+            "TopicsToDeleteCount": len(context.topics_to_delete),
+            "ReplicasToDeleteCount": len(doomed),
+            "TopicsIneligibleToDeleteCount": len(context.topics_ineligible_for_deletion),
+            "ReplicasIneligibleToDeleteCount": len(ineligible),
+        }
+
+    async def take_over(self) -> None:
+        """Learn how everything stands and bring it to where it should be.
+
+        Brokers hear who lives before they hear who leads, so that a new leader knows where its followers are.
+        """
+        await self._ensure_feature_node()
+        await self._drop_old_notifications()
+        await self._load()
+        self._term.transitions.send_metadata(self.context.live_brokers)
+        await self._start_replicas()
+        await self._start_partitions()
+        await self._reassignments.resume(list(self.context.reassigning))
+        await self._reassignments.node_changed(events.ReassignmentNodeChanged())
+        await self.deletions.resume()
+        await self.elections.node_changed(events.PreferredElectionNodeChanged())
+
+    async def _ensure_feature_node(self) -> None:
+        if await self._term.store.store.exists(paths.FEATURE) is None:
+            try:
+                await self._term.store.multi([Create(paths.FEATURE, paths.encode_feature({}))])
+            except NodeExists:
+                return
+
+    async def _drop_old_notifications(self) -> None:
+        """What they tell of is read afresh in a moment. Those that come later are watched for."""
+        for event, folder in (
+            (events.IsrChangesNotified(), paths.ISR_CHANGE_NOTIFICATIONS),
+            (events.LogDirEventsNotified(), paths.LOG_DIR_EVENT_NOTIFICATIONS),
+        ):
+            names = await self._term.store.store.children(folder, self._term.on_change(event))
+            if names:
+                await self._term.store.remove([f"{folder}/{name}" for name in names])
+
+    async def _load(self) -> None:
+        self.context.live_brokers = await self._brokers.read()
+        names = await self._term.store.store.children(paths.TOPICS, self._term.on_change(events.TopicsChanged()))
+        for name, topic in (await self._topics.load(names)).items():
+            self.context.put_topic(name, topic)
+        partitions = list(self.context.all_partitions())
+        self.context.leaderships = await self._term.store.read_leaderships(partitions)
+        self._reassignments.load()
+        await self.deletions.load()
+
+    async def _start_replicas(self) -> None:
+        """Every replica hears how things stand; brokers ignore what is not news to them."""
+        online: list[PartitionReplica] = []
+        offline: list[PartitionReplica] = []
+        for replica in self.context.replicas_of(self.context.all_partitions()):
+            is_online = self.context.is_replica_online(replica.broker_id, replica.partition)
+            # A broker that went while there was no controller may have failed to delete it, too.
+            state = ReplicaState.ONLINE if is_online else ReplicaState.DELETION_INELIGIBLE
+            self.context.replica_states[replica] = state
+            (online if is_online else offline).append(replica)
+        await self._term.transitions.move_replicas(online, ReplicaState.ONLINE)
+        await self._term.transitions.move_replicas(offline, ReplicaState.OFFLINE)
+
+    async def _start_partitions(self) -> None:
+        for partition in self.context.all_partitions():
+            leadership = self.context.leaderships.get(partition)
+            if leadership is None:
+                state = PartitionState.NEW
+            elif self.context.is_replica_online(leadership.state.leader, partition):
+                state = PartitionState.ONLINE
+            else:
+                state = PartitionState.OFFLINE
+            self.context.partition_states[partition] = state
+        await self.elections.elect_missing()

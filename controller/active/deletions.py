@@ -1,0 +1,159 @@
+"""Deletes topics, over as many events as the brokers take to answer.
+
+Owns the steps and their order (docs/controller.md). A deletion that was begun is finished by whichever controller
+comes: the request stands in the store until the last trace of the topic is gone.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+
+from controller import paths
+from controller.active.term import Term
+from controller.events import DeleteTopics, DeletionsChanged, StopReplicaAnswered
+from controller.model import PartitionReplica
+from controller.partition_states import PartitionState
+from controller.replica_states import ReplicaState
+from controller.state_store import NotEmpty
+from controller.topic_creation import TopicResult
+from controller.topic_deletion import next_step, replicas_to_delete, topics_not_deletable_now
+from protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+
+class Deletions:
+    def __init__(self, term: Term) -> None:
+        self._term = term
+        self._context = term.context
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    async def delete_topics(self, event: DeleteTopics) -> list[TopicResult]:
+        """Begin to delete what can be deleted; one result a name."""
+        results = [TopicResult(name) for name in event.names]
+        wanted: list[str] = []
+        for result in results:
+            try:
+                self._check(result.name, event.names)
+                wanted.append(result.name)
+            except KafkaError as error:
+                result.error_code, result.message = error.code, error.message
+        fresh = [name for name in wanted if not self._context.is_to_be_deleted(name)]
+        if fresh:
+            await self._term.store.request_deletion(fresh)
+            await self._enlist(fresh)
+        return results
+
+    async def deletions_changed(self, _: DeletionsChanged) -> None:
+        """Take up what was requested through the store, and drop requests that mean nothing."""
+        event = DeletionsChanged()
+        requested = await self._term.store.store.children(paths.DELETE_TOPICS, self._term.on_change(event))
+        enabled = self._term.settings.delete_topic_enable
+        void = [topic for topic in requested if not enabled or topic not in self._context.topic_ids]
+        if void:
+            logger.warning("ignoring requests to delete %s", ", ".join(void))
+            await self._term.store.remove([paths.delete_topic_path(topic) for topic in void])
+        fresh = [it for it in requested if it not in void and not self._context.is_to_be_deleted(it)]
+        if fresh:
+            await self._enlist(fresh)
+
+    async def stop_replica_answered(self, event: StopReplicaAnswered) -> None:
+        """A broker has deleted replicas, or failed to."""
+        errors = {(it.topic_name, it.partition_index): it.error_code for it in event.response.partition_errors}
+        done: list[PartitionReplica] = []
+        failed: list[PartitionReplica] = []
+        for partition in sorted(event.deleted):
+            replica = PartitionReplica(partition, event.broker_id)
+            if self._context.replica_state(replica) is ReplicaState.DELETION_STARTED:
+                code = event.response.error_code or errors.get(partition, ErrorCode.NONE)
+                (failed if code else done).append(replica)
+        # Replicas that a reassignment leaves behind are deleted by the move itself and wait for nobody.
+        await self._term.transitions.move_replicas(done, ReplicaState.DELETION_SUCCESSFUL)
+        if failed:
+            await self.fail(failed)
+        elif done:
+            await self.resume()
+
+    # -- what others ask -------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """At the start of a term: learn what is to be deleted, before brokers are told anything."""
+        requested = await self._term.store.store.children(paths.DELETE_TOPICS, self._term.on_change(DeletionsChanged()))
+        if self._term.settings.delete_topic_enable:
+            self._context.topics_to_delete |= self._context.topic_ids.keys() & set(requested)
+        self._context.topics_ineligible_for_deletion |= topics_not_deletable_now(self._context)
+        if void := sorted(set(requested) - self._context.topics_to_delete):
+            await self._term.store.remove([paths.delete_topic_path(topic) for topic in void])
+
+    def mark_ineligible(self, topics: Iterable[str]) -> None:
+        """Hold back the deletion of those of `topics` that are to be deleted."""
+        self._context.topics_ineligible_for_deletion |= self._context.topics_to_delete & set(topics)
+
+    async def resume(self, topics: Collection[str] = ()) -> None:
+        """Go on with all deletions; what held back `topics` is over."""
+        self._context.topics_ineligible_for_deletion -= set(topics)
+        step = next_step(self._context)
+        for topic in step.finished:
+            await self._finish(topic)
+        if step.startable:
+            await self._start(step.startable)
+
+    async def fail(self, replicas: Sequence[PartitionReplica]) -> None:
+        """These replicas cannot be deleted now."""
+        started = [it for it in replicas if self._context.can_move_replica(it, ReplicaState.DELETION_INELIGIBLE)]
+        await self._term.transitions.move_replicas(started, ReplicaState.DELETION_INELIGIBLE)
+        self.mark_ineligible({replica.partition.topic for replica in replicas})
+        await self.resume()
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def _check(self, name: str, names: Sequence[str]) -> None:
+        if names.count(name) > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+        if not self._term.settings.delete_topic_enable:
+            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
+        if name not in self._context.topic_ids:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    async def _enlist(self, topics: Sequence[str]) -> None:
+        self._context.topics_to_delete |= set(topics)
+        reassigning = {partition.topic for partition in self._context.reassigning}
+        self.mark_ineligible(reassigning & set(topics))
+        await self.resume()
+
+    async def _start(self, topics: Sequence[str]) -> None:
+        """Make brokers forget the topics, stop their replicas, and have those that can be reached deleted."""
+        partitions = [partition for topic in topics for partition in self._context.partitions_of(topic)]
+        unseen = [it for it in partitions if it.topic not in self._context.topics_with_deletion_started]
+        transitions = self._term.transitions
+        for target in (PartitionState.OFFLINE, PartitionState.NON_EXISTENT):
+            await transitions.move_partitions(
+                [it for it in unseen if self._context.can_move_partition(it, target)], target
+            )
+        self._context.topics_with_deletion_started |= set(topics)
+        transitions.send_metadata(self._context.live_brokers, partitions)
+        possible: list[PartitionReplica] = []
+        impossible: list[PartitionReplica] = []
+        for topic in topics:
+            there, gone = replicas_to_delete(self._context, topic)
+            possible += there
+            impossible += gone
+        await transitions.move_replicas(
+            [it for it in impossible if self._context.can_move_replica(it, ReplicaState.DELETION_INELIGIBLE)],
+            ReplicaState.DELETION_INELIGIBLE,
+        )
+        self.mark_ineligible({replica.partition.topic for replica in impossible})
+        await transitions.move_replicas(possible, ReplicaState.OFFLINE)
+        await transitions.move_replicas(possible, ReplicaState.DELETION_STARTED)
+
+    async def _finish(self, topic: str) -> None:
+        replicas = self._context.replicas_of(self._context.partitions_of(topic))
+        try:
+            await self._term.store.remove_topic(topic)
+        except NotEmpty as error:
+            logger.error("cannot remove topic %s: %s has children that do not belong there", topic, error.path)
+            self.mark_ineligible([topic])
+            return
+        await self._term.transitions.move_replicas(replicas, ReplicaState.NON_EXISTENT)
+        self._context.remove_topic(topic)
+        logger.info("deleted topic %s", topic)

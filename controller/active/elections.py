@@ -1,0 +1,149 @@
+"""Elects leaders on request, and brings leadership back to the preferred replicas.
+
+Owns which partitions need an election. How one is decided is `controller.election`'s.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from controller import paths
+from controller.active.term import Term
+from controller.events import (
+    ElectionType,
+    ElectLeaders,
+    PreferredElectionNodeChanged,
+    RebalanceDue,
+    UncleanElectionEnabled,
+)
+from controller.leadership import ElectionReason
+from controller.model import ApiError, TopicPartition
+from controller.partition_states import PartitionState
+from controller.state_store import NoNode
+from protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+_REASONS = {ElectionType.PREFERRED: ElectionReason.PREFERRED, ElectionType.UNCLEAN: ElectionReason.OFFLINE}
+_NO_CANDIDATE = {
+    ElectionType.PREFERRED: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    ElectionType.UNCLEAN: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+}
+
+
+class Elections:
+    def __init__(self, term: Term) -> None:
+        self._term = term
+        self._context = term.context
+
+    async def elect_leaders(self, event: ElectLeaders) -> dict[TopicPartition, ApiError]:
+        """Elect where needed; one result a partition. Asked for all, those without need are left out."""
+        if event.partitions is None:
+            needed = [
+                it
+                for it in self._context.all_partitions()
+                if not self._context.is_to_be_deleted(it.topic) and self._needs(it, event.election_type)
+            ]
+            return await self._elect(needed, event.election_type)
+        results: dict[TopicPartition, ApiError] = {}
+        needed = []
+        for partition in dict.fromkeys(event.partitions):
+            try:
+                self._check(partition, event.election_type)
+                needed.append(partition)
+            except KafkaError as error:
+                results[partition] = ApiError(error.code, error.message)
+        return results | await self._elect(needed, event.election_type)
+
+    def _check(self, partition: TopicPartition, election_type: ElectionType) -> None:
+        if not self._context.has_partition(partition):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+        if self._context.is_to_be_deleted(partition.topic):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
+        if not self._needs(partition, election_type):
+            raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
+
+    def _needs(self, partition: TopicPartition, election_type: ElectionType) -> bool:
+        leadership = self._context.leaderships.get(partition)
+        if leadership is None:
+            return election_type is ElectionType.UNCLEAN
+        if election_type is ElectionType.PREFERRED:
+            return leadership.state.leader != self._context.assignment(partition).replicas[0]
+        return not self._context.is_replica_online(leadership.state.leader, partition)
+
+    async def _elect(
+        self, partitions: list[TopicPartition], election_type: ElectionType
+    ) -> dict[TopicPartition, ApiError]:
+        failures = await self._term.transitions.elect(
+            partitions, _REASONS[election_type], unclean_forced=election_type is ElectionType.UNCLEAN
+        )
+        code = _NO_CANDIDATE[election_type]
+        return {
+            partition: ApiError(code, f"Failed to elect leader for partition {partition}: {failures[partition]}")
+            if partition in failures
+            else ApiError()
+            for partition in partitions
+        }
+
+    async def node_changed(self, event: PreferredElectionNodeChanged) -> None:
+        """Do the elections that an old tool asks for, and take its node away."""
+        store = self._term.store
+        if await store.store.exists(paths.PREFERRED_REPLICA_ELECTION, self._term.on_change(event)) is None:
+            return
+        try:
+            node = await store.store.get(paths.PREFERRED_REPLICA_ELECTION)
+            partitions = paths.decode_partition_list(node.data)
+        except NoNode:
+            return
+        except paths.Undecodable as error:
+            logger.error("ignoring an election that cannot be read: %s", error)
+            partitions = []
+        await self.elect_leaders(ElectLeaders(ElectionType.PREFERRED, partitions))
+        await store.remove([paths.PREFERRED_REPLICA_ELECTION])
+
+    async def elect_missing(self, topic: str | None = None) -> None:
+        """Try all partitions that have no leader, of one topic or of all."""
+        partitions = [
+            partition
+            for partition in self._context.partitions_in(PartitionState.NEW, PartitionState.OFFLINE)
+            if topic in (None, partition.topic) and not self._context.is_to_be_deleted(partition.topic)
+        ]
+        await self._term.transitions.elect(partitions, ElectionReason.OFFLINE)
+
+    async def unclean_election_enabled(self, event: UncleanElectionEnabled) -> None:
+        """Partitions that only waited for the permission get a leader now."""
+        await self.elect_missing(event.topic)
+
+    async def rebalance(self, _: RebalanceDue) -> None:
+        """Elect preferred leaders where too many of a broker's are elsewhere."""
+        limit = self._term.settings.leader_imbalance_per_broker_percentage
+        for broker_id, preferred in sorted(self._partitions_by_preferred_leader().items()):
+            elsewhere = [it for it in preferred if self._context.leaderships[it].state.leader != broker_id]
+            if len(elsewhere) * 100 > limit * len(preferred):
+                await self._bring_back(broker_id, elsewhere)
+
+    async def _bring_back(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
+        candidates = [
+            it
+            for it in partitions
+            if self._context.is_replica_online(broker_id, it)
+            and broker_id in self._context.leaderships[it].state.isr
+            and it not in self._context.reassigning
+        ]
+        if candidates:
+            logger.info("bringing leadership of %d partitions back to broker %d", len(candidates), broker_id)
+            await self._term.transitions.elect(candidates, ElectionReason.PREFERRED)
+
+    def _partitions_by_preferred_leader(self) -> dict[int, list[TopicPartition]]:
+        by_broker: dict[int, list[TopicPartition]] = {}
+        for partition in self._context.all_partitions():
+            if partition in self._context.leaderships and not self._context.is_to_be_deleted(partition.topic):
+                by_broker.setdefault(self._context.assignment(partition).replicas[0], []).append(partition)
+        return by_broker
+
+    def imbalance_count(self) -> int:
+        """Partitions not led by their preferred replica."""
+        return sum(
+            self._context.leaderships[it].state.leader != broker_id
+            for broker_id, preferred in self._partitions_by_preferred_leader().items()
+            for it in preferred
+        )

@@ -1,0 +1,31 @@
+"""Hands out blocks of producer ids, each only once (KIP-730)."""
+
+from controller import paths
+from controller.active.term import Term
+from controller.events import AllocateProducerIds
+from controller.state_store import SetData
+from protocol.errors import ErrorCode, KafkaError
+
+PRODUCER_ID_MAX = (1 << 63) - 1
+
+
+class ProducerIdBlocks:
+    def __init__(self, term: Term) -> None:
+        self._term = term
+
+    async def allocate(self, event: AllocateProducerIds) -> range:
+        """The next block, recorded before it is returned: a crash loses a block but never gives it twice."""
+        broker = self._term.context.live_brokers.get(event.broker_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
+        if event.broker_epoch != broker.epoch:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        node = await self._term.store.store.get(paths.PRODUCER_ID_BLOCK)
+        last_block = paths.decode_producer_id_block(node.data)
+        first = 0 if last_block is None else last_block.last + 1
+        if first > PRODUCER_ID_MAX - paths.PRODUCER_ID_BLOCK_SIZE:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been handed out.")
+        block = range(first, first + paths.PRODUCER_ID_BLOCK_SIZE)
+        data = paths.encode_producer_id_block(paths.ProducerIdBlock(event.broker_id, block[0], block[-1]))
+        await self._term.store.multi([SetData(paths.PRODUCER_ID_BLOCK, data, node.stat.version)])
+        return block

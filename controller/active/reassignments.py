@@ -1,0 +1,163 @@
+"""Moves partitions to other brokers, over as many events as the new replicas take to catch up.
+
+Owns the phases and their order (docs/controller.md). The topic's node says at every moment how far a move has come, so
+that whichever controller comes goes on from there. Moves do not wait for each other.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from controller import paths
+from controller.active.deletions import Deletions
+from controller.active.term import Term
+from controller.events import AlterReassignments, ListReassignments, ReassignmentNodeChanged
+from controller.leadership import ElectionReason
+from controller.model import ApiError, PartitionReplica, ReplicaAssignment, TopicPartition
+from controller.reassignment import is_complete, plan_reassignment
+from controller.replica_states import ReplicaState
+from controller.state_store import NoNode
+from protocol.errors import KafkaError
+
+logger = logging.getLogger(__name__)
+
+
+class Reassignments:
+    def __init__(self, term: Term, deletions: Deletions) -> None:
+        self._term = term
+        self._context = term.context
+        self._deletions = deletions
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    async def alter_reassignments(self, event: AlterReassignments) -> dict[TopicPartition, ApiError]:
+        """Begin, replace or cancel moves; one result a partition."""
+        results: dict[TopicPartition, ApiError] = {}
+        for partition, target in event.targets.items():
+            try:
+                await self._begin(partition, plan_reassignment(self._context, partition, target))
+                results[partition] = ApiError()
+            except KafkaError as error:
+                results[partition] = ApiError(error.code, error.message)
+        return results
+
+    async def list_reassignments(self, event: ListReassignments) -> dict[TopicPartition, ReplicaAssignment]:
+        """The moves that are not complete, of the partitions asked for."""
+        wanted = self._context.reassigning
+        if event.partitions is not None:
+            wanted = wanted & set(event.partitions)
+        return {partition: self._context.assignment(partition) for partition in sorted(wanted)}
+
+    async def node_changed(self, event: ReassignmentNodeChanged) -> None:
+        """Take over what an old tool asks for; its node goes when all that it asks for is recorded in the topics."""
+        store = self._term.store
+        if await store.store.exists(paths.REASSIGN_PARTITIONS, self._term.on_change(event)) is None:
+            return
+        try:
+            node = await store.store.get(paths.REASSIGN_PARTITIONS)
+            targets = paths.decode_reassignments(node.data)
+        except NoNode:
+            return
+        except paths.Undecodable as error:
+            logger.error("ignoring a reassignment that cannot be read: %s", error)
+            targets = {}
+        for partition, target in targets.items():
+            try:
+                await self._begin(partition, plan_reassignment(self._context, partition, target))
+            except KafkaError as error:
+                logger.error("cannot reassign %s to %s: %s", partition, list(target), error)
+        await store.remove([paths.REASSIGN_PARTITIONS])
+
+    # -- what others ask -------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """At the start of a term: the moves that the last one left unfinished."""
+        for partition in self._context.all_partitions():
+            if self._context.assignment(partition).is_being_reassigned:
+                self._context.reassigning.add(partition)
+
+    async def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Go on with those of `partitions` that are being moved, because something about them has changed."""
+        for partition in sorted(self._context.reassigning & set(partitions)):
+            await self._advance(partition)
+
+    async def resume_on(self, broker_ids: Iterable[int]) -> None:
+        """Go on with the moves to brokers that have just come."""
+        came = set(broker_ids)
+        await self.resume([it for it in self._context.reassigning if came & set(self._context.assignment(it).target)])
+
+    async def complete(self, partitions: Iterable[TopicPartition]) -> None:
+        """Finish those moves whose targets are all in sync now."""
+        ready = [it for it in partitions if it in self._context.reassigning and self._is_complete(it)]
+        await self.resume(ready)
+
+    # -- phases ----------------------------------------------------------------------------------------------------
+
+    async def _begin(self, partition: TopicPartition, wanted: ReplicaAssignment) -> None:
+        current = self._context.assignment(partition)
+        if wanted != current:
+            await self._record(partition, wanted)
+            await self._drop(partition, [it for it in current.replicas if it not in wanted.replicas])
+        elif partition not in self._context.reassigning:
+            return
+        self._context.reassigning.add(partition)
+        await self._advance(partition)
+
+    async def _advance(self, partition: TopicPartition) -> None:
+        self._deletions.mark_ineligible([partition.topic])
+        if self._is_complete(partition):
+            await self._complete(partition)
+        else:
+            await self._let_catch_up(partition)
+
+    def _is_complete(self, partition: TopicPartition) -> bool:
+        leadership = self._context.leaderships.get(partition)
+        return leadership is not None and is_complete(self._context.assignment(partition), leadership.state.isr)
+
+    async def _let_catch_up(self, partition: TopicPartition) -> None:
+        """Tell all replicas, old and new, of the move; the leader reports when the new ones are in sync."""
+        await self._term.transitions.renew_epochs([partition])
+        adding = [PartitionReplica(partition, it) for it in self._context.assignment(partition).adding]
+        absent = [it for it in adding if self._context.replica_state(it) is ReplicaState.NON_EXISTENT]
+        await self._term.transitions.move_replicas(absent, ReplicaState.NEW)
+
+    async def _complete(self, partition: TopicPartition) -> None:
+        """Everything in sync: hand over, drop what is not needed, and record it last, so that a crash repeats this."""
+        assignment = self._context.assignment(partition)
+        transitions = self._term.transitions
+        await transitions.move_replicas(
+            [PartitionReplica(partition, it) for it in assignment.adding], ReplicaState.ONLINE
+        )
+        completed = ReplicaAssignment(assignment.target)
+        self._context.put_assignment(partition, completed)
+        await self._hand_over(partition, completed)
+        await self._drop(partition, assignment.removing)
+        await self._record(partition, completed)
+        self._context.reassigning.discard(partition)
+        transitions.send_metadata(self._context.live_brokers, [partition])
+        logger.info("reassigned %s to %s", partition, list(completed.replicas))
+        await self._deletions.resume([partition.topic])
+
+    async def _hand_over(self, partition: TopicPartition, completed: ReplicaAssignment) -> None:
+        """Elect a leader among the new replicas if the old one is not of them, else tell all of the new list."""
+        leader = self._context.leaderships[partition].state.leader
+        if leader in completed.replicas and self._context.is_replica_online(leader, partition):
+            await self._term.transitions.renew_epochs([partition])
+        else:
+            await self._term.transitions.elect([partition], ElectionReason.REASSIGNED)
+
+    async def _record(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        topic = self._context.topic(partition.topic)
+        topic.partitions[partition.partition] = assignment
+        await self._term.store.write_topic(partition.topic, topic)
+        self._context.put_assignment(partition, assignment)
+
+    async def _drop(self, partition: TopicPartition, broker_ids: Iterable[int]) -> None:
+        """Stop replicas and have them deleted. Nobody waits for the files: a broker that is down finds them stray."""
+        replicas = [PartitionReplica(partition, broker_id) for broker_id in broker_ids]
+        for target in (
+            ReplicaState.OFFLINE,
+            ReplicaState.DELETION_STARTED,
+            ReplicaState.DELETION_SUCCESSFUL,
+            ReplicaState.NON_EXISTENT,
+        ):
+            await self._term.transitions.move_replicas(replicas, target)

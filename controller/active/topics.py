@@ -1,0 +1,187 @@
+"""Creates topics and adds partitions, asked for by clients or written into the store by hand.
+
+Owns both ways to a topic, which end in the same steps: learn of it, watch it, give its partitions their first leaders.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from controller import paths
+from controller.active.deletions import Deletions
+from controller.active.term import Term
+from controller.events import CreatePartitions, CreateTopics, TopicModified, TopicsChanged
+from controller.leadership import ElectionReason
+from controller.model import ReplicaAssignment, Topic, TopicPartition
+from controller.partition_states import PartitionState
+from controller.replica_states import ReplicaState
+from controller.state_store import DataTooLarge, NodeExists
+from controller.topic_creation import NewTopic, TopicResult, plan_partitions, plan_topic
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.create_partitions import CreatePartitionsTopic
+from protocol.messages.create_topics import CreatableTopic
+
+logger = logging.getLogger(__name__)
+
+
+class Topics:
+    def __init__(self, term: Term, deletions: Deletions) -> None:
+        self._term = term
+        self._context = term.context
+        self._deletions = deletions
+
+    # -- creation --------------------------------------------------------------------------------------------------
+
+    async def create_topics(self, event: CreateTopics) -> list[TopicResult]:
+        """Create what can be created; one result an entry. The topics have leaders in the store when this returns."""
+        names = [topic.name for topic in event.topics]
+        results: list[TopicResult] = []
+        created: list[str] = []
+        existing = set(self._context.topic_ids)
+        for request in event.topics:
+            try:
+                if names.count(request.name) > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+                planned = self._plan(request, existing)
+                topic = Topic(self._new_topic_id(), planned.partitions)
+                if not event.validate_only:
+                    await self._write(request.name, topic, planned.overrides)
+                    created.append(request.name)
+                existing.add(request.name)
+                results.append(_created(request.name, planned, None if event.validate_only else topic.topic_id))
+            except KafkaError as error:
+                results.append(TopicResult.failed(request.name, error))
+        if created:
+            await self._begin(await self.load(created))
+        return results
+
+    def _plan(self, request: CreatableTopic, existing: set[str]) -> NewTopic:
+        broker_count = max(len(self._context.live_brokers), 1)
+        return plan_topic(
+            request,
+            existing,
+            self._racks(),
+            self._term.settings,
+            start=self._term.random.randrange(broker_count),
+            shift=self._term.random.randrange(broker_count),
+        )
+
+    def _racks(self) -> dict[int, str | None]:
+        return {broker_id: broker.rack for broker_id, broker in self._context.live_brokers.items()}
+
+    def _new_topic_id(self) -> UUID:
+        """A random id, but neither of those that the protocol reserves nor one that looks like an option of a tool."""
+        while True:
+            topic_id = UUID(int=self._term.random.getrandbits(128), version=4)
+            if not paths.encode_uuid(topic_id).startswith("-"):
+                return topic_id
+
+    async def _write(self, name: str, topic: Topic, overrides: dict[str, str]) -> None:
+        try:
+            await self._term.store.create_topic(name, topic, overrides)
+        except NodeExists as error:
+            # Written by hand in this very moment; the watch takes it up.
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
+        except DataTooLarge as error:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Topic '{name}' is too large: {error.path} would exceed 1 MB."
+            ) from error
+
+    async def topics_changed(self, event: TopicsChanged) -> None:
+        """Take up topics that somebody else created, and forget those that somebody else removed."""
+        names = set(await self._term.store.store.children(paths.TOPICS, self._term.on_change(event)))
+        for name in sorted(self._context.topic_ids.keys() - names):
+            logger.warning("topic %s was removed from the store by somebody else", name)
+            self._context.remove_topic(name)
+        await self._begin(await self.load(names - self._context.topic_ids.keys()))
+
+    async def load(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Read and watch topics; one that has no id yet is given one."""
+        topics = await self._term.store.read_topics(sorted(names), self._term.on_topic_change)
+        for name, topic in topics.items():
+            if topic.topic_id is None:
+                topics[name] = Topic(self._new_topic_id(), topic.partitions)
+                await self._term.store.write_topic(name, topics[name])
+        return topics
+
+    async def _begin(self, topics: Mapping[str, Topic]) -> None:
+        for name, topic in topics.items():
+            self._context.put_topic(name, topic)
+        await self._start([partition for name in topics for partition in self._context.partitions_of(name)])
+
+    async def _start(self, partitions: list[TopicPartition]) -> None:
+        """Bring partitions nobody has led into being."""
+        transitions, replicas = self._term.transitions, self._context.replicas_of(partitions)
+        await transitions.move_partitions(partitions, PartitionState.NEW)
+        await transitions.move_replicas(replicas, ReplicaState.NEW)
+        await transitions.elect(partitions, ElectionReason.OFFLINE)
+        await transitions.move_replicas(replicas, ReplicaState.ONLINE)
+
+    # -- more partitions -------------------------------------------------------------------------------------------
+
+    async def create_partitions(self, event: CreatePartitions) -> list[TopicResult]:
+        """Grow topics; one result an entry."""
+        names = [topic.name for topic in event.topics]
+        results: list[TopicResult] = []
+        for request in event.topics:
+            try:
+                if names.count(request.name) > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+                added = self._plan_partitions(request)
+                if not event.validate_only:
+                    await self._add(request.name, added)
+                results.append(TopicResult(request.name, partition_count=request.count))
+            except KafkaError as error:
+                results.append(TopicResult.failed(request.name, error))
+        return results
+
+    def _plan_partitions(self, request: CreatePartitionsTopic) -> dict[int, ReplicaAssignment]:
+        name = request.name
+        if name not in self._context.topic_ids:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        if self._context.is_to_be_deleted(name):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+        if any(partition.topic == name for partition in self._context.reassigning):
+            raise KafkaError(
+                ErrorCode.REASSIGNMENT_IN_PROGRESS,
+                f"A partition reassignment is in progress for the topic '{name}'.",
+            )
+        return plan_partitions(request, self._context.assignments[name], self._racks())
+
+    async def _add(self, name: str, added: Mapping[int, ReplicaAssignment]) -> None:
+        grown = Topic(self._context.topic_ids[name], self._context.assignments[name] | dict(added))
+        try:
+            await self._term.store.write_topic(name, grown)
+        except DataTooLarge as error:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"Topic '{name}' is too large: {error.path} would exceed 1 MB."
+            ) from error
+        self._context.put_topic(name, grown)
+        await self._start([TopicPartition(name, partition) for partition in added])
+
+    async def topic_modified(self, event: TopicModified) -> None:
+        """Start partitions that somebody wrote into the topic's node."""
+        name = event.topic
+        topic = (await self._term.store.read_topics([name], self._term.on_topic_change)).get(name)
+        known = self._context.assignments.get(name)
+        if topic is None or known is None:
+            return
+        added = {partition: it for partition, it in topic.partitions.items() if partition not in known}
+        if not added:
+            return
+        if self._context.is_to_be_deleted(name):
+            logger.warning("topic %s is being deleted: taking back the partitions that were added to it", name)
+            await self._term.store.write_topic(name, self._context.topic(name))
+            return
+        self._context.assignments[name] |= added
+        await self._start([TopicPartition(name, partition) for partition in added])
+
+
+def _created(name: str, planned: NewTopic, topic_id: UUID | None) -> TopicResult:
+    return TopicResult(
+        name,
+        topic_id=topic_id,
+        partition_count=len(planned.partitions),
+        replication_factor=planned.replication_factor,
+        configs=planned.overrides,
+    )

@@ -1,0 +1,163 @@
+"""All that the active controller knows of the cluster, in memory.
+
+Owns the facts and the questions asked of them; every change of state goes through `move_partition` and `move_replica`,
+which refuse what the tables do not allow. Must not know the store, the brokers' connections or time.
+
+Invariants: a partition that has a state is in the assignments; `leaderships` holds what the store holds for every
+partition with a state node; `topic_names` is the inverse of `topic_ids`; `shutting_down` and the keys of
+`offline_directory_replicas` are ids of live brokers.
+"""
+
+from collections.abc import Iterable, Iterator
+from uuid import UUID
+
+from controller import partition_states, replica_states
+from controller.model import Broker, Leadership, PartitionReplica, ReplicaAssignment, Topic, TopicPartition
+from controller.partition_states import PartitionState
+from controller.replica_states import ReplicaState
+
+
+class ControllerContext:
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.live_brokers: dict[int, Broker] = {}
+        self.shutting_down: set[int] = set()
+        self.topic_ids: dict[str, UUID] = {}
+        self.topic_names: dict[UUID, str] = {}
+        self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
+        self.leaderships: dict[TopicPartition, Leadership] = {}
+        self.partition_states: dict[TopicPartition, PartitionState] = {}
+        self.replica_states: dict[PartitionReplica, ReplicaState] = {}
+        self.offline_directory_replicas: dict[int, set[TopicPartition]] = {}
+        self.reassigning: set[TopicPartition] = set()
+        self.topics_to_delete: set[str] = set()
+        self.topics_with_deletion_started: set[str] = set()
+        self.topics_ineligible_for_deletion: set[str] = set()
+
+    # -- brokers ---------------------------------------------------------------------------------------------------
+
+    @property
+    def electable_brokers(self) -> set[int]:
+        """Live brokers that are not shutting down."""
+        return self.live_brokers.keys() - self.shutting_down
+
+    def is_replica_online(self, broker_id: int, partition: TopicPartition, *, even_shutting_down: bool = False) -> bool:
+        """Whether the replica can serve: its broker lives and has not lost the directory it is in."""
+        if broker_id not in self.live_brokers or (broker_id in self.shutting_down and not even_shutting_down):
+            return False
+        return partition not in self.offline_directory_replicas.get(broker_id, ())
+
+    def online_replicas(self, partition: TopicPartition, *, even_shutting_down: bool = False) -> tuple[int, ...]:
+        """The assigned replicas that can serve, in order of preference."""
+        return tuple(
+            replica
+            for replica in self.assignment(partition).replicas
+            if self.is_replica_online(replica, partition, even_shutting_down=even_shutting_down)
+        )
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    def put_topic(self, name: str, topic: Topic) -> None:
+        """Learn of a topic, or of its new assignment."""
+        assert topic.topic_id is not None, name
+        self.topic_ids[name] = topic.topic_id
+        self.topic_names[topic.topic_id] = name
+        self.assignments[name] = dict(topic.partitions)
+
+    def topic(self, name: str) -> Topic:
+        """The topic as it is to stand in the store."""
+        return Topic(self.topic_ids[name], dict(self.assignments[name]))
+
+    def remove_topic(self, name: str) -> None:
+        """Forget all about a topic."""
+        partitions = self.partitions_of(name)
+        for partition in partitions:
+            self.leaderships.pop(partition, None)
+            self.partition_states.pop(partition, None)
+            self.reassigning.discard(partition)
+            for replica in self.assignment(partition).replicas:
+                self.replica_states.pop(PartitionReplica(partition, replica), None)
+        for offline in self.offline_directory_replicas.values():
+            offline.difference_update(partitions)
+        del self.assignments[name]
+        del self.topic_names[self.topic_ids.pop(name)]
+        self.topics_to_delete.discard(name)
+        self.topics_with_deletion_started.discard(name)
+        self.topics_ineligible_for_deletion.discard(name)
+
+    def is_to_be_deleted(self, topic: str) -> bool:
+        return topic in self.topics_to_delete
+
+    # -- partitions and replicas -----------------------------------------------------------------------------------
+
+    def assignment(self, partition: TopicPartition) -> ReplicaAssignment:
+        """The partition's assignment; an empty one when it is unknown."""
+        known = self.assignments.get(partition.topic, {}).get(partition.partition)
+        return ReplicaAssignment(()) if known is None else known
+
+    def put_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        self.assignments[partition.topic][partition.partition] = assignment
+
+    def has_partition(self, partition: TopicPartition) -> bool:
+        return partition.partition in self.assignments.get(partition.topic, ())
+
+    def all_partitions(self) -> Iterator[TopicPartition]:
+        for topic, partitions in self.assignments.items():
+            for partition in partitions:
+                yield TopicPartition(topic, partition)
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, partition) for partition in self.assignments.get(topic, ())]
+
+    def replicas_of(self, partitions: Iterable[TopicPartition]) -> list[PartitionReplica]:
+        return [
+            PartitionReplica(partition, replica)
+            for partition in partitions
+            for replica in self.assignment(partition).replicas
+        ]
+
+    def replicas_on(self, broker_ids: Iterable[int]) -> list[PartitionReplica]:
+        wanted = set(broker_ids)
+        return [replica for replica in self.replicas_of(self.all_partitions()) if replica.broker_id in wanted]
+
+    def partitions_in(self, *states: PartitionState) -> list[TopicPartition]:
+        return [partition for partition, state in self.partition_states.items() if state in states]
+
+    def replica_state(self, replica: PartitionReplica) -> ReplicaState:
+        return self.replica_states.get(replica, ReplicaState.NON_EXISTENT)
+
+    def partition_state(self, partition: TopicPartition) -> PartitionState:
+        return self.partition_states.get(partition, PartitionState.NON_EXISTENT)
+
+    def partitions_without_leader(self) -> list[TopicPartition]:
+        """Partitions that nobody leads now, or whose leader cannot any more."""
+        leaderless = []
+        for partition in self.all_partitions():
+            leadership = self.leaderships.get(partition)
+            if leadership is None or not self.is_replica_online(leadership.state.leader, partition):
+                leaderless.append(partition)
+        return leaderless
+
+    # -- transitions -----------------------------------------------------------------------------------------------
+
+    def can_move_partition(self, partition: TopicPartition, target: PartitionState) -> bool:
+        return self.partition_state(partition) in partition_states.VALID_PREVIOUS[target]
+
+    def move_partition(self, partition: TopicPartition, target: PartitionState) -> None:
+        """Change the state, which must be allowed; a partition that does not exist is not kept."""
+        assert self.can_move_partition(partition, target), (partition, self.partition_state(partition), target)
+        if target is PartitionState.NON_EXISTENT:
+            del self.partition_states[partition]
+        else:
+            self.partition_states[partition] = target
+
+    def can_move_replica(self, replica: PartitionReplica, target: ReplicaState) -> bool:
+        return self.replica_state(replica) in replica_states.VALID_PREVIOUS[target]
+
+    def move_replica(self, replica: PartitionReplica, target: ReplicaState) -> None:
+        """Change the state, which must be allowed; a replica that does not exist is not kept."""
+        assert self.can_move_replica(replica, target), (replica, self.replica_state(replica), target)
+        if target is ReplicaState.NON_EXISTENT:
+            del self.replica_states[replica]
+        else:
+            self.replica_states[replica] = target

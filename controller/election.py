@@ -1,0 +1,50 @@
+"""Who becomes leader: four pure functions, one for each reason to elect.
+
+`assignment` is in order of preference, `isr` the replicas in sync, `live` those that can lead now. Each returns a
+broker id or None when nobody qualifies. Must not know why it is asked, nor what becomes of the answer.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+
+class Choice(NamedTuple):
+    """A leader, and whether electing it may lose records that the last leader acknowledged."""
+
+    leader: int
+    is_unclean: bool
+
+
+def leader_when_offline(
+    assignment: Sequence[int], isr: Collection[int], live: Collection[int], *, unclean_allowed: bool
+) -> Choice | None:
+    """The first live replica in sync; where `unclean_allowed` and there is none, the first live one at all."""
+    for replica in assignment:
+        if replica in live and replica in isr:
+            return Choice(replica, is_unclean=False)
+    if unclean_allowed:
+        for replica in assignment:
+            if replica in live:
+                return Choice(replica, is_unclean=True)
+    return None
+
+
+def leader_when_reassigned(target: Sequence[int], isr: Collection[int], live: Collection[int]) -> int | None:
+    """The first of the reassignment's `target` that is live and in sync."""
+    return next((replica for replica in target if replica in live and replica in isr), None)
+
+
+def preferred_leader(assignment: Sequence[int], isr: Collection[int], live: Collection[int]) -> int | None:
+    """The head of the assignment, if it is live and in sync."""
+    head = assignment[0] if assignment else None
+    return head if head in live and head in isr else None
+
+
+def leader_when_shutting_down(
+    assignment: Sequence[int], isr: Collection[int], live: Collection[int], shutting_down: Collection[int]
+) -> int | None:
+    """The first live replica in sync that is not itself about to go. `live` includes those shutting down."""
+    return next(
+        (replica for replica in assignment if replica in live and replica in isr and replica not in shutting_down),
+        None,
+    )

@@ -1,0 +1,102 @@
+"""Which broker is controller: the race for one ephemeral node, and the epoch that fences its losers.
+
+Owns the protocol of `/controller` and `/controller_epoch`. Must not know what a controller does. Invariant: the node
+and the new epoch are written together or not at all, so no two terms share an epoch, and a `FencedStore` made with the
+epoch's version cannot write once another broker has won.
+"""
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+
+from controller import paths
+from controller.clock import Clock
+from controller.state_store import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    SetData,
+    Stat,
+    StateStore,
+    StoreError,
+    Watch,
+)
+
+logger = logging.getLogger(__name__)
+
+NO_CONTROLLER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Won:
+    """This broker is controller of `epoch`; `epoch_version` is the fencing token."""
+
+    epoch: int
+    epoch_version: int
+
+
+class ControllerNode:
+    def __init__(self, broker_id: int, store: StateStore, clock: Clock) -> None:
+        self._broker_id = broker_id
+        self._store = store
+        self._clock = clock
+
+    async def current(self, watch: Watch) -> int:
+        """The controller's broker id, or NO_CONTROLLER. The watch fires when that changes, in either case."""
+        await self._store.exists(paths.CONTROLLER, watch)
+        try:
+            return paths.decode_controller((await self._store.get(paths.CONTROLLER)).data)
+        except NoNode:
+            return NO_CONTROLLER
+
+    async def elect(self) -> Won | None:
+        """Try to become controller; None when another broker is faster, or nobody may (`_is_migrated`)."""
+        if await self._is_migrated():
+            return None
+        epoch, version = await self._epoch()
+        node = paths.encode_controller(self._broker_id, self._clock.now_ms())
+        try:
+            _, stat = await self._store.multi(
+                [
+                    Create(paths.CONTROLLER, node, ephemeral=True),
+                    SetData(paths.CONTROLLER_EPOCH, paths.encode_controller_epoch(epoch + 1), version),
+                ]
+            )
+        except (NodeExists, BadVersion):
+            return await self._won_after_all(epoch + 1)
+        assert isinstance(stat, Stat)
+        return Won(epoch + 1, stat.version)
+
+    async def resign(self, won: Won) -> None:
+        """Give the office up for another election, if it is still held."""
+        with suppress(StoreError):
+            await self._store.multi([Check(paths.CONTROLLER_EPOCH, won.epoch_version), Delete(paths.CONTROLLER)])
+
+    async def _is_migrated(self) -> bool:
+        """Whether the cluster is led by KRaft controllers, who must not be disturbed."""
+        (node,) = await self._store.get_many([paths.MIGRATION])
+        migrated_to = -1 if node is None else paths.decode_migrated_controller_id(node.data)
+        if migrated_to >= 0:
+            logger.error("not becoming controller: the cluster was migrated to the KRaft controller %d", migrated_to)
+        return migrated_to >= 0
+
+    async def _epoch(self) -> tuple[int, int]:
+        """The last epoch and the version of its node, which the first controller of a cluster creates."""
+        try:
+            node = await self._store.get(paths.CONTROLLER_EPOCH)
+        except NoNode:
+            with suppress(NodeExists):
+                await self._store.create(paths.CONTROLLER_EPOCH, paths.encode_controller_epoch(0))
+            node = await self._store.get(paths.CONTROLLER_EPOCH)
+        return paths.decode_controller_epoch(node.data), node.stat.version
+
+    async def _won_after_all(self, epoch: int) -> Won | None:
+        """A lost answer to our own winning write looks like a race that was lost: see whose node it is."""
+        stat = await self._store.exists(paths.CONTROLLER)
+        reached, version = await self._epoch()
+        if stat is not None and stat.ephemeral_owner == self._store.session_id and reached == epoch:
+            return Won(epoch, version)
+        return None

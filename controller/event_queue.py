@@ -1,0 +1,89 @@
+"""The one queue of a controller, and the one task that takes events from it.
+
+Owns the order and the waiting callers. Must not know what events mean. Invariant: events are processed one at a time,
+each to its end, in the order in which they were put; a caller always gets a result or an error.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from controller.clock import Clock
+from controller.events import Event
+from controller.settings import ControllerStatistics, EventTimes
+from protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Queued:
+    event: Event
+    enqueued_ms: int
+    result: asyncio.Future[object] | None = None
+
+    def fail(self, error: KafkaError) -> None:
+        if self.result is not None and not self.result.done():
+            self.result.set_exception(error)
+
+
+class EventQueue:
+    def __init__(
+        self, process: Callable[[Event], Awaitable[object]], clock: Clock, statistics: ControllerStatistics
+    ) -> None:
+        """`process` raises KafkaError, which the caller gets, and nothing else."""
+        self._process = process
+        self._clock = clock
+        self._statistics = statistics
+        self._waiting: asyncio.Queue[_Queued | None] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def size(self) -> int:
+        return self._waiting.qsize()
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="controller-events")
+
+    async def stop(self) -> None:
+        """Finish the event being processed and drop the others."""
+        self.drop_all()
+        if self._task is not None:
+            task, self._task = self._task, None
+            self._waiting.put_nowait(None)
+            await task
+            self.drop_all()
+
+    def put(self, event: Event) -> None:
+        self._waiting.put_nowait(_Queued(event, self._clock.now_ms()))
+
+    async def ask(self, event: Event) -> object:
+        """Put the event and return what comes of it. Raises KafkaError, NOT_CONTROLLER when it is dropped."""
+        if self._task is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._waiting.put_nowait(_Queued(event, self._clock.now_ms(), result))
+        return await result
+
+    def drop_all(self) -> None:
+        """Forget what is waiting; callers hear that this is not the controller."""
+        while not self._waiting.empty():
+            queued = self._waiting.get_nowait()
+            if queued is not None:
+                queued.fail(KafkaError(ErrorCode.NOT_CONTROLLER))
+
+    async def _run(self) -> None:
+        while (queued := await self._waiting.get()) is not None:
+            started_ms = self._clock.now_ms()
+            self._statistics.queue_time.add(started_ms - queued.enqueued_ms)
+            try:
+                result = await self._process(queued.event)
+            except KafkaError as error:
+                queued.fail(error)
+            else:
+                if queued.result is not None and not queued.result.done():
+                    queued.result.set_result(result)
+            if name := queued.event.statistic:
+                times = self._statistics.by_event.setdefault(name, EventTimes())
+                times.add(self._clock.now_ms() - started_ms)

@@ -1,0 +1,242 @@
+"""The store as the active controller uses it: typed, batched, and fenced by the controller epoch.
+
+Owns how a plan's changes become operations. Must not know why they are made. Invariant: every write is a `multi` that
+first checks the version `/controller_epoch` got at our election. When another controller was elected since, nothing is
+written and `ControllerMoved` is raised.
+
+Changes to many partitions share a `multi`, which is one disk sync instead of fifty; a change that turns out to be
+impossible is taken out and the rest is tried again, so that they stay independent of each other.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from controller import paths
+from controller.effects import ChangeLeadership
+from controller.model import Broker, Leadership, Topic, TopicPartition
+from controller.state_store import (
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    Operation,
+    Result,
+    SetData,
+    Stat,
+    StateStore,
+    StoreError,
+    Watch,
+)
+
+logger = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+# Far below ZooKeeper's limit of 1 MB a request, whatever the size of the nodes written here.
+OPERATIONS_PER_MULTI_MAX = 500
+
+
+class ControllerMoved(Exception):  # noqa: N818 - it says what happened
+    """Another controller was elected: whatever this one believes is void."""
+
+
+@dataclass(slots=True)
+class Written:
+    """What became of changes: their leadership as it now stands, or that the store held something else."""
+
+    leaderships: dict[TopicPartition, Leadership] = field(default_factory=dict)
+    conflicts: list[TopicPartition] = field(default_factory=list)
+
+
+class FencedStore:
+    def __init__(self, store: StateStore, epoch: int, epoch_version: int) -> None:
+        self.store = store
+        self._epoch = epoch
+        self._fence = Check(paths.CONTROLLER_EPOCH, epoch_version)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    async def read_topics(self, names: Sequence[str], watch: Watch | None = None) -> dict[str, Topic]:
+        """Those topics that exist and can be read. The watch is armed on those that exist."""
+        nodes = await self.store.get_many([paths.topic_path(name) for name in names], watch)
+        return _decoded(zip(names, nodes, strict=True), lambda name, node: paths.decode_topic(name, node.data))
+
+    async def read_leaderships(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Leadership]:
+        """The states of those partitions that have one that can be read."""
+        nodes = await self.store.get_many([paths.partition_state_path(partition) for partition in partitions])
+        return _decoded(
+            zip(partitions, nodes, strict=True),
+            lambda partition, node: paths.decode_partition_state(partition, node.data, node.stat.version),
+        )
+
+    async def read_brokers(self, broker_ids: Sequence[int], watch: Watch | None = None) -> dict[int, Broker]:
+        """Those brokers that are registered in a way that can be read. The watch is armed on those registered."""
+        nodes = await self.store.get_many([paths.broker_path(broker_id) for broker_id in broker_ids], watch)
+        return _decoded(
+            zip(broker_ids, nodes, strict=True),
+            lambda broker_id, node: paths.decode_broker(broker_id, node.data, node.stat.czxid),
+        )
+
+    async def read_topic_overrides(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The configuration set for each topic, empty where there is none."""
+        wanted = {topic: paths.config_path(paths.topic_entity(topic)) for topic in topics}
+        nodes = await self.store.get_many(list(wanted.values()))
+        found = _decoded(
+            zip(wanted, nodes, strict=True), lambda topic, node: paths.decode_config(wanted[topic], node.data)
+        )
+        return {topic: found.get(topic, {}) for topic in wanted}
+
+    async def read_isr_changes(self, notes: Sequence[str]) -> list[TopicPartition]:
+        """The partitions that ISR change notifications name."""
+        nodes = await self.store.get_many(notes)
+        found = _decoded(zip(notes, nodes, strict=True), lambda _, node: paths.decode_partition_list(node.data))
+        return [partition for note in notes for partition in found.get(note, ())]
+
+    async def read_log_dir_events(self, notes: Sequence[str]) -> set[int]:
+        """The brokers that log directory events name."""
+        nodes = await self.store.get_many(notes)
+        found = _decoded(zip(notes, nodes, strict=True), lambda _, node: paths.decode_log_dir_event(node.data))
+        return set(found.values())
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        """Do all operations or none, under the fence. `StoreError.index` counts without the fence."""
+        try:
+            return (await self.store.multi([self._fence, *operations]))[1:]
+        except StoreError as error:
+            if error.index == 0:
+                raise ControllerMoved(f"the controller epoch is not {self._epoch} any more") from error
+            error.index -= 1
+            raise
+
+    async def change_leadership(self, changes: Sequence[ChangeLeadership]) -> Written:
+        """Write partition states, each if it still has the version it was planned from."""
+        written = Written()
+        new_topics = dict.fromkeys(change.partition.topic for change in changes if change.expected_version is None)
+        parents = [[Create(paths.partitions_path(topic))] for topic in new_topics]
+        outcomes = await self._each([*parents, *(self._operations(change) for change in changes)])
+        for change, outcome in zip(changes, outcomes[len(parents) :], strict=True):
+            if isinstance(outcome, StoreError):
+                written.conflicts.append(change.partition)
+            else:
+                version = outcome.version if isinstance(outcome, Stat) else 0
+                written.leaderships[change.partition] = Leadership(change.state, self._epoch, version)
+        return written
+
+    def _operations(self, change: ChangeLeadership) -> list[Operation]:
+        partition = change.partition
+        path, data = paths.partition_state_path(partition), paths.encode_partition_state(change.state, self._epoch)
+        if change.expected_version is not None:
+            return [SetData(path, data, change.expected_version)]
+        return [Create(paths.partition_path(partition)), Create(path, data)]
+
+    async def create_topic(self, name: str, topic: Topic, overrides: dict[str, str]) -> None:
+        """Write the topic with its overrides. Raises NodeExists when the topic is there already."""
+        config = paths.config_path(paths.topic_entity(name))
+        data = paths.encode_config(overrides)
+        create = Create(paths.topic_path(name), paths.encode_topic(topic))
+        try:
+            await self.multi([Create(config, data), create])
+        except NodeExists as error:
+            if error.index != 0:
+                raise
+            # Left over from a topic of that name whose deletion was cut short, or made ahead by a tool.
+            await self.multi([SetData(config, data), create])
+
+    async def write_topic(self, name: str, topic: Topic) -> None:
+        await self.multi([SetData(paths.topic_path(name), paths.encode_topic(topic))])
+
+    async def request_deletion(self, topics: Sequence[str]) -> None:
+        """Make the nodes that say which topics are to be deleted, and that are there until they are."""
+        _expect(NodeExists, await self._each([[Create(paths.delete_topic_path(topic))] for topic in topics]))
+
+    async def remove(self, node_paths: Sequence[str]) -> None:
+        """Delete nodes, in order, those that exist."""
+        _expect(NoNode, await self._each([[Delete(path)] for path in node_paths]))
+
+    async def remove_topic(self, topic: str) -> None:
+        """Delete all of a topic: its states, then its own node, its overrides, and last the request to delete it."""
+        partitions = paths.partitions_path(topic)
+        try:
+            names = await self.store.children(partitions)
+        except NoNode:
+            names = []
+        below = [f"{partitions}/{name}" for name in names]
+        states = [f"{path}/state" for path in below]
+        config = paths.config_path(paths.topic_entity(topic))
+        await self.remove(
+            [*states, *below, partitions, paths.topic_path(topic), config, paths.delete_topic_path(topic)]
+        )
+
+    async def _each(self, groups: Sequence[Sequence[Operation]]) -> list[Result | StoreError]:
+        """Do each group of operations, or not; return the result of its last one, or the error."""
+        outcomes: dict[int, Result | StoreError] = {}
+        waiting = dict(enumerate(list(group) for group in groups))
+        while waiting:
+            chunk = _first_chunk(waiting)
+            operations = [operation for index in chunk for operation in waiting[index]]
+            try:
+                results = iter(await self.multi(operations))
+            except StoreError as error:
+                self._take_out(error, chunk, waiting, outcomes)
+                continue
+            for index in chunk:
+                outcomes[index] = [next(results) for _ in waiting.pop(index)][-1]
+        return [outcomes[index] for index in range(len(groups))]
+
+    def _take_out(
+        self,
+        error: StoreError,
+        chunk: Sequence[int],
+        waiting: dict[int, list[Operation]],
+        outcomes: dict[int, Result | StoreError],
+    ) -> None:
+        """Remove what failed from `waiting`: a parent that is there already, or else its whole group."""
+        position = error.index
+        for index in chunk:
+            group = waiting[index]
+            if position < len(group):
+                if isinstance(error, NodeExists) and position < len(group) - 1:
+                    del group[position]
+                else:
+                    outcomes[index] = error
+                    del waiting[index]
+                return
+            position -= len(group)
+
+
+def _decoded(nodes: Iterable[tuple[K, Node | None]], decode: Callable[[K, Node], V]) -> dict[K, V]:
+    """What the nodes hold. One that cannot be read is reported and left out: it must not stop the controller."""
+    found = {}
+    for key, node in nodes:
+        if node is not None:
+            try:
+                found[key] = decode(key, node)
+            except paths.Undecodable as error:
+                logger.error("ignoring a node that cannot be read: %s", error)
+    return found
+
+
+def _expect(harmless: type[StoreError], outcomes: Iterable[Result | StoreError]) -> None:
+    """Raise the first error that is not `harmless`."""
+    for outcome in outcomes:
+        if isinstance(outcome, StoreError) and not isinstance(outcome, harmless):
+            raise outcome
+
+
+def _first_chunk(waiting: dict[int, list[Operation]]) -> list[int]:
+    """As many of the first groups as fit into one multi, at least one."""
+    chunk: list[int] = []
+    count = 0
+    for index, group in waiting.items():
+        if chunk and count + len(group) > OPERATIONS_PER_MULTI_MAX:
+            break
+        chunk.append(index)
+        count += len(group)
+    return chunk

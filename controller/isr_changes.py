@@ -1,0 +1,61 @@
+"""Whether the in-sync replicas that a leader reports become the partition's (KIP-497).
+
+Owns the order of the checks, which tells the leader whether to retry, refresh or give up. Must not know the store.
+"""
+
+from controller.context import ControllerContext
+from controller.effects import ChangeLeadership
+from controller.model import LeaderAndIsr, LeaderRecoveryState, TopicPartition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_partition import PartitionData
+
+# Older leaders do not know INELIGIBLE_REPLICA (KIP-841).
+FIRST_VERSION_WITH_INELIGIBLE_REPLICA = 2
+
+
+def plan_isr_change(
+    context: ControllerContext, leader_id: int, partition: TopicPartition, reported: PartitionData, version: int
+) -> ChangeLeadership | None:
+    """The state to write, None when the partition is in it already. Raises KafkaError with the leader's answer."""
+    leadership = context.leaderships.get(partition)
+    if leadership is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    current = leadership.state
+    if reported.partition_epoch > leadership.partition_epoch or reported.leader_epoch > current.leader_epoch:
+        # The leader has heard of states that we have not: there is a newer controller.
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    if reported.leader_epoch < current.leader_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    wanted = LeaderAndIsr(leader_id, reported.leader_epoch, reported_isr(reported), _recovery_state(reported))
+    if wanted == current:
+        return None
+    if reported.partition_epoch < leadership.partition_epoch:
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
+    _check(context, current, wanted, version)
+    return ChangeLeadership(partition, wanted, leadership.partition_epoch)
+
+
+def reported_isr(reported: PartitionData) -> tuple[int, ...]:
+    """The in-sync replicas, which the request holds in one of two places."""
+    if reported.new_isr_with_epochs:
+        return tuple(broker.broker_id for broker in reported.new_isr_with_epochs)
+    return tuple(reported.new_isr)
+
+
+def _recovery_state(reported: PartitionData) -> LeaderRecoveryState:
+    try:
+        return LeaderRecoveryState(reported.leader_recovery_state)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST) from None
+
+
+def _check(context: ControllerContext, current: LeaderAndIsr, wanted: LeaderAndIsr, version: int) -> None:
+    is_recovering = wanted.recovery_state is LeaderRecoveryState.RECOVERING
+    if is_recovering and (len(wanted.isr) > 1 or current.recovery_state is LeaderRecoveryState.RECOVERED):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if wanted.leader != current.leader or wanted.leader not in wanted.isr:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if not set(wanted.isr) <= context.electable_brokers:
+        if version < FIRST_VERSION_WITH_INELIGIBLE_REPLICA:
+            raise KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED)
+        raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)

@@ -1,0 +1,174 @@
+"""Plans every change of a partition's leader, leader epoch or in-sync replicas that the controller makes by itself.
+
+Owns what the new state is; `election` decides who leads. Must not know the store: the current states come in as values,
+and the plan names the versions it was made from. A plan has each partition at most once.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from controller import election
+from controller.context import ControllerContext
+from controller.effects import ChangeLeadership
+from controller.model import (
+    NO_LEADER,
+    LeaderAndIsr,
+    LeaderRecoveryState,
+    Leadership,
+    ReplicaAssignment,
+    TopicPartition,
+)
+
+INITIAL_LEADER_EPOCH = 0
+
+
+class ElectionReason(Enum):
+    """Why a leader is elected, which decides how."""
+
+    OFFLINE = "offline"
+    REASSIGNED = "reassigned"
+    PREFERRED = "preferred"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+
+
+@dataclass(slots=True)
+class LeadershipPlan:
+    """What to write, and of which partitions nothing can be written and why. `unclean` may lose records."""
+
+    changes: list[ChangeLeadership] = field(default_factory=list)
+    failures: dict[TopicPartition, str] = field(default_factory=dict)
+    unclean: set[TopicPartition] = field(default_factory=set)
+
+
+def plan_first_leaders(context: ControllerContext, partitions: Iterable[TopicPartition]) -> LeadershipPlan:
+    """The first state of partitions that never had one: all live replicas in sync, the first of them leads."""
+    plan = LeadershipPlan()
+    for partition in partitions:
+        live = context.online_replicas(partition)
+        if not live:
+            assigned = list(context.assignment(partition).replicas)
+            plan.failures[partition] = f"none of the assigned replicas {assigned} is alive"
+            continue
+        state = LeaderAndIsr(leader=live[0], leader_epoch=INITIAL_LEADER_EPOCH, isr=live)
+        plan.changes.append(ChangeLeadership(partition, state, expected_version=None, recipients=live))
+    return plan
+
+
+def plan_elections(
+    context: ControllerContext,
+    current: Mapping[TopicPartition, Leadership],
+    reason: ElectionReason,
+    topics_unclean_allowed: Collection[str] = (),
+) -> LeadershipPlan:
+    """A new leader for each partition in `current`, or why there is none."""
+    plan = LeadershipPlan()
+    for partition, leadership in _ours(context, current, plan):
+        state = _ELECTORS[reason](context, partition, leadership.state, partition.topic in topics_unclean_allowed)
+        if state is None:
+            plan.failures[partition] = (
+                f"no replica qualifies ({reason.value} election, isr {list(leadership.state.isr)})"
+            )
+            continue
+        if state.leader not in leadership.state.isr:
+            plan.unclean.add(partition)
+        recipients = context.online_replicas(partition, even_shutting_down=reason is ElectionReason.CONTROLLED_SHUTDOWN)
+        plan.changes.append(ChangeLeadership(partition, state, leadership.partition_epoch, recipients))
+    return plan
+
+
+def plan_removal_from_isr(
+    context: ControllerContext, current: Mapping[TopicPartition, Leadership], broker_id: int
+) -> LeadershipPlan:
+    """Take a broker out of the in-sync replicas, where it is in, and let it lead nothing.
+
+    The last member stays, so that only a replica that has everything can be elected cleanly later.
+    """
+    plan = LeadershipPlan()
+    for partition, leadership in _ours(context, current, plan):
+        state = leadership.state
+        if broker_id not in state.isr:
+            continue
+        leader = NO_LEADER if state.leader == broker_id else state.leader
+        isr = tuple(replica for replica in state.isr if replica != broker_id) or state.isr
+        others = _others(context.assignment(partition), broker_id)
+        plan.changes.append(
+            ChangeLeadership(partition, state.with_leader(leader, isr), leadership.partition_epoch, others)
+        )
+    return plan
+
+
+def plan_new_epochs(context: ControllerContext, current: Mapping[TopicPartition, Leadership]) -> LeadershipPlan:
+    """Same leaders and in-sync replicas under a new leader epoch, so that every replica hears of a new assignment."""
+    plan = LeadershipPlan()
+    for partition, leadership in _ours(context, current, plan):
+        state = leadership.state.with_leader(leadership.state.leader)
+        replicas = context.assignment(partition).replicas
+        plan.changes.append(ChangeLeadership(partition, state, leadership.partition_epoch, replicas))
+    return plan
+
+
+def _ours(
+    context: ControllerContext, current: Mapping[TopicPartition, Leadership], plan: LeadershipPlan
+) -> Iterable[tuple[TopicPartition, Leadership]]:
+    """The partitions that no newer controller has touched; the others fail."""
+    for partition, leadership in current.items():
+        if leadership.controller_epoch > context.epoch:
+            plan.failures[partition] = f"written by a controller of epoch {leadership.controller_epoch}"
+        else:
+            yield partition, leadership
+
+
+def _others(assignment: ReplicaAssignment, broker_id: int) -> tuple[int, ...]:
+    return tuple(replica for replica in assignment.replicas if replica != broker_id)
+
+
+def _elect_offline(
+    context: ControllerContext, partition: TopicPartition, state: LeaderAndIsr, unclean_allowed: bool
+) -> LeaderAndIsr | None:
+    live = context.online_replicas(partition)
+    replicas = context.assignment(partition).replicas
+    choice = election.leader_when_offline(replicas, state.isr, live, unclean_allowed=unclean_allowed)
+    if choice is None:
+        return None
+    if choice.is_unclean:
+        recovering = replace(state, recovery_state=LeaderRecoveryState.RECOVERING)
+        return recovering.with_leader(choice.leader, (choice.leader,))
+    return state.with_leader(choice.leader, tuple(replica for replica in state.isr if replica in live))
+
+
+def _elect_reassigned(
+    context: ControllerContext, partition: TopicPartition, state: LeaderAndIsr, _: bool
+) -> LeaderAndIsr | None:
+    target = context.assignment(partition).target
+    leader = election.leader_when_reassigned(target, state.isr, context.online_replicas(partition))
+    return None if leader is None else state.with_leader(leader)
+
+
+def _elect_preferred(
+    context: ControllerContext, partition: TopicPartition, state: LeaderAndIsr, _: bool
+) -> LeaderAndIsr | None:
+    replicas = context.assignment(partition).replicas
+    leader = election.preferred_leader(replicas, state.isr, context.online_replicas(partition))
+    return None if leader is None else state.with_leader(leader)
+
+
+def _elect_on_shutdown(
+    context: ControllerContext, partition: TopicPartition, state: LeaderAndIsr, _: bool
+) -> LeaderAndIsr | None:
+    live = context.online_replicas(partition, even_shutting_down=True)
+    replicas = context.assignment(partition).replicas
+    leader = election.leader_when_shutting_down(replicas, state.isr, live, context.shutting_down)
+    if leader is None:
+        return None
+    return state.with_leader(leader, tuple(replica for replica in state.isr if replica not in context.shutting_down))
+
+
+_Elector = Callable[[ControllerContext, TopicPartition, LeaderAndIsr, bool], LeaderAndIsr | None]
+
+_ELECTORS: Mapping[ElectionReason, _Elector] = {
+    ElectionReason.OFFLINE: _elect_offline,
+    ElectionReason.REASSIGNED: _elect_reassigned,
+    ElectionReason.PREFERRED: _elect_preferred,
+    ElectionReason.CONTROLLED_SHUTDOWN: _elect_on_shutdown,
+}

@@ -1,0 +1,138 @@
+"""The values that the controller's modules exchange: partitions, assignments, leadership, brokers.
+
+Owns their derived properties. Must not know znodes, messages or states. All are immutable.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from protocol.errors import ErrorCode
+
+NO_LEADER = -1
+LEADER_DURING_DELETE = -2
+NO_LEADER_EPOCH = -1
+LEADER_EPOCH_DURING_DELETE = -2
+NO_BROKER_EPOCH = -1
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class PartitionReplica(NamedTuple):
+    """The copy of `partition` on one broker."""
+
+    partition: TopicPartition
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAssignment:
+    """Which brokers hold a partition, the preferred leader first.
+
+    During a reassignment `replicas` holds the target ones first and then those that are to go; `adding` and `removing`
+    say which are which.
+    """
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def original(self) -> tuple[int, ...]:
+        """The replicas without those that the reassignment adds: what a cancelled one goes back to."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas once the reassignment is complete."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    def reassigned_to(self, target: tuple[int, ...]) -> "ReplicaAssignment":
+        """This assignment with a reassignment to `target` begun, in place of one that may be running."""
+        original = self.original
+        return ReplicaAssignment(
+            replicas=target + tuple(replica for replica in original if replica not in target),
+            adding=tuple(replica for replica in target if replica not in original),
+            removing=tuple(replica for replica in original if replica not in target),
+        )
+
+    def without(self, broker_id: int) -> "ReplicaAssignment":
+        return replace(self, replicas=tuple(replica for replica in self.replicas if replica != broker_id))
+
+
+class LeaderRecoveryState(IntEnum):
+    """RECOVERING after an unclean election, until the new leader says otherwise with AlterPartition (KIP-704)."""
+
+    RECOVERED = 0
+    RECOVERING = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsr:
+    """Who leads a partition and who is in sync; NO_LEADER while nobody can."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
+
+    def with_leader(self, leader: int, isr: tuple[int, ...] | None = None) -> "LeaderAndIsr":
+        """The state after an election, which is always a new leader epoch."""
+        return replace(self, leader=leader, leader_epoch=self.leader_epoch + 1, isr=self.isr if isr is None else isr)
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """A partition's state as it stands in the store: the epoch of the controller that wrote it, and its version."""
+
+    state: LeaderAndIsr
+    controller_epoch: int
+    partition_epoch: int
+
+
+class Endpoint(NamedTuple):
+    """One advertised listener."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A live broker as it registered itself. `epoch` is what fences requests meant for an earlier life of it."""
+
+    broker_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    epoch: int = NO_BROKER_EPOCH
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it stands in the store. `topic_id` is None where a broker before 2.8 made it."""
+
+    topic_id: UUID | None
+    partitions: dict[int, ReplicaAssignment] = field(default_factory=dict)
+
+
+class ApiError(NamedTuple):
+    """The outcome for one item of a request. NONE is success; `message` None stands for the code's default text."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    message: str | None = None

@@ -1,0 +1,521 @@
+"""Every path of the metadata tree, with what stands in the node: build and parse, encode and decode side by side.
+
+Owns the layout and the JSON that Kafka's brokers and tools share (docs/formats/metadata-store.md). Must not know the
+store. Written JSON has no spaces and Kafka's member order, so that trees compare byte for byte; on reading any order is
+taken and unknown members are ignored. Decoders raise `Undecodable`, and nothing else, for what does not fit.
+"""
+
+import json
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+from uuid import UUID
+
+from controller.model import (
+    Broker,
+    Endpoint,
+    LeaderAndIsr,
+    LeaderRecoveryState,
+    Leadership,
+    ReplicaAssignment,
+    Topic,
+    TopicPartition,
+)
+
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE_ID = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+CLUSTER_ID = "/cluster/id"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+DELETE_TOPICS = "/admin/delete_topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
+ISR_CHANGE_NOTIFICATIONS = "/isr_change_notification"
+LOG_DIR_EVENT_NOTIFICATIONS = "/log_dir_event_notification"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+FEATURE = "/feature"
+MIGRATION = "/migration"
+
+CONFIG_ENTITY_TYPES = ("topics", "clients", "users", "brokers", "ips")
+DEFAULT_ENTITY = "<default>"
+
+# Made by every broker at start, parents first; without data.
+PERSISTENT_PATHS = (
+    "/consumers",
+    "/brokers",
+    BROKER_IDS,
+    TOPICS,
+    BROKER_SEQUENCE_ID,
+    "/admin",
+    DELETE_TOPICS,
+    "/config",
+    CONFIG_CHANGES,
+    *(f"/config/{entity_type}" for entity_type in CONFIG_ENTITY_TYPES),
+    ISR_CHANGE_NOTIFICATIONS,
+    PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENT_NOTIFICATIONS,
+)
+
+PRODUCER_ID_BLOCK_SIZE = 1000
+_ANY_VERSION = range(1 << 31)
+
+
+class Undecodable(ValueError):  # noqa: N818 - it says what the data is
+    """The node holds something else than belongs there: somebody wrote it by hand, or a later version did."""
+
+
+@contextmanager
+def _decoding(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Undecodable:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Undecodable(f"{what}: {error!r}") from error
+
+
+def _encode(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class _Json:
+    """A JSON object, read member by member with the type that belongs there."""
+
+    def __init__(self, value: object) -> None:
+        if not isinstance(value, dict):
+            raise Undecodable(f"expected an object, found {value!r}")
+        self._members: dict[str, object] = value
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        value = self._members.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise Undecodable(f"{name}: expected an integer, found {value!r}")
+        return int(value)
+
+    def text(self, name: str) -> str:
+        value = self._members[name]
+        if not isinstance(value, str):
+            raise Undecodable(f"{name}: expected a string, found {value!r}")
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        return None if self._members.get(name) is None else self.text(name)
+
+    def texts(self, name: str) -> dict[str, str]:
+        value = self._members.get(name, {})
+        if not isinstance(value, dict):
+            raise Undecodable(f"{name}: expected an object, found {value!r}")
+        return {key: str(text) for key, text in value.items()}
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        return _integers(self._members[name])
+
+    def replicas(self, name: str) -> dict[int, tuple[int, ...]]:
+        value = self._members.get(name) or {}
+        if not isinstance(value, dict):
+            raise Undecodable(f"{name}: expected an object, found {value!r}")
+        return {int(partition): _integers(replicas) for partition, replicas in value.items()}
+
+    def array(self, name: str) -> list[object]:
+        value = self._members.get(name, [])
+        if not isinstance(value, list):
+            raise Undecodable(f"{name}: expected an array, found {value!r}")
+        return value
+
+
+def _parse(data: bytes | None, versions: range = _ANY_VERSION) -> _Json:
+    """The node's object, if its version is one that we can read. Tools of old wrote some nodes without a version."""
+    members = _Json(json.loads(data or b""))
+    version = members.integer("version", versions[0])
+    if version not in versions:
+        raise Undecodable(f"version {version}, expected {versions[0]} to {versions[-1]}")
+    return members
+
+
+def _integers(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise Undecodable(f"expected an array of integers, found {value!r}")
+    return tuple(int(item) for item in value)
+
+
+# -- identifiers ---------------------------------------------------------------------------------------------------
+
+
+def encode_uuid(identifier: UUID) -> str:
+    """22 characters of base64url, as Kafka prints ids."""
+    return urlsafe_b64encode(identifier.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> UUID:
+    with _decoding("id"):
+        return UUID(bytes=urlsafe_b64decode(text + "=="))
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _encode({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes | None) -> str:
+    with _decoding(CLUSTER_ID):
+        return _parse(data).text("id")
+
+
+# -- /brokers/ids --------------------------------------------------------------------------------------------------
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def encode_broker(broker: Broker, *, jmx_port: int, timestamp_ms: int) -> bytes:
+    """Registration version 5. `host` and `port` are those of the first PLAINTEXT endpoint, for the oldest readers."""
+    plaintext = next((endpoint for endpoint in broker.endpoints if endpoint.security_protocol == "PLAINTEXT"), None)
+    members: dict[str, object] = {
+        "features": {},
+        "listener_security_protocol_map": {
+            endpoint.listener: endpoint.security_protocol for endpoint in broker.endpoints
+        },
+        "endpoints": [_endpoint_url(endpoint) for endpoint in broker.endpoints],
+    }
+    if broker.rack is not None:
+        members["rack"] = broker.rack
+    members |= {
+        "jmx_port": jmx_port,
+        "port": plaintext.port if plaintext else -1,
+        "host": plaintext.host if plaintext else None,
+        "version": 5,
+        "timestamp": str(timestamp_ms),
+    }
+    return _encode(members)
+
+
+def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> Broker:
+    """Versions 1 to 5; version 1 is a single PLAINTEXT endpoint. `epoch` is the node's czxid."""
+    with _decoding(broker_path(broker_id)):
+        registration = _parse(data, range(1, 6))
+        if registration.integer("version") == 1:
+            host, port = registration.text("host"), registration.integer("port")
+            return Broker(broker_id, (Endpoint("PLAINTEXT", host, port, "PLAINTEXT"),), None, epoch)
+        protocols = registration.texts("listener_security_protocol_map")
+        endpoints = tuple(_parse_endpoint(str(url), protocols) for url in registration.array("endpoints"))
+        return Broker(broker_id, endpoints, registration.optional_text("rack"), epoch)
+
+
+_ENDPOINT_URL = re.compile(r"(?P<listener>[^:]+)://(?:\[(?P<ipv6>[^\]]*)\]|(?P<host>[^:\]]*)):(?P<port>-?[0-9]+)")
+
+
+def _endpoint_url(endpoint: Endpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{endpoint.listener}://{host}:{endpoint.port}"
+
+
+def _parse_endpoint(url: str, protocols: Mapping[str, str]) -> Endpoint:
+    match = _ENDPOINT_URL.fullmatch(url)
+    if match is None:
+        raise Undecodable(f"endpoint {url!r}, expected NAME://host:port")
+    listener = match["listener"]
+    return Endpoint(
+        listener, match["ipv6"] or match["host"] or "", int(match["port"]), protocols.get(listener, listener)
+    )
+
+
+# -- /brokers/topics -----------------------------------------------------------------------------------------------
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def encode_topic(topic: Topic) -> bytes:
+    """Version 3, with all three kinds of replica lists."""
+    partitions = sorted(topic.partitions.items())
+    members: dict[str, object] = {"partitions": {str(partition): list(it.replicas) for partition, it in partitions}}
+    if topic.topic_id is not None:
+        members["topic_id"] = encode_uuid(topic.topic_id)
+    members |= {
+        "adding_replicas": {str(partition): list(it.adding) for partition, it in partitions if it.adding},
+        "removing_replicas": {str(partition): list(it.removing) for partition, it in partitions if it.removing},
+        "version": 3,
+    }
+    return _encode(members)
+
+
+def decode_topic(name: str, data: bytes | None) -> Topic:
+    """Versions 1 (partitions only), 2 (with reassignments) and 3 (with the id)."""
+    with _decoding(topic_path(name)):
+        topic = _parse(data, range(1, 4))
+        adding, removing = topic.replicas("adding_replicas"), topic.replicas("removing_replicas")
+        topic_id = topic.optional_text("topic_id")
+        return Topic(
+            None if topic_id is None else decode_uuid(topic_id),
+            {
+                partition: ReplicaAssignment(replicas, adding.get(partition, ()), removing.get(partition, ()))
+                for partition, replicas in sorted(topic.replicas("partitions").items())
+            },
+        )
+
+
+def partitions_path(topic: str) -> str:
+    return f"{topic_path(topic)}/partitions"
+
+
+def partition_path(partition: TopicPartition) -> str:
+    return f"{partitions_path(partition.topic)}/{partition.partition}"
+
+
+def partition_state_path(partition: TopicPartition) -> str:
+    return f"{partition_path(partition)}/state"
+
+
+def encode_partition_state(state: LeaderAndIsr, controller_epoch: int) -> bytes:
+    members: dict[str, object] = {
+        "controller_epoch": controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+    }
+    if state.recovery_state is not LeaderRecoveryState.RECOVERED:
+        members["leader_recovery_state"] = int(state.recovery_state)
+    return _encode(members)
+
+
+def decode_partition_state(partition: TopicPartition, data: bytes | None, version: int) -> Leadership:
+    """`version` is the node's, which is the partition epoch."""
+    with _decoding(partition_state_path(partition)):
+        members = _parse(data)
+        state = LeaderAndIsr(
+            leader=members.integer("leader"),
+            leader_epoch=members.integer("leader_epoch"),
+            isr=members.integers("isr"),
+            recovery_state=LeaderRecoveryState(members.integer("leader_recovery_state", 0)),
+        )
+        return Leadership(state, members.integer("controller_epoch"), version)
+
+
+# -- /controller, /controller_epoch --------------------------------------------------------------------------------
+
+
+def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
+    return _encode({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
+
+
+def decode_controller(data: bytes | None) -> int:
+    """The controller's broker id."""
+    with _decoding(CONTROLLER):
+        return _parse(data).integer("brokerid")
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes | None) -> int:
+    with _decoding(CONTROLLER_EPOCH):
+        return int(data or b"")
+
+
+# -- /admin --------------------------------------------------------------------------------------------------------
+
+
+def delete_topic_path(topic: str) -> str:
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def decode_reassignments(data: bytes | None) -> dict[TopicPartition, tuple[int, ...]]:
+    """What an old tool asks for: target replicas by partition."""
+    with _decoding(REASSIGN_PARTITIONS):
+        return {_partition(entry): entry.integers("replicas") for entry in map(_Json, _parse(data).array("partitions"))}
+
+
+def encode_reassignments(targets: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
+    partitions = [
+        {"topic": partition.topic, "partition": partition.partition, "replicas": list(replicas)}
+        for partition, replicas in targets.items()
+    ]
+    return _encode({"version": 1, "partitions": partitions})
+
+
+def encode_partition_list(partitions: Iterable[TopicPartition]) -> bytes:
+    """The data of /admin/preferred_replica_election and of ISR change notifications."""
+    return _encode(
+        {
+            "version": 1,
+            "partitions": [{"topic": topic, "partition": partition} for topic, partition in partitions],
+        }
+    )
+
+
+def decode_partition_list(data: bytes | None) -> list[TopicPartition]:
+    with _decoding("list of partitions"):
+        return [_partition(entry) for entry in map(_Json, _parse(data).array("partitions"))]
+
+
+def _partition(entry: _Json) -> TopicPartition:
+    return TopicPartition(entry.text("topic"), entry.integer("partition"))
+
+
+# -- /consumers ----------------------------------------------------------------------------------------------------
+
+
+def consumer_offset_path(group_id: str, topic: str, partition: int) -> str:
+    """Where consumers of 0.8 keep an offset."""
+    return f"/consumers/{group_id}/offsets/{topic}/{partition}"
+
+
+def encode_consumer_offset(offset: int) -> bytes:
+    return str(offset).encode()
+
+
+def decode_consumer_offset(data: bytes | None) -> int:
+    with _decoding("consumer offset"):
+        return int(data or b"")
+
+
+# -- notifications -------------------------------------------------------------------------------------------------
+
+_SEQUENCE = re.compile(r".*_([0-9]{10,})")
+
+
+def sequence_of(name: str) -> int:
+    """The number that the store gave a sequential node."""
+    match = _SEQUENCE.fullmatch(name)
+    if match is None:
+        raise Undecodable(f"{name!r}, expected a name that ends in a sequence number")
+    return int(match[1])
+
+
+def decode_log_dir_event(data: bytes | None) -> int:
+    """The id of the broker that lost a log directory."""
+    with _decoding(LOG_DIR_EVENT_NOTIFICATIONS):
+        return _parse(data).integer("broker")
+
+
+# -- /config -------------------------------------------------------------------------------------------------------
+
+
+class ConfigEntity(NamedTuple):
+    """Whose configuration it is. `parts` are (type, name) pairs, the name None for the default of that type.
+
+    Only users have a second pair: their clients.
+    """
+
+    parts: tuple[tuple[str, str | None], ...]
+
+
+# Kafka leaves the characters that java.net.URLEncoder leaves, and writes a space as %20.
+_UNQUOTED = "-_."
+_ENCODED_TYPES = frozenset({"users", "clients"})
+
+
+def topic_entity(topic: str) -> ConfigEntity:
+    return ConfigEntity((("topics", topic),))
+
+
+def broker_entity(broker_id: int | None) -> ConfigEntity:
+    """The broker's own configuration, or with None that of the whole cluster."""
+    return ConfigEntity((("brokers", None if broker_id is None else str(broker_id)),))
+
+
+def config_entity_path(entity: ConfigEntity) -> str:
+    """The entity's path below /config, as change notifications name it: `users/alice/clients/app`."""
+    return "/".join(f"{entity_type}/{_encode_name(entity_type, name)}" for entity_type, name in entity.parts)
+
+
+def parse_config_entity_path(path: str) -> ConfigEntity:
+    with _decoding(path):
+        words = path.split("/")
+        types, names = words[::2], words[1::2]
+        if len(types) != len(names) or types[0] not in CONFIG_ENTITY_TYPES or types[1:] not in ([], ["clients"]):
+            raise Undecodable(f"{path!r}, expected type/name below /config")
+        return ConfigEntity(tuple((type_, _decode_name(type_, name)) for type_, name in zip(types, names, strict=True)))
+
+
+def config_path(entity: ConfigEntity) -> str:
+    return f"/config/{config_entity_path(entity)}"
+
+
+def config_parent_paths(entity: ConfigEntity) -> list[str]:
+    """Nodes above the entity's own that are not made at start: the user's and its `clients`."""
+    words = config_path(entity).split("/")
+    return ["/".join(words[:end]) for end in range(4, len(words))]
+
+
+def encode_config(values: Mapping[str, str]) -> bytes:
+    return _encode({"version": 1, "config": dict(values)})
+
+
+def decode_config(path: str, data: bytes | None) -> dict[str, str]:
+    """The overrides. A node without data, made only because it has children, holds none."""
+    if data is None or data == b"":
+        return {}
+    with _decoding(path):
+        return _parse(data, range(1, 2)).texts("config")
+
+
+def encode_config_change(entity: ConfigEntity) -> bytes:
+    return _encode({"version": 2, "entity_path": config_entity_path(entity)})
+
+
+def decode_config_change(data: bytes | None) -> ConfigEntity:
+    """Version 2 names a path, version 1 a type and a name."""
+    with _decoding(CONFIG_CHANGES):
+        change = _parse(data, range(1, 3))
+        if change.integer("version", 2) == 1:
+            return parse_config_entity_path(f"{change.text('entity_type')}/{change.text('entity_name')}")
+        return parse_config_entity_path(change.text("entity_path"))
+
+
+def _encode_name(entity_type: str, name: str | None) -> str:
+    if name is None:
+        return DEFAULT_ENTITY
+    return quote(name, safe=_UNQUOTED).replace("~", "%7E") if entity_type in _ENCODED_TYPES else name
+
+
+def _decode_name(entity_type: str, name: str) -> str | None:
+    if name == DEFAULT_ENTITY:
+        return None
+    return unquote(name) if entity_type in _ENCODED_TYPES else name
+
+
+# -- producer ids, features, migration -------------------------------------------------------------------------------
+
+
+class ProducerIdBlock(NamedTuple):
+    """The ids that were handed out last, and to whom. `last` is part of the block."""
+
+    broker_id: int
+    first: int
+    last: int
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    return _encode(
+        {"version": 1, "broker": block.broker_id, "block_start": str(block.first), "block_end": str(block.last)}
+    )
+
+
+def decode_producer_id_block(data: bytes | None) -> ProducerIdBlock | None:
+    """None before the first block was handed out."""
+    if not data:
+        return None
+    with _decoding(PRODUCER_ID_BLOCK):
+        block = _parse(data)
+        return ProducerIdBlock(block.integer("broker"), block.integer("block_start"), block.integer("block_end"))
+
+
+def encode_feature(features: Mapping[str, int]) -> bytes:
+    levels = {name: {"max_version_level": level} for name, level in features.items()}
+    return _encode({"features": levels, "version": 2, "status": 1})
+
+
+def decode_migrated_controller_id(data: bytes | None) -> int:
+    """Which KRaft controller took the cluster over, or -1."""
+    with _decoding(MIGRATION):
+        return _parse(data).integer("kraft_controller_id", -1)

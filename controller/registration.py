@@ -1,0 +1,135 @@
+"""How a broker joins: the tree's roots, the cluster's id, the broker's own id, its registration.
+
+Owns these four writes, each safe to repeat and to race. Must not know elections. Called in this order at start, before
+there is a controller.
+"""
+
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from controller import paths
+from controller.model import Broker
+from controller.state_store import Create, Delete, NodeExists, NoNode, Operation, SetData, Stat, StateStore, parent_path
+
+
+class IdentityError(Exception):
+    """This broker must not join: its id or its cluster is not the one that its data belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """What a broker tells the others of itself. The broker's `epoch` is not looked at."""
+
+    broker: Broker
+    timestamp_ms: int
+    jmx_port: int = -1
+
+
+async def ensure_paths(store: StateStore, wanted: Iterable[str] = paths.PERSISTENT_PATHS) -> None:
+    """Make the nodes that every broker expects, those that are missing; parents come first in `wanted`."""
+    every = list(wanted)
+    nodes = await store.get_many(every)
+    missing = [path for path, node in zip(every, nodes, strict=True) if node is None]
+    if not missing:
+        return
+    try:
+        await store.multi([Create(path) for path in missing])
+    except NodeExists:
+        # Another broker starts at the same time.
+        for path in missing:
+            with suppress(NodeExists):
+                await store.create(path)
+
+
+async def ensure_cluster_id(store: StateStore) -> str:
+    """The cluster's id; the first broker makes it up. Also makes the roots of the tree."""
+    await ensure_paths(store)
+    try:
+        return paths.decode_cluster_id((await store.get(paths.CLUSTER_ID)).data)
+    except NoNode:
+        await ensure_paths(store, [parent_path(paths.CLUSTER_ID)])
+        with suppress(NodeExists):
+            await store.create(paths.CLUSTER_ID, paths.encode_cluster_id(_random_id()))
+        return paths.decode_cluster_id((await store.get(paths.CLUSTER_ID)).data)
+
+
+def _random_id() -> str:
+    """Like topic ids, none that a tool would take for an option."""
+    while (text := paths.encode_uuid(uuid.uuid4())).startswith("-"):
+        pass
+    return text
+
+
+async def choose_broker_id(
+    store: StateStore, *, configured: int, stored: int | None, generation_enabled: bool, reserved_id_max: int
+) -> int:
+    """The id to register under: configured, else the one in the data directories, else a fresh one.
+
+    `configured` is -1 when unset. Raises IdentityError where these contradict each other.
+    """
+    if configured >= 0 and stored is not None and configured != stored:
+        raise IdentityError(
+            f"broker.id is {configured}, but the log directories belong to broker {stored} (meta.properties): "
+            f"set broker.id={stored}, or use empty directories for a new broker"
+        )
+    if generation_enabled and configured > reserved_id_max:
+        raise IdentityError(
+            f"broker.id is {configured}, expected 0 to {reserved_id_max} (reserved.broker.max.id) "
+            "while broker.id.generation.enable is true"
+        )
+    if configured >= 0:
+        return configured
+    if stored is not None:
+        return stored
+    if not generation_enabled:
+        raise IdentityError("broker.id is not set and broker.id.generation.enable is false: expected broker.id >= 0")
+    return reserved_id_max + (await store.set(paths.BROKER_SEQUENCE_ID, b"")).version
+
+
+def check_cluster_id(*, stored: str | None, cluster_id: str) -> None:
+    """Raises IdentityError when the data directories belong to another cluster."""
+    if stored is not None and stored != cluster_id:
+        raise IdentityError(
+            f"the log directories belong to cluster {stored} (meta.properties), but the metadata store is that of "
+            f"cluster {cluster_id}: check log.dirs and zookeeper.connect"
+        )
+
+
+async def register_broker(
+    store: StateStore, registration: BrokerRegistration, *, previous_session_id: int | None = None
+) -> int:
+    """Register for as long as the session lives; return the broker epoch.
+
+    A node of our own `previous_session_id` is replaced. Raises IdentityError while another broker has the id.
+    """
+    broker_id = registration.broker.broker_id
+    path = paths.broker_path(broker_id)
+    data = paths.encode_broker(
+        registration.broker, jmx_port=registration.jmx_port, timestamp_ms=registration.timestamp_ms
+    )
+    # In two steps, because Kafka's brokers do: the node is at version 1 once it says something.
+    operations: list[Operation] = [Create(path, ephemeral=True), SetData(path, data, 0)]
+    try:
+        _, stat = await store.multi(operations)
+    except NodeExists:
+        found = await store.exists(path)
+        if found is not None and found.ephemeral_owner == store.session_id:
+            return found.czxid
+        if found is None:
+            _, stat = await store.multi(operations)
+        elif found.ephemeral_owner == previous_session_id:
+            _, _, stat = await store.multi([Delete(path, found.version), *operations])
+        else:
+            raise IdentityError(f"a broker with id {broker_id} is already registered") from None
+    assert isinstance(stat, Stat)
+    return stat.czxid
+
+
+async def update_registration(store: StateStore, registration: BrokerRegistration) -> None:
+    """Tell the others of changed listeners; the broker epoch stays."""
+    data = paths.encode_broker(
+        registration.broker, jmx_port=registration.jmx_port, timestamp_ms=registration.timestamp_ms
+    )
+    await store.set(paths.broker_path(registration.broker.broker_id), data)

@@ -1,0 +1,220 @@
+"""Collects send effects into one request a broker and kind.
+
+Owns what LeaderAndIsr, UpdateMetadata and StopReplica say, taken from the context when the batch is drained. Must not
+know how requests travel. Invariants: a broker gets at most one request of each kind from a batch, LeaderAndIsr before
+UpdateMetadata before StopReplica; only live brokers get any; whatever is in a LeaderAndIsr is in an UpdateMetadata to
+all.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import TypeVar
+
+from controller.broker_channels import ControlRequest
+from controller.context import ControllerContext
+from controller.effects import SendEffect, SendLeaderAndIsr, SendMetadata, SendStopReplica
+from controller.model import (
+    LEADER_DURING_DELETE,
+    LEADER_EPOCH_DURING_DELETE,
+    NO_LEADER_EPOCH,
+    Broker,
+    TopicPartition,
+)
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+T = TypeVar("T")
+
+SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class RequestBatch:
+    def __init__(self, context: ControllerContext, controller_id: int, inter_broker_listener: str) -> None:
+        self._context = context
+        self._controller_id = controller_id
+        self._inter_broker_listener = inter_broker_listener
+        self._leader_and_isr: dict[int, dict[TopicPartition, bool]] = {}
+        self._metadata: dict[int, dict[TopicPartition, None]] = {}
+        self._stop_replica: dict[int, dict[TopicPartition, bool]] = {}
+
+    def add(self, effect: SendEffect) -> None:
+        match effect:
+            case SendLeaderAndIsr(broker_ids, partition, is_new):
+                for broker_id in broker_ids:
+                    wanted = self._leader_and_isr.setdefault(broker_id, {})
+                    wanted[partition] = is_new or wanted.get(partition, False)
+                self.add(SendMetadata(tuple(self._context.live_brokers), (partition,)))
+            case SendMetadata(broker_ids, partitions):
+                for broker_id in broker_ids:
+                    self._metadata.setdefault(broker_id, {}).update(dict.fromkeys(partitions))
+            case SendStopReplica(replica, delete):
+                self._stop_replica.setdefault(replica.broker_id, {})[replica.partition] = delete
+
+    def drain(self) -> list[tuple[int, ControlRequest]]:
+        """The requests in the order in which they are to be sent; the batch is empty afterwards."""
+        requests: list[tuple[int, ControlRequest]] = []
+        for broker, partitions in self._live(self._leader_and_isr):
+            requests.append((broker.broker_id, self._build_leader_and_isr(broker, partitions)))
+        requests += self._build_metadata_for_all()
+        for broker, replicas in self._live(self._stop_replica):
+            requests.append((broker.broker_id, self._build_stop_replica(broker, replicas)))
+        self._leader_and_isr, self._metadata, self._stop_replica = {}, {}, {}
+        return requests
+
+    def _live(self, wanted: Mapping[int, dict[TopicPartition, T]]) -> Iterator[tuple[Broker, dict[TopicPartition, T]]]:
+        for broker_id, partitions in sorted(wanted.items()):
+            broker = self._context.live_brokers.get(broker_id)
+            if broker is not None:
+                yield broker, partitions
+
+    # -- LeaderAndIsr ----------------------------------------------------------------------------------------------
+
+    def _build_leader_and_isr(self, broker: Broker, partitions: Mapping[TopicPartition, bool]) -> LeaderAndIsrRequest:
+        return LeaderAndIsrRequest(
+            controller_id=self._controller_id,
+            controller_epoch=self._context.epoch,
+            broker_epoch=broker.epoch,
+            topic_states=[
+                LeaderAndIsrTopicState(
+                    topic_name=topic,
+                    topic_id=self._context.topic_ids[topic],
+                    partition_states=[self._leader_and_isr_state(it, partitions[it]) for it in of_topic],
+                )
+                for topic, of_topic in _by_topic(partitions)
+            ],
+            live_leaders=self._live_leaders(partitions),
+        )
+
+    def _leader_and_isr_state(self, partition: TopicPartition, is_new: bool) -> LeaderAndIsrPartitionState:
+        leadership = self._context.leaderships[partition]
+        assignment = self._context.assignment(partition)
+        return LeaderAndIsrPartitionState(
+            partition_index=partition.partition,
+            controller_epoch=leadership.controller_epoch,
+            leader=leadership.state.leader,
+            leader_epoch=leadership.state.leader_epoch,
+            isr=list(leadership.state.isr),
+            partition_epoch=leadership.partition_epoch,
+            replicas=list(assignment.replicas),
+            adding_replicas=list(assignment.adding),
+            removing_replicas=list(assignment.removing),
+            is_new=is_new,
+            leader_recovery_state=leadership.state.recovery_state,
+        )
+
+    def _live_leaders(self, partitions: Iterable[TopicPartition]) -> list[LeaderAndIsrLiveLeader]:
+        """Where followers find their leaders: on the listener that brokers use between themselves."""
+        leaders = dict.fromkeys(self._context.leaderships[partition].state.leader for partition in partitions)
+        brokers = (self._context.live_brokers.get(leader) for leader in leaders)
+        return [
+            LeaderAndIsrLiveLeader(broker_id=broker.broker_id, host_name=endpoint.host, port=endpoint.port)
+            for broker in brokers
+            if broker is not None and (endpoint := broker.endpoint(self._inter_broker_listener)) is not None
+        ]
+
+    # -- UpdateMetadata --------------------------------------------------------------------------------------------
+
+    def _build_metadata_for_all(self) -> Iterator[tuple[int, UpdateMetadataRequest]]:
+        """Brokers are mostly told the same, so the parts of requests are built once and shared."""
+        live_brokers = [_describe_broker(broker) for _, broker in sorted(self._context.live_brokers.items())]
+        built: dict[tuple[TopicPartition, ...], list[UpdateMetadataTopicState]] = {}
+        for broker, partitions in self._live(self._metadata):
+            key = tuple(partitions)
+            if key not in built:
+                built[key] = self._metadata_states(key)
+            request = UpdateMetadataRequest(
+                controller_id=self._controller_id,
+                controller_epoch=self._context.epoch,
+                broker_epoch=broker.epoch,
+                topic_states=built[key],
+                live_brokers=live_brokers,
+            )
+            yield broker.broker_id, request
+
+    def _metadata_states(self, partitions: Iterable[TopicPartition]) -> list[UpdateMetadataTopicState]:
+        known = [partition for partition in partitions if partition in self._context.leaderships]
+        return [
+            UpdateMetadataTopicState(
+                topic_name=topic,
+                topic_id=self._context.topic_ids[topic],
+                partition_states=[self._metadata_state(partition) for partition in of_topic],
+            )
+            for topic, of_topic in _by_topic(known)
+        ]
+
+    def _metadata_state(self, partition: TopicPartition) -> UpdateMetadataPartitionState:
+        leadership = self._context.leaderships[partition]
+        replicas = self._context.assignment(partition).replicas
+        is_going = self._context.is_to_be_deleted(partition.topic)
+        return UpdateMetadataPartitionState(
+            partition_index=partition.partition,
+            controller_epoch=leadership.controller_epoch,
+            leader=LEADER_DURING_DELETE if is_going else leadership.state.leader,
+            leader_epoch=leadership.state.leader_epoch,
+            isr=list(leadership.state.isr),
+            zk_version=leadership.partition_epoch,
+            replicas=list(replicas),
+            offline_replicas=[it for it in replicas if not self._context.is_replica_online(it, partition)],
+        )
+
+    # -- StopReplica -----------------------------------------------------------------------------------------------
+
+    def _build_stop_replica(self, broker: Broker, replicas: Mapping[TopicPartition, bool]) -> StopReplicaRequest:
+        return StopReplicaRequest(
+            controller_id=self._controller_id,
+            controller_epoch=self._context.epoch,
+            broker_epoch=broker.epoch,
+            topic_states=[
+                StopReplicaTopicState(
+                    topic_name=topic,
+                    partition_states=[
+                        StopReplicaPartitionState(
+                            partition_index=partition.partition,
+                            leader_epoch=self._epoch_to_stop(partition),
+                            delete_partition=replicas[partition],
+                        )
+                        for partition in of_topic
+                    ],
+                )
+                for topic, of_topic in _by_topic(replicas)
+            ],
+        )
+
+    def _epoch_to_stop(self, partition: TopicPartition) -> int:
+        if self._context.is_to_be_deleted(partition.topic):
+            return LEADER_EPOCH_DURING_DELETE
+        leadership = self._context.leaderships.get(partition)
+        return NO_LEADER_EPOCH if leadership is None else leadership.state.leader_epoch
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[TopicPartition]]]:
+    for topic, of_topic in groupby(sorted(partitions), key=lambda partition: partition.topic):
+        yield topic, list(of_topic)
+
+
+def _describe_broker(broker: Broker) -> UpdateMetadataBroker:
+    return UpdateMetadataBroker(
+        id=broker.broker_id,
+        endpoints=[
+            UpdateMetadataEndpoint(
+                port=endpoint.port,
+                host=endpoint.host,
+                listener=endpoint.listener,
+                security_protocol=SECURITY_PROTOCOL_IDS[endpoint.security_protocol],
+            )
+            for endpoint in broker.endpoints
+        ],
+        rack=broker.rack,
+    )

@@ -1,0 +1,40 @@
+"""What the controller is told by the broker's configuration, and what it tells its metrics."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """The configuration values that decisions depend on, under Kafka's names."""
+
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    delete_topic_enable: bool = True
+    unclean_leader_election_enable: bool = False
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
+    leader_imbalance_per_broker_percentage: int = 10
+    inter_broker_listener_name: str = "PLAINTEXT"
+
+
+@dataclass(slots=True)
+class EventTimes:
+    """How often events of one kind were processed, and how long that took."""
+
+    count: int = 0
+    total_ms: int = 0
+    longest_ms: int = 0
+
+    def add(self, duration_ms: int) -> None:
+        self.count += 1
+        self.total_ms += duration_ms
+        self.longest_ms = max(self.longest_ms, duration_ms)
+
+
+@dataclass(slots=True)
+class ControllerStatistics:
+    """Plain counters, read when metrics are scraped. They outlive elections."""
+
+    unclean_leader_elections: int = 0
+    queue_time: EventTimes = field(default_factory=EventTimes)
+    by_event: dict[str, EventTimes] = field(default_factory=dict)

@@ -1,0 +1,243 @@
+"""Decides whether a topic can be created or grown, and with which replicas.
+
+Owns the checks and the texts that users see. Must not know the store or randomness: where an assignment starts is an
+argument. Every function raises `KafkaError` for what the client got wrong, and changes nothing.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from config.definition import ConfigError
+from config.log_config import validate_topic_overrides
+from controller.assignment import assign_replicas
+from controller.model import ReplicaAssignment
+from controller.settings import ControllerSettings
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.create_partitions import CreatePartitionsTopic
+from protocol.messages.create_topics import CreatableTopic
+
+NAME_LENGTH_MAX = 249
+FROM_DEFAULTS = -1
+
+# The most that KRaft's controller takes in one request; the topic's node stays far below the 1 MB of a znode.
+PARTITIONS_PER_REQUEST_MAX = 10_000
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(slots=True)
+class TopicResult:
+    """What became of one entry of a request about topics. Counts are -1 and the id None unless it succeeded."""
+
+    name: str
+    error_code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    topic_id: UUID | None = None
+    partition_count: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def failed(cls, name: str, error: KafkaError) -> "TopicResult":
+        return cls(name, error.code, error.message)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that passed every check."""
+
+    partitions: dict[int, ReplicaAssignment]
+    overrides: dict[str, str]
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].replicas)
+
+
+def topic_name_problem(name: str) -> str | None:
+    """What is wrong with a topic's name, or None."""
+    if not name:
+        return "the empty string is not allowed"
+    if name in (".", ".."):
+        return f"'{name}' is not allowed"
+    if len(name) > NAME_LENGTH_MAX:
+        return f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
+    if not _LEGAL_NAME.fullmatch(name):
+        return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    return None
+
+
+def colliding_topics(name: str, existing: Collection[str]) -> list[str]:
+    """Existing topics that metrics could not tell from `name`, because they differ only in '.' and '_'."""
+    flat = name.replace(".", "_")
+    if "_" not in flat:
+        return []
+    return sorted(topic for topic in existing if topic != name and topic.replace(".", "_") == flat)
+
+
+def plan_topic(
+    request: CreatableTopic,
+    existing: Collection[str],
+    racks: Mapping[int, str | None],
+    settings: ControllerSettings,
+    *,
+    start: int,
+    shift: int,
+) -> NewTopic:
+    """The topic that `request` asks for. `racks` has every live broker; `start` and `shift` place the replicas."""
+    _check_name(request.name, existing)
+    overrides = _checked_overrides(request)
+    if request.assignments:
+        if request.num_partitions != FROM_DEFAULTS or request.replication_factor != FROM_DEFAULTS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "Both numPartitions or replicationFactor and replicasAssignments were set. "
+                "Both cannot be used at the same time.",
+            )
+        by_partition = _checked_assignment(request, racks)
+    else:
+        by_partition = _automatic_assignment(request, racks, settings, start, shift)
+    return NewTopic({partition: ReplicaAssignment(it) for partition, it in sorted(by_partition.items())}, overrides)
+
+
+def plan_partitions(
+    request: CreatePartitionsTopic, existing: Mapping[int, ReplicaAssignment], racks: Mapping[int, str | None]
+) -> dict[int, ReplicaAssignment]:
+    """The partitions to add to a topic that has `existing` ones."""
+    added = request.count - len(existing)
+    if added < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic currently has {len(existing)} partitions, which is higher than the requested {request.count}.",
+        )
+    if added == 0:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(existing)} partitions.")
+    _check_size(added)
+    replication_factor = len(existing[0].replicas)
+    if request.assignments is not None:
+        given = [tuple(assignment.broker_ids) for assignment in request.assignments]
+        if len(given) != added:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Increasing the number of partitions by {added} but {len(given)} assignments provided.",
+            )
+        by_partition = dict(enumerate(given, start=len(existing)))
+        _check_replicas(by_partition, racks)
+        _check_replication_factor_matches(by_partition, replication_factor)
+    else:
+        _check_replication_factor(replication_factor, racks)
+        # Round robin goes on where the topic's first partition began it.
+        brokers = sorted(racks)
+        head = existing[0].replicas[0]
+        start = next((index for index, broker in enumerate(brokers) if broker >= head), 0)
+        by_partition = assign_replicas(
+            racks, added, replication_factor, start=start, shift=start, first_partition=len(existing)
+        )
+    return {partition: ReplicaAssignment(replicas) for partition, replicas in by_partition.items()}
+
+
+def _check_name(name: str, existing: Collection[str]) -> None:
+    if (problem := topic_name_problem(name)) is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+    if name in existing:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if colliding := colliding_topics(name, existing):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topics: {', '.join(colliding)}",
+        )
+
+
+def _checked_overrides(request: CreatableTopic) -> dict[str, str]:
+    without_value = [config.name for config in request.configs if config.value is None]
+    if without_value:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(without_value)}"
+        )
+    try:
+        return validate_topic_overrides({it.name: it.value for it in request.configs if it.value is not None})
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _automatic_assignment(
+    request: CreatableTopic,
+    racks: Mapping[int, str | None],
+    settings: ControllerSettings,
+    start: int,
+    shift: int,
+) -> dict[int, tuple[int, ...]]:
+    count = settings.num_partitions if request.num_partitions == FROM_DEFAULTS else request.num_partitions
+    replication_factor = request.replication_factor
+    if replication_factor == FROM_DEFAULTS:
+        replication_factor = settings.default_replication_factor
+    if count <= 0:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+    _check_size(count)
+    _check_replication_factor(replication_factor, racks)
+    return assign_replicas(racks, count, replication_factor, start=start, shift=shift)
+
+
+def _check_size(count: int) -> None:
+    if count > PARTITIONS_PER_REQUEST_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"Excessively large number of partitions per request: {count}, at most {PARTITIONS_PER_REQUEST_MAX}.",
+        )
+
+
+def _check_replication_factor(replication_factor: int, racks: Mapping[int, str | None]) -> None:
+    if replication_factor <= 0:
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
+    if replication_factor > len(racks):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor: {replication_factor} larger than available brokers: {len(racks)}.",
+        )
+
+
+def _checked_assignment(request: CreatableTopic, racks: Mapping[int, str | None]) -> dict[int, tuple[int, ...]]:
+    by_partition = {it.partition_index: tuple(it.broker_ids) for it in request.assignments}
+    _check_size(len(request.assignments))
+    if sorted(by_partition) != list(range(len(request.assignments))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
+    _check_replicas(by_partition, racks)
+    _check_replication_factor_matches(by_partition, len(by_partition[0]))
+    return by_partition
+
+
+def _check_replicas(by_partition: Mapping[int, Sequence[int]], racks: Mapping[int, str | None]) -> None:
+    """Each partition has replicas, on different brokers, which live."""
+    for partition, replicas in by_partition.items():
+        if not replicas:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Cannot have replication factor of 0 for partition id {partition}.",
+            )
+        if len(set(replicas)) != len(replicas):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Duplicate brokers not allowed in replica assignment: {', '.join(map(str, replicas))} "
+                f"for partition id {partition}.",
+            )
+    unknown = sorted({replica for replicas in by_partition.values() for replica in replicas} - racks.keys())
+    if unknown:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Unknown broker(s) in replica assignment: {', '.join(map(str, unknown))}.",
+        )
+
+
+def _check_replication_factor_matches(by_partition: Mapping[int, Sequence[int]], replication_factor: int) -> None:
+    odd = {partition: len(it) for partition, it in sorted(by_partition.items()) if len(it) != replication_factor}
+    if odd:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Inconsistent replication factor between partitions, partition 0 has {replication_factor} while "
+            f"partitions [{', '.join(map(str, odd))}] have replication factors "
+            f"[{', '.join(map(str, odd.values()))}], respectively.",
+        )

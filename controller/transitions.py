@@ -1,0 +1,248 @@
+"""Moves partitions and replicas from state to state: plan, persist, tell the brokers.
+
+Owns the order of these three and what each transition entails (docs/controller.md lists it). Must not know why a
+transition is wanted. Invariants: the state in the context changes only after the store has what it implies; requests
+about a change leave only after the store has it, in one batch a call.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+
+from controller.broker_channels import ControlRequest
+from controller.context import ControllerContext
+from controller.effects import ChangeLeadership, SendEffect, SendLeaderAndIsr, SendMetadata, SendStopReplica
+from controller.fenced_store import FencedStore
+from controller.leadership import (
+    ElectionReason,
+    LeadershipPlan,
+    plan_elections,
+    plan_first_leaders,
+    plan_new_epochs,
+    plan_removal_from_isr,
+)
+from controller.model import Leadership, PartitionReplica, TopicPartition
+from controller.partition_states import PartitionState
+from controller.replica_states import ReplicaState
+from controller.requests import RequestBatch
+from controller.settings import ControllerSettings, ControllerStatistics
+
+logger = logging.getLogger(__name__)
+
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+
+# Whoever else writes partition states does so once a change; losing the race this often means that something is wrong.
+ATTEMPTS_MAX = 10
+
+_Plan = Callable[[Mapping[TopicPartition, Leadership]], Awaitable[LeadershipPlan]]
+
+
+class Transitions:
+    def __init__(
+        self,
+        controller_id: int,
+        context: ControllerContext,
+        store: FencedStore,
+        send: Callable[[int, ControlRequest], None],
+        settings: ControllerSettings,
+        statistics: ControllerStatistics,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._send = send
+        self._statistics = statistics
+        self._batch = RequestBatch(context, controller_id, settings.inter_broker_listener_name)
+        self.settings = settings
+
+    def send_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
+        """Tell brokers who lives, and how `partitions` stand."""
+        self._batch.add(SendMetadata(tuple(broker_ids), tuple(partitions)))
+        self._flush()
+
+    # -- partitions ------------------------------------------------------------------------------------------------
+
+    async def move_partitions(self, partitions: Iterable[TopicPartition], target: PartitionState) -> None:
+        """Move partitions to a state that asks for nothing but its name: new, offline or gone."""
+        assert target is not PartitionState.ONLINE, "that takes an election"
+        for partition in self._movable_partitions(partitions, target):
+            self._context.move_partition(partition, target)
+
+    async def elect(
+        self, partitions: Iterable[TopicPartition], reason: ElectionReason, *, unclean_forced: bool = False
+    ) -> dict[TopicPartition, str]:
+        """Move partitions online by electing leaders; return those for which that was not possible, and why.
+
+        A partition that never had a leader gets its first one, for whatever reason it is asked for.
+        """
+        movable = self._movable_partitions(partitions, PartitionState.ONLINE)
+        new = [it for it in movable if self._context.partition_state(it) is PartitionState.NEW]
+        failures, found = await self._elect_first(new)
+        others = [it for it in movable if self._context.partition_state(it) is not PartitionState.NEW]
+
+        async def plan(current: Mapping[TopicPartition, Leadership]) -> LeadershipPlan:
+            allowed = await self._topics_unclean_allowed(current, reason, unclean_forced)
+            return plan_elections(self._context, current, reason, allowed)
+
+        changed, failed = await self._change([*found, *others], plan)
+        for partition in changed:
+            self._context.move_partition(partition, PartitionState.ONLINE)
+        self._flush()
+        failures |= failed
+        for partition, why in failures.items():
+            logger.warning("cannot elect a leader of %s: %s", partition, why)
+        return failures
+
+    async def _elect_first(
+        self, partitions: Sequence[TopicPartition]
+    ) -> tuple[dict[TopicPartition, str], list[TopicPartition]]:
+        """Create states. Returns failures, and partitions that turned out to have a state already."""
+        plan = plan_first_leaders(self._context, partitions)
+        written = await self._store.change_leadership(plan.changes)
+        self._apply(plan.changes, written.leaderships)
+        for partition in written.leaderships:
+            self._context.move_partition(partition, PartitionState.ONLINE)
+        return plan.failures, written.conflicts
+
+    async def renew_epochs(self, partitions: Iterable[TopicPartition]) -> None:
+        """Give partitions a new leader epoch under the same leader, and tell all their replicas."""
+
+        async def plan(current: Mapping[TopicPartition, Leadership]) -> LeadershipPlan:
+            return plan_new_epochs(self._context, current)
+
+        _, failures = await self._change(list(partitions), plan)
+        self._flush()
+        for partition, why in failures.items():
+            logger.error("cannot renew the leader epoch of %s: %s", partition, why)
+
+    async def change_isr(
+        self, changes: Sequence[ChangeLeadership]
+    ) -> tuple[Collection[TopicPartition], Collection[TopicPartition]]:
+        """Write what leaders reported, and tell everybody. Returns the partitions written, and those that lost a race.
+
+        Lost means that the leader has to look again, so nothing is tried twice.
+        """
+        written = await self._store.change_leadership(changes)
+        self._apply(changes, written.leaderships)
+        self._flush()
+        return written.leaderships.keys(), written.conflicts
+
+    def _movable_partitions(self, partitions: Iterable[TopicPartition], target: PartitionState) -> list[TopicPartition]:
+        movable = []
+        for partition in partitions:
+            if self._context.can_move_partition(partition, target):
+                movable.append(partition)
+            else:
+                state = self._context.partition_state(partition)
+                logger.error("%s cannot go from %s to %s", partition, state.value, target.value)
+        return movable
+
+    async def _topics_unclean_allowed(
+        self, current: Mapping[TopicPartition, Leadership], reason: ElectionReason, forced: bool
+    ) -> set[str]:
+        """The topics whose configuration permits an unclean election, looked up where it makes a difference."""
+        if reason is not ElectionReason.OFFLINE:
+            return set()
+        stuck = {
+            partition.topic
+            for partition, leadership in current.items()
+            if not any(self._context.is_replica_online(replica, partition) for replica in leadership.state.isr)
+        }
+        if forced or not stuck:
+            return stuck
+        overrides = await self._store.read_topic_overrides(stuck)
+        default = str(self.settings.unclean_leader_election_enable)
+        return {topic for topic in stuck if overrides[topic].get(UNCLEAN_ELECTION, default).strip().lower() == "true"}
+
+    # -- replicas --------------------------------------------------------------------------------------------------
+
+    async def move_replicas(self, replicas: Iterable[PartitionReplica], target: ReplicaState) -> None:
+        """Move replicas to `target`, with all that it entails."""
+        movable = []
+        for replica in replicas:
+            if self._context.can_move_replica(replica, target):
+                movable.append(replica)
+            else:
+                state = self._context.replica_state(replica)
+                logger.error("replica %d of %s cannot go from %s to %s", *reversed(replica), state.value, target.value)
+        if target is ReplicaState.OFFLINE:
+            await self._stop(movable)
+        for replica in movable:
+            for effect in self._entailed(replica, target):
+                self._batch.add(effect)
+            if target is ReplicaState.NON_EXISTENT:
+                assignment = self._context.assignment(replica.partition)
+                self._context.put_assignment(replica.partition, assignment.without(replica.broker_id))
+            self._context.move_replica(replica, target)
+        self._flush()
+
+    def _entailed(self, replica: PartitionReplica, target: ReplicaState) -> Iterable[SendEffect]:
+        """What the replica's broker is told, but for the way offline."""
+        has_leader = replica.partition in self._context.leaderships
+        is_started = self._context.replica_state(replica) is not ReplicaState.NEW
+        if target is ReplicaState.NEW and has_leader:
+            yield SendLeaderAndIsr((replica.broker_id,), replica.partition, is_new=True)
+        elif target is ReplicaState.ONLINE and has_leader and is_started:
+            yield SendLeaderAndIsr((replica.broker_id,), replica.partition)
+        elif target is ReplicaState.DELETION_STARTED:
+            yield SendStopReplica(replica, delete=True)
+
+    async def _stop(self, replicas: Sequence[PartitionReplica]) -> None:
+        """Stop replicas, take them out of the in-sync ones, and tell everybody."""
+        by_broker: dict[int, list[TopicPartition]] = {}
+        for replica in replicas:
+            self._batch.add(SendStopReplica(replica, delete=False))
+            by_broker.setdefault(replica.broker_id, []).append(replica.partition)
+        for broker_id, partitions in by_broker.items():
+            await self._remove_from_isr(broker_id, partitions)
+
+    async def _remove_from_isr(self, broker_id: int, partitions: Sequence[TopicPartition]) -> None:
+        async def plan(current: Mapping[TopicPartition, Leadership]) -> LeadershipPlan:
+            return plan_removal_from_isr(self._context, current, broker_id)
+
+        led = [partition for partition in partitions if partition in self._context.leaderships]
+        changed, failures = await self._change(led, plan)
+        unchanged = tuple(it for it in partitions if it not in changed and not self._context.is_to_be_deleted(it.topic))
+        if unchanged:
+            self._batch.add(SendMetadata(tuple(self._context.live_brokers), unchanged))
+        for partition, why in failures.items():
+            logger.error("cannot take broker %d out of the in-sync replicas of %s: %s", broker_id, partition, why)
+
+    # -- the three steps -------------------------------------------------------------------------------------------
+
+    async def _change(
+        self, partitions: Sequence[TopicPartition], plan: _Plan
+    ) -> tuple[set[TopicPartition], dict[TopicPartition, str]]:
+        """Read states afresh, plan, persist; plan again for those that somebody else wrote in between.
+
+        Returns the partitions changed, and those for which it was not possible.
+        """
+        changed: set[TopicPartition] = set()
+        failures: dict[TopicPartition, str] = {}
+        waiting = list(partitions)
+        for _ in range(ATTEMPTS_MAX):
+            if not waiting:
+                return changed, failures
+            current = await self._store.read_leaderships(waiting)
+            self._context.leaderships |= current
+            failures |= {partition: "it has no readable state" for partition in waiting if partition not in current}
+            planned = await plan(current)
+            failures |= planned.failures
+            written = await self._store.change_leadership(planned.changes)
+            self._apply(planned.changes, written.leaderships)
+            self._statistics.unclean_leader_elections += len(planned.unclean & written.leaderships.keys())
+            changed |= written.leaderships.keys()
+            waiting = written.conflicts
+        failures |= dict.fromkeys(waiting, f"somebody else wrote its state {ATTEMPTS_MAX} times in a row")
+        return changed, failures
+
+    def _apply(self, changes: Iterable[ChangeLeadership], written: Mapping[TopicPartition, Leadership]) -> None:
+        """Take over what the store now holds, and have the brokers told."""
+        self._context.leaderships |= written
+        for change in changes:
+            # Brokers have been told to forget a topic that is being deleted.
+            if change.partition in written and not self._context.is_to_be_deleted(change.partition.topic):
+                is_new = change.expected_version is None
+                self._batch.add(SendLeaderAndIsr(change.recipients, change.partition, is_new))
+
+    def _flush(self) -> None:
+        for broker_id, request in self._batch.drain():
+            self._send(broker_id, request)
