@@ -1,0 +1,55 @@
+"""Offsets in the metadata store, where consumers of 0.8 keep them (`LegacyOffsets` over the state store).
+
+Membership plays no part: whoever names a group reads and writes its offsets.
+"""
+
+from __future__ import annotations
+
+from controller import paths
+from controller.state_store import NodeExists, NoNode, StateStore, StoreError, StoreUnavailable
+from protocol.errors import ErrorCode, KafkaError
+
+
+class StoredLegacyOffsets:
+    """Reads and writes `/consumers/<group>/offsets/<topic>/<partition>`."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+
+    async def read(self, group_id: str, topic: str, partition: int) -> int | None:
+        path = _path(group_id, topic, partition)
+        try:
+            return paths.decode_consumer_offset((await self._store.get(path)).data)
+        except NoNode:
+            return None
+        except (StoreUnavailable, paths.Undecodable) as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+
+    async def write(self, group_id: str, topic: str, partition: int, offset: int) -> None:
+        path, data = _path(group_id, topic, partition), paths.encode_consumer_offset(offset)
+        try:
+            try:
+                await self._store.set(path, data)
+            except NoNode:
+                await self._create(path, data)
+        except (StoreError, StoreUnavailable) as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+
+    async def _create(self, path: str, data: bytes) -> None:
+        """Make the node with the ones above it. Another writer may be doing the same; the last one's offset stays."""
+        words = path.split("/")
+        for depth in range(2, len(words)):
+            try:
+                await self._store.create("/".join(words[:depth]))
+            except NodeExists:
+                continue
+        try:
+            await self._store.create(path, data)
+        except NodeExists:
+            await self._store.set(path, data)
+
+
+def _path(group_id: str, topic: str, partition: int) -> str:
+    if not group_id or "/" in group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, f"group id {group_id!r}, expected a name without a slash")
+    return paths.consumer_offset_path(group_id, topic, partition)

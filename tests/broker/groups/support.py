@@ -1,0 +1,199 @@
+"""Short ways to say what members do, for the tests of the group machine."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+from broker.groups.events import (
+    AnswerJoin,
+    AnswerSync,
+    JoinAnswer,
+    JoinRequest,
+    MemberProtocol,
+    Moment,
+    StoreGroup,
+    SyncAnswer,
+    SyncRequest,
+)
+from broker.groups.group import Group, GroupSettings
+from broker.groups.states import GroupState
+from protocol.errors import ErrorCode
+
+T0 = Moment(monotonic_ms=1_000, now_ms=1_700_000_000_000)
+
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+
+
+def later(milliseconds: int) -> Moment:
+    """That long after the beginning."""
+    return Moment(T0.monotonic_ms + milliseconds, T0.now_ms + milliseconds)
+
+
+def subscription(*topics: str) -> bytes:
+    """A consumer's metadata, version 0."""
+    names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
+    return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
+
+
+def protocols(*names: str, topics: Iterable[str] = ("t",)) -> tuple[MemberProtocol, ...]:
+    return tuple(MemberProtocol(name, subscription(*topics)) for name in names)
+
+
+def join_request(
+    name: str,
+    *,
+    member_id: str = "",
+    instance_id: str | None = None,
+    offers: tuple[MemberProtocol, ...] | None = None,
+    protocol_type: str = "consumer",
+    session_ms: int = SESSION_MS,
+    rebalance_ms: int = REBALANCE_MS,
+    requires_id: bool = False,
+    skips_assignment: bool = True,
+) -> JoinRequest:
+    """A join of the client `name`, which will be member `name`-1 unless it has an id."""
+    return JoinRequest(
+        member_id=member_id,
+        group_instance_id=instance_id,
+        client_id=name,
+        client_host="/127.0.0.1",
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=rebalance_ms,
+        protocol_type=protocol_type,
+        protocols=protocols("range") if offers is None else offers,
+        generated_member_id=f"{name}-1",
+        requires_known_member_id=requires_id,
+        supports_skipping_assignment=skips_assignment,
+    )
+
+
+class Harness:
+    """One group and its surroundings: time, a log that stores at once unless held, and every answer by ticket."""
+
+    def __init__(self, *, max_size: int = 100, initial_delay_ms: int = 0) -> None:
+        self.settings = GroupSettings(max_size=max_size, initial_rebalance_delay_ms=initial_delay_ms)
+        self.group = Group("g", self.settings, T0)
+        self.answers: dict[object, JoinAnswer | SyncAnswer] = {}
+        self.stores: list[StoreGroup] = []
+        self.holds_stores = False
+        self.held: list[StoreGroup] = []
+        self.now = T0
+
+    def at(self, milliseconds: int) -> None:
+        """Let time pass up to so long after the beginning, waking the group whenever it wants to be."""
+        target = later(milliseconds)
+        while self.group.wake_at_ms <= target.monotonic_ms:
+            self.now = later(max(self.group.wake_at_ms, self.now.monotonic_ms) - T0.monotonic_ms)
+            self.group.advance(self.now)
+            self.settle()
+        self.now = target
+
+    def join(self, name: str, *, ticket: object = None, **details: Any) -> JoinAnswer | None:
+        """The answer, or None while the join is parked. The ticket is `name` unless one is given."""
+        ticket = ticket or name
+        self.answers.pop(ticket, None)
+        self.group.join(join_request(name, **details), ticket, self.now)
+        self.settle()
+        return self.join_answer(ticket)
+
+    def join_answer(self, ticket: object) -> JoinAnswer | None:
+        answer = self.answers.get(ticket)
+        assert answer is None or isinstance(answer, JoinAnswer)
+        return answer
+
+    def sync(
+        self,
+        member_id: str,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        ticket: object = None,
+        generation_id: int | None = None,
+        instance_id: str | None = None,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+    ) -> SyncAnswer | None:
+        """The answer, or None while the sync is parked. The ticket is `sync <member id>` unless one is given."""
+        ticket = ticket or f"sync {member_id}"
+        self.answers.pop(ticket, None)
+        generation_id = self.group.generation_id if generation_id is None else generation_id
+        request = SyncRequest(member_id, instance_id, generation_id, protocol_type, protocol_name, assignments or {})
+        self.group.sync(request, ticket, self.now)
+        self.settle()
+        return self.sync_answer(ticket)
+
+    def sync_answer(self, ticket: object) -> SyncAnswer | None:
+        answer = self.answers.get(ticket)
+        assert answer is None or isinstance(answer, SyncAnswer)
+        return answer
+
+    def heartbeat(self, member_id: str, generation_id: int | None = None, instance_id: str | None = None) -> ErrorCode:
+        generation_id = self.group.generation_id if generation_id is None else generation_id
+        return self.group.heartbeat(member_id, instance_id, generation_id, self.now)
+
+    def commit(
+        self,
+        member_id: str = "",
+        generation_id: int = -1,
+        instance_id: str | None = None,
+        *,
+        is_transactional: bool = False,
+    ) -> ErrorCode:
+        return self.group.commit(member_id, instance_id, generation_id, self.now, is_transactional=is_transactional)
+
+    def leave(self, member_id: str = "", instance_id: str | None = None) -> ErrorCode:
+        code = self.group.leave(member_id, instance_id, self.now)
+        self.settle()
+        return code
+
+    def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """The oldest held store is done."""
+        self.group.stored(self.held.pop(0).outcome, error, self.now)
+        self.settle()
+
+    def settle(self) -> None:
+        while effects := self.group.take_effects():
+            for effect in effects:
+                if isinstance(effect, AnswerJoin | AnswerSync):
+                    assert effect.ticket not in self.answers, f"{effect.ticket} was answered twice"
+                    self.answers[effect.ticket] = effect.answer
+                    continue
+                self.stores.append(effect)
+                self.held.append(effect)
+                if not self.holds_stores:
+                    self.release()
+
+    # Ways into each state
+
+    def stabilise(self) -> None:
+        """From CompletingRebalance: every member syncs, the leader with its own id as each member's assignment."""
+        members = list(self.group.members)
+        assert self.group.leader_id is not None
+        for member_id in members:
+            if member_id != self.group.leader_id:
+                self.sync(member_id)
+        self.sync(self.group.leader_id, {member_id: member_id.encode() for member_id in members})
+
+
+def stable_group(*names: str, instance_ids: dict[str, str] | None = None, **settings: Any) -> Harness:
+    """A stable group of `<name>-1` members, the first one leading, in generation 2 unless it is alone."""
+    harness = completing_group(*names, instance_ids=instance_ids, **settings)
+    harness.stabilise()
+    assert harness.group.state is GroupState.STABLE
+    return harness
+
+
+def completing_group(*names: str, instance_ids: dict[str, str] | None = None, **settings: Any) -> Harness:
+    """As `stable_group`, before the syncs."""
+    harness = Harness(**settings)
+    instances = instance_ids or {}
+    first, *others = names
+    harness.join(first, instance_id=instances.get(first))
+    for name in others:
+        harness.join(name, instance_id=instances.get(name))
+    if others:
+        harness.join(first, member_id=f"{first}-1", instance_id=instances.get(first))
+    assert harness.group.state is GroupState.COMPLETING_REBALANCE
+    return harness
