@@ -1,0 +1,278 @@
+"""A small synchronous client for the tools: one request, one answer, to the right broker.
+
+Owns connections, choice of versions (the newest both sides know), choice of brokers (any, the controller, the
+coordinator of a group, the leader of a partition) and patience: an answer that says "not now" or "not me" is asked for
+again until the time given for the call is over. Must not know what tools print.
+
+It speaks the project's own codec because the tools show what client libraries hide: topic ids, offsets of any kind,
+answers of single brokers. It is for one thread.
+"""
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Self, TypeVar
+
+from protocol.api import APIS
+from protocol.codec import decode, encode
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.headers import read_response_header, request_header
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.schema import message_info
+from tools.bootstrap import Endpoint
+
+T = TypeVar("T")
+
+RETRY_BACKOFF_S = 0.1
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+
+_LENGTH = struct.Struct(">i")
+_API_VERSIONS_VERSION = 3
+_CONSUMER = -1  # replica id of those who are no replica
+_NOT_THE_CONTROLLER = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
+_NOT_THE_COORDINATOR = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+
+TopicPartition = tuple[str, int]
+
+
+class CallTimedOut(Exception):  # noqa: N818 - named as what happened
+    """Nobody gave an answer in the time of the call. The text names the brokers that were asked."""
+
+
+class AdminClient:
+    """A client of one cluster. Use as a context manager."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Endpoint],
+        *,
+        client_id: str = "milena-tools",
+        timeout_ms: int = 60_000,
+        request_timeout_ms: int = 30_000,
+    ) -> None:
+        """`timeout_ms` is for a whole call with its repetitions, `request_timeout_ms` for one answer."""
+        self.request_timeout_ms = min(request_timeout_ms, timeout_ms)
+        self._bootstrap = list(bootstrap)
+        self._client_id = client_id
+        self._timeout_s = timeout_ms / 1000
+        self._connections: dict[Endpoint, _Connection] = {}
+        self._brokers: dict[int, Endpoint] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def call(self, request: object, response: type[T], *, broker_id: int | None = None) -> T:
+        """The answer of one broker, or of any.
+
+        Raises CallTimedOut, and KafkaError(UNSUPPORTED_VERSION) when the broker does not know the request; so do all
+        methods below.
+        """
+        return self._until_final(lambda: self._send(request, response, broker_id))
+
+    def call_controller(self, request: object, response: type[T], codes: Callable[[T], Iterable[int]]) -> T:
+        """The answer of the controller. `codes` are the error codes in an answer: some mean that it has moved."""
+
+        def attempt() -> T:
+            return self._send(request, response, self._read_metadata([]).controller_id)
+
+        return self._until_final(attempt, codes, _NOT_THE_CONTROLLER)
+
+    def call_coordinator(
+        self, group: str, request: object, response: type[T], codes: Callable[[T], Iterable[int]]
+    ) -> T:
+        """The answer of a group's coordinator. Raises KafkaError when there is none."""
+
+        def attempt() -> T:
+            return self._send(request, response, self.coordinator(group))
+
+        return self._until_final(attempt, codes, _NOT_THE_COORDINATOR)
+
+    def coordinator(self, group: str) -> int:
+        """The broker that coordinates a group. Raises KafkaError when there is none."""
+        request = FindCoordinatorRequest(coordinator_keys=[group])
+        answer = self._until_final(
+            lambda: self._send(request, FindCoordinatorResponse, None).coordinators[0],
+            lambda found: [found.error_code],
+            _NOT_THE_COORDINATOR,
+        )
+        raise_for(answer.error_code, answer.error_message)
+        self._brokers[answer.node_id] = Endpoint(answer.host, answer.port)
+        return answer.node_id
+
+    def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
+        """The cluster and its topics: those named, or all for None. Creates no topic."""
+        return self._until_final(lambda: self._read_metadata(topics))
+
+    def endpoint(self, broker_id: int) -> Endpoint:
+        """The address of a broker that an answer named before."""
+        return self._brokers[broker_id]
+
+    def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
+        """For each partition the first offset at or after a timestamp, or at LATEST or EARLIEST; -1 for none."""
+        leaders: dict[int, dict[TopicPartition, int]] = {}
+        offsets: dict[TopicPartition, int | KafkaError] = {}
+        known = self._leaders({topic for topic, _ in timestamps})
+        for partition, timestamp in timestamps.items():
+            leader = known.get(partition, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            if isinstance(leader, KafkaError):
+                offsets[partition] = leader
+            else:
+                leaders.setdefault(leader, {})[partition] = timestamp
+        for leader_id, wanted in leaders.items():
+            answer = self.call(_list_offsets_request(wanted), ListOffsetsResponse, broker_id=leader_id)
+            for topic in answer.topics:
+                for found in topic.partitions:
+                    code = ErrorCode(found.error_code)
+                    offsets[topic.name, found.partition_index] = found.offset if not code else KafkaError(code)
+        return offsets
+
+    def _leaders(self, topics: Iterable[str]) -> dict[TopicPartition, int | KafkaError]:
+        leaders: dict[TopicPartition, int | KafkaError] = {}
+        for topic in self.metadata(sorted(topics)).topics:
+            for partition in topic.partitions:
+                is_led = partition.leader_id >= 0
+                leader = partition.leader_id if is_led else KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+                leaders[topic.name or "", partition.partition_index] = leader
+        return leaders
+
+    def _read_metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
+        wanted = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        response = self._send(request, MetadataResponse, None)
+        self._brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in response.brokers}
+        return response
+
+    def _until_final(
+        self,
+        attempt: Callable[[], T],
+        codes: Callable[[T], Iterable[int]] = lambda answer: (),
+        not_final: frozenset[ErrorCode] = frozenset(),
+    ) -> T:
+        """The first answer without an error code of `not_final`; lost connections are tried again as well.
+
+        When the time is over the last answer is returned as it is; when there is none, raises CallTimedOut.
+        """
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            is_last = time.monotonic() + RETRY_BACKOFF_S > deadline_s
+            try:
+                answer = attempt()
+            except (OSError, Malformed) as error:
+                self._brokers = {}
+                if is_last:
+                    brokers = ",".join(map(str, self._bootstrap))
+                    raise CallTimedOut(f"Timed out waiting for an answer of {brokers}: {error}") from error
+            else:
+                if is_last or not_final.isdisjoint(codes(answer)):
+                    return answer
+            time.sleep(RETRY_BACKOFF_S)
+
+    def _send(self, request: object, response: type[T], broker_id: int | None) -> T:
+        """One answer of one broker, or of the first of all that gives one. Raises the OSError of the last."""
+        if broker_id is None:
+            endpoints = [*self._brokers.values(), *self._bootstrap]
+        elif broker_id in self._brokers:
+            endpoints = [self._brokers[broker_id]]
+        else:
+            raise ConnectionError(f"broker {broker_id} is not available")
+        failure = OSError()
+        for endpoint in dict.fromkeys(endpoints):
+            try:
+                return self._connection(endpoint).call(request, response)
+            except OSError as error:
+                failure = error
+                if (connection := self._connections.pop(endpoint, None)) is not None:
+                    connection.close()
+        raise failure
+
+    def _connection(self, endpoint: Endpoint) -> "_Connection":
+        if endpoint not in self._connections:
+            self._connections[endpoint] = _Connection(endpoint, self._client_id, self.request_timeout_ms / 1000)
+        return self._connections[endpoint]
+
+
+def raise_for(code: int, text: str | None = None) -> None:
+    """Raises KafkaError for any code but NONE; without a text it says what the code means."""
+    if code != ErrorCode.NONE:
+        raise KafkaError(ErrorCode(code), text)
+
+
+def _list_offsets_request(timestamps: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, partition), timestamp in timestamps.items():
+        topics.setdefault(topic, []).append(ListOffsetsPartition(partition_index=partition, timestamp=timestamp))
+    return ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        topics=[ListOffsetsTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
+    )
+
+
+class _Connection:
+    """One connection to one broker. Its methods raise OSError when it is lost, Malformed for bytes without sense."""
+
+    def __init__(self, endpoint: Endpoint, client_id: str, timeout_s: float) -> None:
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._socket = socket.create_connection(endpoint, timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._versions = self._api_versions()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def call(self, request: object, response: type[T]) -> T:
+        return self._exchange(request, response, self._version(request))
+
+    def _version(self, request: object) -> int:
+        key = message_info(type(request)).api_key
+        ours = APIS[key].versions
+        low, high = self._versions.get(key, (0, -1))
+        newest = min(high, ours[-1])
+        if newest < max(low, ours[0]):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"The broker does not support {APIS[key].name}")
+        return newest
+
+    def _api_versions(self) -> Mapping[int, tuple[int, int]]:
+        request = ApiVersionsRequest(client_software_name="milena", client_software_version="tools")
+        answer = self._exchange(request, ApiVersionsResponse, _API_VERSIONS_VERSION)
+        raise_for(answer.error_code)
+        return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def _exchange(self, request: object, response: type[T], version: int) -> T:
+        key = message_info(type(request)).api_key
+        self._correlation_id += 1
+        body = encode(request, version)
+        head = request_header(key, version, self._correlation_id, self._client_id)
+        frame = b"".join([head, *body])
+        self._socket.sendall(_LENGTH.pack(len(frame)) + frame)
+        (size,) = _LENGTH.unpack(self._receive(_LENGTH.size))
+        answer = self._receive(size)
+        correlation_id, position = read_response_header(key, version, answer)
+        if correlation_id != self._correlation_id:
+            raise Malformed(f"answer {correlation_id} to request {self._correlation_id}")
+        return decode(response, version, answer, position)
+
+    def _receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = self._socket.recv(min(size - len(data), 1 << 20))
+            if not piece:
+                raise ConnectionError("the broker closed the connection")
+            data += piece
+        return bytes(data)

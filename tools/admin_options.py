@@ -1,0 +1,57 @@
+"""Options that every administration tool has: where the brokers are, and how to talk to them."""
+
+import argparse
+
+from config import properties
+from tools.admin_client import AdminClient
+from tools.bootstrap import parse_bootstrap
+from tools.command_line import BOOTSTRAP_SERVER, CommandLine, UsageError, warn
+
+_KNOWN = ("client.id", "request.timeout.ms", "default.api.timeout.ms", "security.protocol", "bootstrap.servers")
+
+
+def add_admin_options(line: CommandLine) -> None:
+    """Adds `--bootstrap-server` and `--command-config`."""
+    line.add_option(
+        *BOOTSTRAP_SERVER,
+        value="String: server to connect to",
+        help_text="Brokers to connect to, as host:port,host:port.",
+    )
+    line.add_option(
+        "--command-config",
+        value="String: command config property file",
+        help_text="Settings of the client, as a properties file.",
+    )
+
+
+def admin_client(options: argparse.Namespace, *, timeout_ms: int | None = None) -> AdminClient:
+    """The client that the options describe. Raises UsageError."""
+    settings = _settings(options.command_config)
+    for key in settings:
+        if key not in _KNOWN:
+            warn(f"{key} of {options.command_config} is ignored")
+    protocol = settings.get("security.protocol", "PLAINTEXT").strip().upper()
+    if protocol != "PLAINTEXT":
+        raise UsageError(f"security.protocol={protocol} is not supported by this tool yet; expected PLAINTEXT")
+    return AdminClient(
+        parse_bootstrap(options.bootstrap_server),
+        client_id=settings.get("client.id", "adminclient-1"),
+        timeout_ms=timeout_ms if timeout_ms is not None else _number(settings, "default.api.timeout.ms", 60_000),
+        request_timeout_ms=_number(settings, "request.timeout.ms", 30_000),
+    )
+
+
+def _settings(path: str | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    try:
+        return properties.load(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"Cannot read {path}: {error}") from None
+
+
+def _number(settings: dict[str, str], key: str, default: int) -> int:
+    text = settings.get(key, str(default)).strip()
+    if not text.isdecimal():
+        raise UsageError(f"Invalid value {text} for configuration {key}: Not a number of type INT")
+    return int(text)

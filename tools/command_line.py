@@ -1,0 +1,190 @@
+"""The common front of the tools: options as Java programs read them, usage errors, endings.
+
+What scripts rely on is kept: `--option value` and `--option=value`, unambiguous beginnings of long options, one line
+that names what is wrong followed by the usage on stderr and exit status 1, and `--version`. A tool declares its options
+on a `CommandLine`, parses, and raises UsageError for combinations that make no sense.
+"""
+
+import argparse
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from tools.version import version_line
+
+BOOTSTRAP_SERVER = ("--bootstrap-server", "--bootstrap-servers", "--broker-list")
+"""Every tool that talks to brokers takes their addresses under any of these names."""
+
+
+_GIVEN = "options_given_once"
+
+
+class UsageError(Exception):
+    """A command line that makes no sense. The text is one line that names what is wrong."""
+
+
+class CommandLine(argparse.ArgumentParser):
+    """The options of one tool."""
+
+    def __init__(self, name: str, description: str) -> None:
+        super().__init__(name, description=description, add_help=False, formatter_class=_HelpFormatter)
+        self.add_argument("--help", action="store_true", help="Print usage information.")
+        self.add_argument("--version", action="store_true", help="Display Kafka version.")
+
+    def add_flag(self, name: str, help_text: str) -> None:
+        """An option without a value."""
+        self.add_argument(name, action="store_true", dest=_destination(name), help=help_text)
+
+    def add_option(
+        self,
+        *names: str,
+        value: str,
+        help_text: str,
+        parse: Callable[[str], Any] = str,
+        default: Any = None,
+        repeatable: bool = False,
+        value_is_optional: bool = False,
+        value_if_absent: Any = None,
+    ) -> None:
+        """An option with a value, under one or several names; the first names it in messages and in the result."""
+        self.add_argument(
+            *names,
+            action="append" if repeatable else _StoreOnce,
+            dest=_destination(names[0]),
+            metavar=f"<{value}>",
+            type=parse,
+            default=[] if repeatable and default is None else default,
+            nargs="?" if value_is_optional else None,
+            const=value_if_absent,
+            help=help_text,
+        )
+
+    def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+        """The options given. Raises UsageError; ends the program for `--version`, `--help` and no arguments at all."""
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        if not given:
+            raise UsageError("")
+        options, unknown = self.parse_known_args(given)
+        if options.version:
+            print(version_line())
+            raise SystemExit(0)
+        if options.help:
+            raise UsageError("")
+        for argument in unknown:
+            if argument.startswith("-"):
+                raise UsageError(f"{argument.lstrip('-').partition('=')[0]} is not a recognized option")
+            warn(f"{argument} is ignored: it belongs to no option")
+        return options
+
+    def error(self, message: str) -> NoReturn:
+        """What argparse has to say, in the words of the reference."""
+        if match := re.fullmatch(r"argument ([^:]*): expected (?:one|at least one) argument", message):
+            raise UsageError(f"Option {_first_name(match[1])} requires an argument")
+        if match := re.fullmatch(r"argument ([^:]*): invalid .* value: '(.*)'", message, re.DOTALL):
+            raise UsageError(f"Cannot parse argument '{match[2]}' of option {_first_name(match[1])}")
+        raise UsageError(message)
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        """The options that a beginning may stand for; several names of one option are one answer."""
+        tuples: list[Any] = super()._get_option_tuples(option_string)
+        return tuples[:1] if len({id(candidate[0]) for candidate in tuples}) == 1 else tuples
+
+    def require(self, options: argparse.Namespace, *names: str) -> None:
+        """Raises UsageError for the first of the options that is missing."""
+        for name in names:
+            if getattr(options, _destination(name)) in (None, []):
+                raise UsageError(f'Missing required argument "[{name.lstrip("-")}]"')
+
+    def forbid(self, options: argparse.Namespace, used: str, *invalid: str) -> None:
+        """Raises UsageError when `used` is given together with one of the others."""
+        if not _is_given(options, used):
+            return
+        for name in invalid:
+            if _is_given(options, name):
+                raise UsageError(f'Option "[{used.lstrip("-")}]" can\'t be used with option "[{name.lstrip("-")}]"')
+
+
+def run_tool(line: CommandLine, main: Callable[[argparse.Namespace], int], arguments: Sequence[str] | None) -> int:
+    """Parses, runs and ends a tool: the exit status for every way it can end."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        status = main(line.parse(arguments))
+        sys.stdout.flush()
+    except UsageError as error:
+        if str(error):
+            print(error, file=sys.stderr)
+        line.print_help(sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output is gone; nothing that is still buffered may be written at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
+
+
+def warn(text: str) -> None:
+    """A warning for the user: on stderr, so that results can be piped."""
+    print(f"WARNING: {text}", file=sys.stderr)
+
+
+def log_error(text: str, logger: str) -> None:
+    """An event in the layout of Kafka's logs, on stderr."""
+    _log("ERROR", text, logger)
+
+
+def log_warning(text: str, logger: str) -> None:
+    """An event in the layout of Kafka's logs, on stderr."""
+    _log("WARN", text, logger)
+
+
+def _log(level: str, text: str, logger: str) -> None:
+    now_s = time.time()
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_s))
+    print(f"[{stamp},{int(now_s * 1000) % 1000:03d}] {level} {text} ({logger})", file=sys.stderr)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _destination(name: str) -> str:
+    return re.sub(r"[-.]", "_", name.lstrip("-"))
+
+
+def _first_name(names: str) -> str:
+    return names.partition("/")[0].lstrip("-")
+
+
+def _is_given(options: argparse.Namespace, name: str) -> bool:
+    return getattr(options, _destination(name)) not in (None, False, [])
+
+
+class _StoreOnce(argparse.Action):
+    """Keeps the one value of an option, and refuses a second."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        name = self.option_strings[0].lstrip("-")
+        given: set[str] = getattr(namespace, _GIVEN, set())
+        if name in given:
+            raise UsageError(f"Found multiple arguments for option {name}, but you asked for only one")
+        setattr(namespace, _GIVEN, given | {name})
+        setattr(namespace, self.dest, values)
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """A table of options and what they mean, wide enough for long names."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=44, width=120)
