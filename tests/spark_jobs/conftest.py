@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclass(frozen=True)
 class Sent:
-    """A record for `Topics.send`; headers and values may be None as Kafka allows."""
+    """A record for `Topics.send`; timestamp 0 is the time of sending, partition -1 that of the key."""
 
     value: bytes | None
     key: bytes | None = None

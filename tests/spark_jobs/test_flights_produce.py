@@ -1,0 +1,30 @@
+"""The producer ends well only when every record is stored."""
+
+import pytest
+
+from spark_jobs import flights_produce
+from spark_jobs.flights import FlightRecord
+from spark_jobs.flights_produce import DeliveryError
+from tests.spark_jobs.conftest import Topics
+
+RECORDS = [FlightRecord(b"UA", b"%d" % number, 1_000 * number) for number in range(1, 5_001)]
+
+
+def test_records_keep_their_order_key_and_time(topics: Topics) -> None:
+    topic = topics.create("flights", 1)
+    flights_produce.produce(topics.bootstrap, topic, RECORDS, {})
+    stored = topics.read(topic)
+    assert [FlightRecord(message.key(), message.value(), message.timestamp()[1]) for message in stored] == RECORDS
+
+
+def test_a_full_queue_is_waited_for(topics: Topics) -> None:
+    topic = topics.create("flights", 1)
+    flights_produce.produce(topics.bootstrap, topic, RECORDS, {"queue.buffering.max.messages": "100"})
+    assert len(topics.read(topic)) == len(RECORDS)
+
+
+def test_refused_records_are_counted_with_the_reason(topics: Topics) -> None:
+    topic = topics.create("flights", 1, {"max.message.bytes": "200"})
+    too_large = FlightRecord(b"UA", b"x" * 1_000, 0)
+    with pytest.raises(DeliveryError, match=r"^1 records were refused: .*size too large"):
+        flights_produce.produce(topics.bootstrap, topic, [too_large], {"compression.type": "none"})

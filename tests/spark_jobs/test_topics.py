@@ -1,0 +1,52 @@
+"""Topics are made with the settings that were asked for, left alone when they are there, and waited for."""
+
+import logging
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from spark_jobs import flights_produce
+from spark_jobs.topics import TopicSpec, create_topics, wait_for_topics
+from tests.spark_jobs.conftest import Topics
+from tests.support.processes import free_port
+
+
+@pytest.fixture
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+def partitions(admin: AdminClient, topic: str) -> int:
+    return len(admin.list_topics(timeout=30).topics[topic].partitions)
+
+
+def test_a_missing_topic_is_made_as_asked_for(admin: AdminClient, topics: Topics) -> None:
+    spec = TopicSpec(topics.new_name("made"), 3, 1, {"cleanup.policy": "compact"})
+    create_topics(topics.bootstrap, [spec])
+    resource = ConfigResource(ResourceType.TOPIC, spec.name)
+    assert partitions(admin, spec.name) == 3
+    assert admin.describe_configs([resource])[resource].result()["cleanup.policy"].value == "compact"
+
+
+def test_a_topic_that_is_there_stays_as_it_is(admin: AdminClient, topics: Topics) -> None:
+    present, missing = topics.create("present", 1), topics.new_name("missing")
+    create_topics(topics.bootstrap, [TopicSpec(present, 5, 1), TopicSpec(missing, 2, 1)])
+    assert (partitions(admin, present), partitions(admin, missing)) == (1, 2)
+
+
+def test_a_missing_topic_is_waited_for_and_named(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = TopicSpec(topics.new_name("awaited"), 1, 1)
+    monkeypatch.setattr("time.sleep", lambda _seconds: create_topics(topics.bootstrap, [spec]))
+    with caplog.at_level(logging.WARNING):
+        wait_for_topics(topics.bootstrap, [spec])
+    assert f"waiting for missing topics: {spec.name}" in caplog.text
+
+
+def test_without_a_broker_a_program_ends_with_1_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("spark_jobs.topics._REQUEST_TIMEOUT_S", 0.5)
+    assert flights_produce.main(["--bootstrap-servers", f"127.0.0.1:{free_port()}"]) == 1
+    assert "no broker answered" in capsys.readouterr().err
