@@ -15,19 +15,20 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from protocol.records.batch import records
+from protocol.errors import Malformed
+from protocol.records.entries import entry_records
 from storage.mapped_index import CorruptIndexError
 from storage.offset_index import OffsetPosition
 from storage.segment import CorruptSegmentError, Segment
 from storage.segments import Segments
 from storage.stored_batch import Extent, extent_at
 from storage.time_index import NO_TIMESTAMP
+from storage.validation import PLAIN_SIZE_MAX
 
 _POSITIONS_MAX: Final = 64
 _BATCHES_WALKED_MAX: Final = 16
 _READ_AHEAD_MAX: Final = 64 * 1024
 _FIRST_READ_SIZE_MIN: Final = 64
-_RECORDS_SIZE_MAX: Final = 2**31 - 1
 
 
 class FetchedRecords(NamedTuple):
@@ -272,5 +273,10 @@ def _check_index(segment: Segment, extent: Extent, indexed_offset: int) -> None:
 
 
 def _records_in(segment: Segment, extent: Extent) -> Iterator[FoundOffset]:
-    for record in records(segment.read(extent.position, extent.size), size_max=_RECORDS_SIZE_MAX):
-        yield FoundOffset(record.timestamp, record.offset)
+    """Raises CorruptSegmentError when the batch cannot be opened."""
+    content = segment.read(extent.position, extent.size)
+    try:
+        for record in entry_records(content, size_max=PLAIN_SIZE_MAX):
+            yield FoundOffset(record.timestamp, record.offset)
+    except Malformed as error:
+        raise CorruptSegmentError(segment.path, extent.position, str(error)) from None

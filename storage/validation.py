@@ -198,7 +198,11 @@ def validate_and_assign_offsets(
     Where no conversion is needed the result is a view of `records`, patched in place. Raises KafkaError, as
     RecordsRejected where single records or a meter have to be named.
     """
-    if origin is AppendOrigin.OLD_CLIENT and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] in legacy.MAGICS:
+    if (
+        origin is AppendOrigin.OLD_CLIENT
+        and len(records) > MAGIC_POSITION
+        and records[MAGIC_POSITION] in legacy.LEGACY_MAGICS
+    ):
         return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms)
     header = _first_header(records, origin)
     if header is None:

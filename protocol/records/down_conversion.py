@@ -72,7 +72,7 @@ def _convert_entry(buffer: Buffer, entry: Entry, magic: int, fetch_offset: int, 
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             "Batches in ZStandard cannot be converted for Fetch before version 10",
         )
-    kept = entry_records(buffer, entry, size_max=size_max)
+    kept = list(entry_records(buffer, entry.position, size_max=size_max))
     if codec is Compression.NONE:
         kept = [record for record in kept if record.offset >= fetch_offset]
     converted = build_message_set(kept, magic=magic, compression=codec, timestamp_type=header.timestamp_type)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader, Record, crc_is_valid, read_header, records
 from protocol.records.compression import Buffer
 from protocol.records.legacy import (
+    LEGACY_MAGICS,
     MessageHeader,
     entry_size,
     message_crc_is_valid,
@@ -40,11 +41,12 @@ def entries(buffer: Buffer) -> Iterator[Entry]:
         position += size
 
 
-def entry_records(buffer: Buffer, entry: Entry, *, size_max: int) -> list[Record]:
-    """The records of one entry, whichever its format. Raises Malformed on any damage."""
-    if isinstance(entry.header, MessageHeader):
-        return message_records(buffer, entry.position, size_max=size_max)
-    return list(records(buffer, entry.position, size_max=size_max))
+def entry_records(buffer: Buffer, position: int = 0, *, size_max: int) -> Iterator[Record]:
+    """The records of the entry at `position`, whichever its format. Raises Malformed on any damage."""
+    if len(buffer) - position > MAGIC_POSITION and buffer[position + MAGIC_POSITION] in LEGACY_MAGICS:
+        yield from message_records(buffer, position, size_max=size_max)
+    else:
+        yield from records(buffer, position, size_max=size_max)
 
 
 def entry_crc_is_valid(buffer: Buffer, entry: Entry) -> bool:

@@ -20,7 +20,7 @@ from protocol.records.batch import LOG_OVERHEAD, MAGIC_POSITION, NO_TIMESTAMP, R
 from protocol.records.compression import Buffer, Compression, compress, decompress
 from protocol.records.lz4_checksum import with_historic_checksum, with_true_checksum
 
-MAGICS = (0, 1)
+LEGACY_MAGICS = (0, 1)
 
 # offset, message_size, crc, magic, attributes; magic 1 goes on with the timestamp, then both with key and value.
 _HEADER = struct.Struct(">qiIbb")
@@ -101,7 +101,7 @@ def read_message_header(buffer: Buffer, position: int = 0) -> MessageHeader:
         timestamp = _TIMESTAMP.unpack_from(buffer, position + _HEADER.size)[0] if magic == 1 else NO_TIMESTAMP
     except struct.error:
         raise Malformed(f"message header cut off: {len(buffer) - position} bytes") from None
-    if magic not in MAGICS:
+    if magic not in LEGACY_MAGICS:
         raise Malformed(f"message of magic {magic} where 0 or 1 was expected")
     if message_size < MESSAGE_SIZE_MIN[magic]:
         raise Malformed(f"message_size {message_size} is below the minimum of {MESSAGE_SIZE_MIN[magic]}")

@@ -42,7 +42,7 @@ def test_formats_may_be_mixed() -> None:
     assert [entry.position for entry in read[1:]] == [entry.end for entry in read[:-1]]
     assert read[-1].end == len(MIXED)
     assert all(entry_crc_is_valid(MIXED, entry) for entry in read)
-    opened = [record for entry in read for record in entry_records(MIXED, entry, size_max=SIZE_MAX)]
+    opened = [record for entry in read for record in entry_records(MIXED, entry.position, size_max=SIZE_MAX)]
     assert [(record.offset, record.value) for record in opened] == [(n, b"%d" % n) for n in range(10)]
 
 
@@ -73,3 +73,10 @@ def test_a_wrong_crc_shows_in_every_format() -> None:
         data = bytearray(MIXED)
         data[list(entries(MIXED))[index].end - 1] ^= 1
         assert [entry_crc_is_valid(data, entry) for entry in entries(data)].index(False) == index
+
+
+@pytest.mark.parametrize("size", [0, 10, 16, 17, 20, 60])
+def test_records_of_what_is_cut_off_are_malformed(size: int) -> None:
+    for data in old(0, 0), old(1, 0), build_batch([RecordData(10, None, b"7")]):
+        with pytest.raises(Malformed):
+            list(entry_records(data[: min(size, len(data) - 1)], size_max=SIZE_MAX))
