@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import machine, plot, report
-from bench.cases import CASES, FULL, IDLE_CONNECTIONS, QUICK, Case, Scale, Subject, Values, running
+from bench.cases import CASES, FULL, IDLE_CONNECTIONS, QUICK, Case, Scale, Subject, Values, running, warm_up
 from bench.measures import Row
 from bench.servers import KAFKA, MILENA, TITLES, Contender, contenders
 from tests.support.apache_kafka import VERSION as KAFKA_VERSION
@@ -73,17 +73,22 @@ class Run:
         assert case.on_new is not None
         for number in range(self._scale.rounds):
             for player in _alternating(players, number):
-                with self._step(case, player.name, f"round {number + 1}"):
+                with self._step(case.title, player.name, f"round {number + 1}"):
                     self._values[case.name, player.name].append(case.on_new(player.new_server(), self._scale))
+
+    def warm_up(self, subjects: Sequence[Subject]) -> None:
+        for subject in subjects:
+            with self._step("mixed load", subject.name, f"warming up for {self._scale.warm_up_s:g} s"):
+                warm_up(subject, self._scale)
 
     def on_running_servers(self, case: Case, subjects: Sequence[Subject]) -> None:
         assert case.on_running is not None
         for subject in subjects:
-            with self._step(case, subject.name, "warming up"):
-                case.on_running(subject, replace(self._scale, section_s=self._scale.warm_up_s))
+            with self._step(case.title, subject.name, "not counted"):
+                case.on_running(subject, self._scale)
         for number in range(self._scale.rounds):
             for subject in _alternating(subjects, number):
-                with self._step(case, subject.name, f"round {number + 1}"):
+                with self._step(case.title, subject.name, f"round {number + 1}"):
                     self._values[case.name, subject.name].append(case.on_running(subject, self._scale))
 
     def rows(self, cases: Sequence[Case]) -> list[Row]:
@@ -104,13 +109,13 @@ class Run:
         return [values[measure] for values in self._values[case.name, server] if measure in values]
 
     @contextmanager
-    def _step(self, case: Case, server: str, what: str) -> Iterator[None]:
+    def _step(self, title: str, server: str, what: str) -> Iterator[None]:
         """A case that fails on one server is reported; the others go on."""
-        self._steps.begin(f"{case.title}: {TITLES[server]}, {what}")
+        self._steps.begin(f"{title}: {TITLES[server]}, {what}")
         try:
             yield
         except (OSError, RuntimeError) as error:
-            self.failures.append(f"{case.title}: {TITLES[server]}, {what}: {error}")
+            self.failures.append(f"{title}: {TITLES[server]}, {what}: {error}")
         self._steps.end()
 
 
@@ -123,7 +128,8 @@ def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: P
     """Cases about new servers come first, so that no other server takes memory or time meanwhile."""
     on_new = [case for case in cases if case.on_new is not None]
     on_running = [case for case in cases if case.on_running is not None]
-    steps = Steps(len(names) * (len(on_new) * scale.rounds + len(on_running) * (scale.rounds + 1)))
+    steps_a_server = len(on_new) * scale.rounds + bool(on_running) + len(on_running) * (scale.rounds + 1)
+    steps = Steps(len(names) * steps_a_server)
     run = Run(scale, steps)
     with ExitStack() as started:
         started.enter_context(steps.bar)
@@ -132,6 +138,7 @@ def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: P
             run.on_new_servers(case, players)
         if on_running:
             subjects = [_started(player, started) for player in players]
+            run.warm_up(subjects)
             for case in on_running:
                 run.on_running_servers(case, subjects)
     return run

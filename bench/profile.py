@@ -1,0 +1,61 @@
+"""Runs one case against Milena under cProfile and prints where its time went.
+
+    python -m bench.profile produce-1-in-flight
+
+Calls cost more under the profiler, so that figures show shares and counts, not speed; time inside built-in functions
+(receiving, writing, checksums) is close to true.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pstats
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from bench.cases import CASES, QUICK, Subject, running
+from bench.servers import MILENA
+from tests.support.broker import ROOT, BrokerProcess, server_command
+from tests.support.metadata_probe import is_serving
+from tests.support.processes import ServerProcess
+
+LINES = 40
+
+
+class ProfiledBroker(ServerProcess):
+    """Milena's broker, which writes its profile to `profile` when it is stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        broker = BrokerProcess(folder)
+        self.port = broker.port
+        self.profile = folder / "profile"
+        interpreter, *arguments = server_command(broker.settings)
+        without_safe_path = [argument for argument in arguments if argument != "-P"]
+        command = [interpreter, "-m", "cProfile", "-o", str(self.profile), *without_safe_path]
+        super().__init__(
+            "Milena", command, broker.log, lambda: is_serving(self.port), environment={"PYTHONPATH": str(ROOT)}
+        )
+
+
+def main() -> None:
+    cases = {case.name: case for case in CASES if case.on_running is not None}
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.profile", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("case", choices=cases)
+    parser.add_argument("--seconds", type=float, default=5, help="length of the case, where it has one (default: 5)")
+    parser.add_argument("--sort", default="tottime", help="tottime (default) or cumtime")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="milena-profile-") as folder:
+        server = ProfiledBroker(Path(folder))
+        with running(server):
+            on_running = cases[options.case].on_running
+            assert on_running is not None
+            print(dict(on_running(Subject(MILENA, server), replace(QUICK, section_s=options.seconds))))
+        pstats.Stats(str(server.profile), stream=sys.stdout).sort_stats(options.sort).print_stats(LINES)
+
+
+if __name__ == "__main__":
+    main()
