@@ -95,12 +95,8 @@ class Files(ABC):
         """Cuts or enlarges; what is added is a hole."""
 
     @abstractmethod
-    def allocate(self, file: OpenFile, position: int, size: int) -> None:
-        """Gives a range its disk blocks, so that a later write into it, through a map too, cannot hit a full disk."""
-
-    @abstractmethod
     def map(self, file: OpenFile, size: int) -> mmap.mmap:
-        """Shared and writable; the file must be at least that long. Never close a map: drop it."""
+        """For reading; the file must be at least that long. Never close a map: drop it."""
 
     @abstractmethod
     def size(self, file: OpenFile) -> int: ...
@@ -242,11 +238,8 @@ class OsFiles(Files):
     def truncate(self, file: OpenFile, size: int) -> None:
         os.ftruncate(file.descriptor, size)
 
-    def allocate(self, file: OpenFile, position: int, size: int) -> None:
-        os.posix_fallocate(file.descriptor, position, size)
-
     def map(self, file: OpenFile, size: int) -> mmap.mmap:
-        return mmap.mmap(file.descriptor, size)
+        return mmap.mmap(file.descriptor, size, access=mmap.ACCESS_READ)
 
     def size(self, file: OpenFile) -> int:
         return os.fstat(file.descriptor).st_size

@@ -16,6 +16,7 @@ Invariants:
 """
 
 import errno
+import os.path
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -463,6 +464,16 @@ class Log:
         except OSError as error:
             raise self._storage_error(error) from error
 
+    def size_between(self, start_offset: int, end_offset: int) -> int:
+        """Bytes from the batch that holds one offset up to the batch that holds the other; 0 when there are none.
+
+        Any thread. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        try:
+            return self._reader.size_between(start_offset, end_offset)
+        except OSError as error:
+            raise self._storage_error(error) from error
+
     def offset_for_timestamp(self, timestamp_ms: int, *, upper_bound_offset: int) -> TimestampedOffset | None:
         """The first record whose timestamp is not below the given one; None if that is at the bound. Any thread."""
         return self._found(
@@ -740,8 +751,10 @@ class Log:
             self._files.sync_path(f"{self._directory}/{names.LEADER_EPOCH_CHECKPOINT}")
             if not self._is_metadata_synced:
                 self._files.sync_path(f"{self._directory}/{names.PARTITION_METADATA}")
-                self._is_metadata_synced = True
             self._files.sync_directory(self._directory)
+            if not self._is_metadata_synced:
+                self._files.sync_directory(os.path.dirname(self._directory))
+                self._is_metadata_synced = True
         except OSError as error:
             raise self._storage_error(error) from error
         # A truncation meanwhile has lowered both ends; what it removed must not count as durable.

@@ -91,6 +91,21 @@ class LogReader:
         read.positions = {}
         return read.run()
 
+    def size_between(self, start_offset: int, end_offset: int) -> int:
+        """Bytes that lie between the batches of two offsets."""
+        end = self.end
+        found = self.find(start_offset)
+        if found is None:
+            return 0
+        first, first_position = found[0], found[1].position
+        last, last_position = end.segment, end.position
+        if end_offset < end.offset and (bound := self.find(end_offset)) is not None:
+            last, last_position = bound[0], bound[1].position
+        if first is last:
+            return max(last_position - first_position, 0)
+        between = sum(each.size for each in self.segments.covering(first.base_offset, last.base_offset))
+        return between - first_position + last_position
+
     def first_at_or_after(self, timestamp_ms: int, start_offset: int) -> FoundOffset | None:
         """The first record from `start_offset` on whose timestamp is not below the given one."""
         for segment in self.segments.all():

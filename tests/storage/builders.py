@@ -1,0 +1,123 @@
+"""Small makers for storage tests: settings, logs and batches, with what a test does not care about filled in."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+from config.broker import BrokerConfig
+from config.log_config import LogConfig
+from protocol.records.batch import batches
+from protocol.records.builder import RecordData, build_batch
+from protocol.records.control import ControlType, TransactionMarker, build_marker
+from storage.checkpoints import TopicPartition
+from storage.files import Files, OsFiles
+from storage.log import AppendOrigin, AppendResult, Log, LogOptions
+from storage.log_loader import LoadProgress
+
+NAME = TopicPartition("topic", 0)
+NOW_MS = 1_700_000_000_000
+
+
+def log_config(**changes: object) -> LogConfig:
+    """The defaults, with index files small enough to be looked at."""
+    defaults = LogConfig.from_overrides(BrokerConfig.from_properties({}, {}), {"segment.index.bytes": "4096"})
+    return dataclasses.replace(defaults, **changes)
+
+
+def log_options(files: Files | None = None, **callbacks: object) -> LogOptions:
+    return LogOptions(files or OsFiles(), Random(1), **callbacks)
+
+
+def create_log(directory: Path, config: LogConfig | None = None, options: LogOptions | None = None) -> Log:
+    return Log.create(
+        options or log_options(),
+        str(directory / "topic-0"),
+        NAME,
+        config or log_config(),
+        topic_id=None,
+        now_ms=NOW_MS,
+    )
+
+
+class Damage(LoadProgress):
+    """Collects what a load reports."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def on_damage(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def load_log(
+    directory: Path,
+    config: LogConfig | None = None,
+    options: LogOptions | None = None,
+    *,
+    is_clean: bool = False,
+    log_start_offset: int = 0,
+    recovery_point: int = 0,
+    high_watermark: int = 0,
+    progress: LoadProgress | None = None,
+) -> Log:
+    return Log.load(
+        options or log_options(),
+        str(directory / "topic-0"),
+        NAME,
+        config or log_config(),
+        log_start_offset=log_start_offset,
+        recovery_point=recovery_point,
+        high_watermark=high_watermark,
+        is_clean=is_clean,
+        now_ms=NOW_MS,
+        progress=progress or LoadProgress(),
+    )
+
+
+def batch(
+    count: int = 1,
+    *,
+    size: int = 10,
+    timestamp_ms: int = NOW_MS,
+    producer_id: int = -1,
+    sequence: int = -1,
+    **fields: object,
+) -> memoryview:
+    """A batch as a client sends it: `count` records of `size` bytes, a millisecond apart."""
+    records = [RecordData(timestamp_ms + number, b"key", b"v" * size) for number in range(count)]
+    epoch = fields.pop("producer_epoch", 0 if producer_id >= 0 else -1)
+    return memoryview(
+        bytearray(build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **fields))
+    )
+
+
+def marker(control_type: ControlType, producer_id: int, *, epoch: int = 0, coordinator_epoch: int = 0) -> memoryview:
+    built = build_marker(
+        TransactionMarker(control_type, coordinator_epoch),
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        now_ms=NOW_MS,
+    )
+    return memoryview(bytearray(built))
+
+
+def append(log: Log, records: memoryview, *, leader_epoch: int = 0, now_ms: int = NOW_MS) -> AppendResult:
+    return log.append_as_leader(records, leader_epoch=leader_epoch, now_ms=now_ms)
+
+
+def append_marker(log: Log, records: memoryview) -> AppendResult:
+    return log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+
+
+def read_all(log: Log, start_offset: int | None = None, *, max_bytes: int = 1000) -> Iterator[tuple[int, bytes]]:
+    """(base offset, bytes) of every batch up to the log's end, fetched piece by piece as a consumer does."""
+    offset = log.log_start_offset if start_offset is None else start_offset
+    while True:
+        fetched = log.read(offset, max_bytes, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+        assert fetched is not None
+        if not fetched.records:
+            return
+        for position, header in batches(fetched.records):
+            yield header.base_offset, bytes(fetched.records[position : position + header.size])
+            offset = header.next_offset
