@@ -27,14 +27,13 @@ class LocalChannels:
         metadata: MetadataCache,
         replica_manager: ReplicaManager,
         topic_configs: TopicConfigs,
-        on_metadata: Callable[[set[str]], None],
     ) -> None:
-        """`on_metadata(topics)` is told which topics an UpdateMetadata touched, once it is in force."""
         self._clock = clock
         self._metadata = metadata
         self._replica_manager = replica_manager
         self._topic_configs = topic_configs
-        self._on_metadata = on_metadata
+        self.on_metadata: Callable[[set[str]], None] = lambda topics: None
+        """Told which topics an UpdateMetadata touched, once it is in force."""
         self._in_order = asyncio.Lock()
 
     async def send(self, broker_id: int, request: ControlRequest) -> ControlResponse:
@@ -56,5 +55,5 @@ class LocalChannels:
         for topic in changed:
             if topic not in self._metadata.topics:
                 self._topic_configs.forget(topic)
-        self._on_metadata(changed)
+        self.on_metadata(changed)
         return UpdateMetadataResponse()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
-from storage.log import AppendOrigin
+from typing import Protocol, TypeVar
 
 from broker.clock import Clock
 from broker.metadata_cache import MetadataCache
@@ -14,9 +12,16 @@ from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
+from storage.log import AppendOrigin
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
+
+
+class RunBlocking(Protocol):
+    """Runs work that may wait for a disk off the event loop."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 class PartitionOffsetsLog:
@@ -28,7 +33,7 @@ class PartitionOffsetsLog:
         replica_manager: ReplicaManager,
         metadata: MetadataCache,
         clock: Clock,
-        run_blocking: Callable[[Callable[[], T]], Awaitable[T]],
+        run_blocking: RunBlocking,
     ) -> None:
         self._topic = topic
         self._replica_manager = replica_manager
@@ -46,24 +51,28 @@ class PartitionOffsetsLog:
     def end_offset(self, partition: int) -> int:
         return self._require(partition).log.log_end_offset
 
-    async def append(self, partition: int, batch: bytearray, timeout_ms: int) -> None:
-        """Return once every in-sync replica has `batch`. Raises KafkaError; the batch is patched in place."""
+    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> asyncio.Future[None]:
+        """Append `batch` now, patching it in place; the future is done once every in-sync replica has it.
+
+        Raises KafkaError, at once or from the future.
+        """
         found = self._require(partition)
         result = self._replica_manager.append(
             found, memoryview(batch), needs_isr=True, now_ms=self._clock.now_ms(), origin=AppendOrigin.COORDINATOR
         )
         append = AwaitedAppend(found, found.leader_epoch, result.last_offset + 1)
-        append.error = append.outcome()
-        if append.error is None:
-            decided = asyncio.get_running_loop().create_future()
-            self._replica_manager.await_commit(
-                [append],
-                self._clock.monotonic_ms() + timeout_ms,
-                lambda: None if decided.done() else decided.set_result(None),
-            )
-            await decided
-        if append.error:
-            raise KafkaError(append.error)
+        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def decide() -> None:
+            if committed.done():
+                return
+            if append.error:
+                committed.set_exception(KafkaError(append.error))
+            else:
+                committed.set_result(None)
+
+        self._replica_manager.await_commit([append], self._clock.monotonic_ms() + timeout_ms, decide)
+        return committed
 
     async def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
         """Batches from `offset` up to the log end, at least one whole batch; b"" at the end. Raises KafkaError."""

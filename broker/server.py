@@ -10,21 +10,26 @@ store closes."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
 import signal
+import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TypeVar
 
 import uvloop
-from controller.controller import Controller
-from storage.log_manager import LogManager
 
 from broker.clock import Clock, SystemClock
 from broker.cluster_link import LocalChannels
 from broker.dispatch import RequestDispatcher
 from broker.groups.coordinator import GroupCoordinator
-from broker.housekeeping import Housekeeping
+from broker.groups.settings import CoordinatorSettings
+from broker.housekeeping import Housekeeping, Job
+from broker.legacy_offsets import StoredLegacyOffsets
 from broker.loop_timer import LoopTimer
 from broker.metadata_cache import MetadataCache
 from broker.network.listener import Listener, ListenError, ListenerSettings
@@ -35,10 +40,379 @@ from broker.replica.manager import ReplicaManager
 from broker.routes import TABLE
 from broker.services import Services
 from broker.topic_configs import TopicConfigs
-from broker.topics import TopicAdministration
+from broker.topics import GROUP_METADATA_TOPIC, TopicAdministration
 from config import broker_properties as properties
 from config.broker import BrokerConfig
+from config.listeners import SecurityProtocol
+from controller import paths
+from controller.controller import Controller
+from controller.entity_configs import ConfigChangeListener, topic_overrides
+from controller.model import Broker, Endpoint
+from controller.paths import ConfigEntity
+from controller.registration import (
+    BrokerRegistration,
+    IdentityError,
+    check_cluster_id,
+    choose_broker_id,
+    ensure_cluster_id,
+    register_broker,
+)
+from controller.settings import ControllerSettings
 from controller.sqlite_store import SqliteStore
 from protocol.api import APIS
+from storage.files import OsFiles
+from storage.log_manager import (
+    DirectoryLockedError,
+    DuplicateLogError,
+    ForeignDirectoryError,
+    LoadStatus,
+    LogManager,
+    LogManagerSettings,
+    NoUsableDirectoryError,
+    WrongDirectoryError,
+)
+from storage.meta_properties import MetaProperties
 
 logger = logging.getLogger("kafka.server.KafkaServer")
+
+T = TypeVar("T")
+
+METADATA_FILE = "metadata.sqlite"
+BLOCKING_THREADS = 8
+RETENTION_INITIAL_DELAY_MS = 30_000
+WRITEBACK_INTERVAL_MS = 200
+REMOVAL_INTERVAL_MS = 1_000
+IDLE_RELEASE_INTERVAL_MS = 30_000
+PRODUCER_EXPIRATION_CHECK_INTERVAL_MS = 600_000
+FLUSH_CHECK_INTERVAL_MS_MAX = 1_000
+# The oldest generation of what start-up built never dies; scanning it again would stall the loop for nothing.
+GC_THRESHOLDS = (50_000, 20, 50)
+
+STARTUP_ERRORS = (
+    DirectoryLockedError,
+    DuplicateLogError,
+    ForeignDirectoryError,
+    IdentityError,
+    ListenError,
+    NoUsableDirectoryError,
+    WrongDirectoryError,
+)
+
+
+class StartupError(Exception):
+    """The broker cannot start; the text says which key or path is wrong and what was expected."""
+
+
+def run(config: BrokerConfig) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config))
+
+
+async def _serve(config: BrokerConfig) -> int:
+    server = Server(config, SystemClock())
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await server.start(on_fatal=stop.set)
+        await stop.wait()
+    finally:
+        await server.stop()
+    return 1 if server.has_failed else 0
+
+
+class Server:
+    """One broker. Several may live in one process; they share nothing."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._undo = AsyncExitStack()
+        self._random = random.Random()
+        self._loop: asyncio.AbstractEventLoop
+        self._log_manager: LogManager
+        self._on_fatal: Callable[[], None] = lambda: None
+        self.has_failed = False
+        """The broker stopped because it could not go on."""
+
+    async def start(self, on_fatal: Callable[[], None] = lambda: None) -> None:
+        """Return when clients are served. Raises StartupError; what was begun is undone by `stop`.
+
+        `on_fatal` is called when the broker cannot go on, for example because its last log directory failed.
+        """
+        self._on_fatal = on_fatal
+        try:
+            await self._start()
+        except STARTUP_ERRORS as error:
+            raise StartupError(str(error)) from error
+
+    async def stop(self) -> None:
+        """Undo the start, last thing first. Harmless when nothing was started, or twice."""
+        await self._undo.aclose()
+
+    async def _start(self) -> None:
+        config, clock = self._config, self._clock
+        self._loop = loop = asyncio.get_running_loop()
+        _refuse_what_is_not_served(config)
+        blocking = ThreadPoolExecutor(BLOCKING_THREADS, "blocking")
+        self._undo.callback(blocking.shutdown)
+
+        listeners = self._bind()
+        log_manager = LogManager(
+            config.log_dirs,
+            LogManagerSettings.of(config),
+            OsFiles(),
+            random=self._random,
+            on_directory_failed=self._directory_failed,
+        )
+        self._log_manager = log_manager
+        meta = await _in_thread(blocking, log_manager.open)
+        self._undo.callback(log_manager.unlock)
+
+        # Always the first directory, also when it is the one that failed: another one would begin a new cluster.
+        store = SqliteStore(Path(config.log_dirs[0]) / METADATA_FILE, clock)
+        await store.open()
+        self._undo.push_async_callback(store.close)
+        cluster_id = await ensure_cluster_id(store)
+        check_cluster_id(stored=None if meta is None else meta.cluster_id, cluster_id=cluster_id)
+        broker_id = await choose_broker_id(
+            store,
+            configured=config[properties.BROKER_ID],
+            stored=None if meta is None else meta.broker_id,
+            generation_enabled=config[properties.BROKER_ID_GENERATION_ENABLE],
+            reserved_id_max=config[properties.RESERVED_BROKER_MAX_ID],
+        )
+        log_manager.claim(MetaProperties(broker_id, cluster_id))
+
+        topic_configs = TopicConfigs(config, lambda topic: topic_overrides(store, topic))
+        await topic_configs.load_all(await store.children(paths.TOPICS))
+        await _in_thread(
+            blocking,
+            lambda: log_manager.load(topic_configs.effective, now_ms=clock.now_ms(), on_progress=_log_progress),
+        )
+        self._undo.push_async_callback(self._close_logs, blocking)
+
+        broker_epoch = await register_broker(store, self._registration(broker_id, listeners))
+        loop_timer = LoopTimer(loop, clock)
+        self._undo.callback(loop_timer.close)
+        metadata = MetadataCache(cluster_id)
+        replica_manager = ReplicaManager(
+            broker_id,
+            log_manager,
+            loop_timer.timer,
+            topic_config=topic_configs.effective,
+            produce_purge_interval=config[properties.PRODUCER_PURGATORY_PURGE_INTERVAL_REQUESTS],
+            fetch_purge_interval=config[properties.FETCH_PURGATORY_PURGE_INTERVAL_REQUESTS],
+        )
+
+        channels = LocalChannels(clock, metadata, replica_manager, topic_configs)
+        controller = Controller(broker_id, store, channels, _controller_settings(config), clock, self._random)
+        administration = TopicAdministration(controller, metadata, config, loop_timer.timer, clock)
+        groups = GroupCoordinator(
+            CoordinatorSettings.from_config(config),
+            PartitionOffsetsLog(
+                GROUP_METADATA_TOPIC, replica_manager, metadata, clock, lambda work: _in_thread(blocking, work)
+            ),
+            loop_timer.timer,
+            clock,
+            administration.ensure_internal,
+            StoredLegacyOffsets(store),
+        )
+        channels.on_metadata = administration.metadata_changed
+        replica_manager.on_leadership(
+            GROUP_METADATA_TOPIC,
+            gained=lambda partition: groups.become_leader(partition.partition, partition.leader_epoch),
+            lost=lambda partition: groups.resign(partition.partition),
+        )
+        services = Services(
+            broker_id=broker_id,
+            config=config,
+            clock=clock,
+            metadata_cache=metadata,
+            replica_manager=replica_manager,
+            fetch_sessions=FetchSessionCache(
+                config[properties.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
+                lambda: self._random.randrange(1, 2**31),
+            ),
+            topics=administration,
+            topic_configs=topic_configs,
+            producer_ids=ProducerIds(lambda: controller.allocate_producer_ids(broker_id, broker_epoch)),
+            groups=groups,
+            blocking=blocking,
+            served_apis=[APIS[key] for key in sorted(TABLE)],
+        )
+        config_changes = ConfigChangeListener(store, clock, lambda entity: _apply_change(entity, services))
+        await config_changes.start()
+        self._undo.callback(config_changes.stop)
+        await controller.start()
+        self._undo.push_async_callback(controller.stop)
+        groups.start()
+        self._undo.push_async_callback(groups.stop)
+        housekeeping = Housekeeping(_jobs(config, clock, log_manager, blocking))
+        housekeeping.start()
+        self._undo.push_async_callback(housekeeping.stop)
+
+        dispatcher = RequestDispatcher(services)
+        dispatcher.warm_up()
+        for listener in listeners:
+            await listener.start(dispatcher)
+            self._undo.callback(listener.close_connections)
+            self._undo.callback(listener.stop_accepting)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        logger.info("[KafkaServer id=%d] started", broker_id)
+
+    def _bind(self) -> dict[Listener, int]:
+        """Take every listener's address; the real ports. Raises ListenError."""
+        settings = _listener_settings(self._config)
+        bound = {}
+        for configured in self._config.listeners:
+            listener = Listener(configured.name, settings)
+            bound[listener] = listener.bind(configured.host, configured.port)
+            self._undo.callback(listener.stop_accepting)
+        return bound
+
+    def _registration(self, broker_id: int, listeners: dict[Listener, int]) -> BrokerRegistration:
+        """What this broker tells the cluster about itself: its advertised addresses, with the real ports."""
+        ports = {listener.name: port for listener, port in listeners.items()}
+        endpoints = tuple(
+            Endpoint(one.name, one.host or socket.getfqdn(), one.port or ports[one.name], one.security_protocol.name)
+            for one in self._config.advertised_listeners
+        )
+        broker = Broker(broker_id, endpoints, rack=self._config[properties.BROKER_RACK])
+        return BrokerRegistration(broker, self._clock.now_ms())
+
+    def _directory_failed(self, path: str, error: Exception) -> None:
+        """Called from any thread."""
+        if self._log_manager.live_directories:
+            return
+        logger.critical("stopping: all log directories have failed, the last one was %s: %s", path, error)
+        self.has_failed = True
+        self._loop.call_soon_threadsafe(self._on_fatal)
+
+    async def _close_logs(self, blocking: ThreadPoolExecutor) -> None:
+        await _in_thread(blocking, lambda: self._log_manager.close(self._clock.now_ms()))
+
+
+def _in_thread(blocking: ThreadPoolExecutor, work: Callable[[], T]) -> asyncio.Future[T]:
+    return asyncio.get_running_loop().run_in_executor(blocking, work)
+
+
+def _refuse_what_is_not_served(config: BrokerConfig) -> None:
+    """Better no start than a listener without the protection that was asked for. Raises StartupError."""
+    for listener in config.listeners:
+        if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
+            raise StartupError(
+                f"Invalid value {listener} for configuration listeners: "
+                f"security protocol {listener.security_protocol.name} is not served yet, expected PLAINTEXT"
+            )
+    if config[properties.ZOOKEEPER_CONNECT]:
+        raise StartupError(
+            f"Invalid value {config[properties.ZOOKEEPER_CONNECT]} for configuration zookeeper.connect: "
+            "clusters are not served yet, expected none (metadata is kept in the first of log.dirs)"
+        )
+
+
+async def _apply_change(entity: ConfigEntity, services: Services) -> None:
+    """Somebody changed the configuration of `entity`: bring what runs with it up to date."""
+    ((entity_type, name), *_) = entity.parts
+    if entity_type == "topics" and name is not None:
+        await services.topic_configs.load(name, again=True)
+        services.replica_manager.reconfigure(name)
+
+
+def _log_progress(status: LoadStatus) -> None:
+    if status.bytes_total and status.logs_done < status.logs_total:
+        logger.info(
+            "recovering logs: %d of %d partitions, %d of %d MB",
+            status.logs_done,
+            status.logs_total,
+            status.bytes_done >> 20,
+            status.bytes_total >> 20,
+        )
+
+
+def _listener_settings(config: BrokerConfig) -> ListenerSettings:
+    return ListenerSettings(
+        request_size_max=config[properties.SOCKET_REQUEST_MAX_BYTES],
+        backlog_size=config[properties.SOCKET_LISTEN_BACKLOG_SIZE],
+        send_buffer_bytes=config[properties.SOCKET_SEND_BUFFER_BYTES],
+        receive_buffer_bytes=config[properties.SOCKET_RECEIVE_BUFFER_BYTES],
+        connections_max=config[properties.MAX_CONNECTIONS],
+        connections_per_ip_max=config[properties.MAX_CONNECTIONS_PER_IP],
+        connections_per_ip_overrides=_connection_overrides(config[properties.MAX_CONNECTIONS_PER_IP_OVERRIDES]),
+        connection_idle_ms_max=config[properties.CONNECTIONS_MAX_IDLE_MS],
+    )
+
+
+def _connection_overrides(text: str) -> dict[str, int]:
+    """`host:n,host:n`, by numeric address."""
+    pairs = (entry.strip().rpartition(":") for entry in text.split(",") if entry.strip())
+    return {
+        str(sockaddr[0]): int(limit)
+        for host, _, limit in pairs
+        for *_, sockaddr in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    }
+
+
+def _controller_settings(config: BrokerConfig) -> ControllerSettings:
+    return ControllerSettings(
+        num_partitions=config[properties.NUM_PARTITIONS],
+        default_replication_factor=config[properties.DEFAULT_REPLICATION_FACTOR],
+        delete_topic_enable=config[properties.DELETE_TOPIC_ENABLE],
+        unclean_leader_election_enable=config[properties.UNCLEAN_LEADER_ELECTION_ENABLE],
+        auto_leader_rebalance_enable=config[properties.AUTO_LEADER_REBALANCE_ENABLE],
+        leader_imbalance_check_interval_seconds=config[properties.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS],
+        leader_imbalance_per_broker_percentage=config[properties.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE],
+        inter_broker_listener_name=config.inter_broker_listener.name,
+    )
+
+
+def _jobs(config: BrokerConfig, clock: Clock, logs: LogManager, blocking: ThreadPoolExecutor) -> list[Job]:
+    """What is done again and again, and how often."""
+
+    async def on_loop(work: Callable[[], object]) -> None:
+        work()
+
+    async def off_loop(work: Callable[[], object]) -> None:
+        await _in_thread(blocking, work)
+
+    return [
+        Job(
+            "retention",
+            config[properties.LOG_RETENTION_CHECK_INTERVAL_MS],
+            lambda: on_loop(lambda: logs.run_retention(clock.now_ms())),
+            initial_delay_ms=RETENTION_INITIAL_DELAY_MS,
+        ),
+        Job("removal", REMOVAL_INTERVAL_MS, lambda: off_loop(lambda: logs.remove_deleted(clock.now_ms()))),
+        Job(
+            "flush",
+            min(config[properties.LOG_FLUSH_SCHEDULER_INTERVAL_MS], FLUSH_CHECK_INTERVAL_MS_MAX),
+            lambda: off_loop(lambda: logs.flush_due(clock.now_ms())),
+        ),
+        Job("writeback", WRITEBACK_INTERVAL_MS, lambda: off_loop(logs.start_writeback)),
+        Job(
+            "high watermark checkpoint",
+            config[properties.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],
+            lambda: off_loop(logs.checkpoint_high_watermarks),
+        ),
+        Job(
+            "recovery point checkpoint",
+            config[properties.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS],
+            lambda: off_loop(logs.checkpoint_recovery_points),
+        ),
+        Job(
+            "log start checkpoint",
+            config[properties.LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS],
+            lambda: off_loop(logs.checkpoint_log_starts),
+        ),
+        Job(
+            "producer expiration",
+            PRODUCER_EXPIRATION_CHECK_INTERVAL_MS,
+            lambda: on_loop(lambda: logs.expire_producers(clock.now_ms())),
+        ),
+        Job("release of idle files", IDLE_RELEASE_INTERVAL_MS, lambda: on_loop(logs.release_idle)),
+    ]

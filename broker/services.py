@@ -22,6 +22,7 @@ from broker.topics import INTERNAL_TOPICS, TopicAdministration
 from config.broker import BrokerConfig
 from protocol.api import Api
 from protocol.errors import ErrorCode, KafkaError
+from storage.log import Log
 
 T = TypeVar("T")
 
@@ -50,6 +51,11 @@ class Services:
         if self.metadata_cache.contains(topic, partition):
             return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    async def flush(self, log: Log) -> None:
+        """Sync a log off the event loop. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        now_ms = self.clock.now_ms()
+        await self.run_blocking(lambda: log.flush(now_ms))
 
     def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run something that may wait for a disk off the event loop."""

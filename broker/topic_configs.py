@@ -5,7 +5,8 @@ Owns: the overrides as last read from the metadata store. Must not know: logs; i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
@@ -31,6 +32,10 @@ class TopicConfigs:
         if known is None:
             known = self._effective[topic] = LogConfig.from_overrides(self._config, self.overrides(topic))
         return known
+
+    async def load_all(self, topics: Iterable[str]) -> None:
+        """Read the overrides of many topics, at start."""
+        await asyncio.gather(*(self.load(topic) for topic in topics))
 
     async def load(self, topic: str, *, again: bool = False) -> bool:
         """Read the topic's overrides unless they are known; True when they were read."""

@@ -12,15 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-from controller.controller import Controller
-from controller.topic_creation import TopicResult, topic_name_problem
-
 from broker.clock import Clock
 from broker.metadata_cache import MetadataCache
 from broker.purgatory import DelayedOperation, Purgatory
 from broker.timer import Timer
 from config import broker_properties as properties
 from config.broker import BrokerConfig
+from controller.controller import Controller
+from controller.topic_creation import TopicResult, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
@@ -119,7 +118,10 @@ class TopicAdministration:
 
     async def ensure_internal(self, name: str) -> None:
         """Create an internal topic unless it exists. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) when it cannot be."""
-        if name not in self._metadata.topics and await asyncio.shield(self._creation_of(name)):
+        if name in self._metadata.topics:
+            return
+        code = await asyncio.shield(self._creation_of(name))
+        if code:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"internal topic {name} could not be created")
 
     def why_unknown(self, name: str) -> ErrorCode:

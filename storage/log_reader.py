@@ -93,18 +93,20 @@ class LogReader:
 
     def size_between(self, start_offset: int, end_offset: int) -> int:
         """Bytes that lie between the batches of two offsets."""
-        end = self.end
-        found = self.find(start_offset)
-        if found is None:
-            return 0
-        first, first_position = found[0], found[1].position
-        last, last_position = end.segment, end.position
-        if end_offset < end.offset and (bound := self.find(end_offset)) is not None:
-            last, last_position = bound[0], bound[1].position
+        first, first_position = self._position_of(start_offset)
+        last, last_position = self._position_of(end_offset)
         if first is last:
             return max(last_position - first_position, 0)
         between = sum(each.size for each in self.segments.covering(first.base_offset, last.base_offset))
-        return between - first_position + last_position
+        return max(between - first_position + last_position, 0)
+
+    def _position_of(self, offset: int) -> tuple[Segment, int]:
+        """Where the batch of an offset begins; the log's end for offsets that have none."""
+        end = self.end
+        if offset < end.offset and (segment := self.segments.floor(offset)) is not None:
+            extent = segment.find(offset)
+            return segment, segment.size if extent is None else extent.position
+        return end.segment, end.position
 
     def first_at_or_after(self, timestamp_ms: int, start_offset: int) -> FoundOffset | None:
         """The first record from `start_offset` on whose timestamp is not below the given one."""

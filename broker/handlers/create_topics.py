@@ -5,10 +5,10 @@ answer describes the topic (KIP-525); v7 topic id."""
 
 from __future__ import annotations
 
-from controller.topic_creation import TopicResult
-
 from broker.request_context import RequestContext
 from broker.services import Services
+from config.describe import describe_topic
+from controller.topic_creation import TopicResult
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
     CreatableTopicConfigs,
@@ -16,6 +16,7 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from protocol.schema import ZERO_UUID
 
 
 async def handle(services: Services, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -36,7 +37,7 @@ def _result(services: Services, result: TopicResult) -> CreatableTopicResult:
         return CreatableTopicResult(name=result.name, error_code=result.error_code, error_message=result.message)
     return CreatableTopicResult(
         name=result.name,
-        topic_id=result.topic_id,
+        topic_id=result.topic_id or ZERO_UUID,
         error_code=ErrorCode.NONE,
         num_partitions=result.partition_count,
         replication_factor=result.replication_factor,
@@ -46,8 +47,8 @@ def _result(services: Services, result: TopicResult) -> CreatableTopicResult:
                 value=described.value,
                 read_only=described.read_only,
                 config_source=described.source,
-                is_sensitive=described.sensitive,
+                is_sensitive=described.is_sensitive,
             )
-            for described in services.config.describe_topic(result.configs)
+            for described in describe_topic(services.config, result.configs)
         ],
     )

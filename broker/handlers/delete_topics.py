@@ -12,6 +12,7 @@ from protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from protocol.schema import ZERO_UUID
 
 FIRST_VERSION_WITH_STATES = 6
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
@@ -49,7 +50,7 @@ def failed(request: DeleteTopicsRequest, context: RequestContext, code: ErrorCod
 def _states(request: DeleteTopicsRequest, context: RequestContext) -> list[DeleteTopicState]:
     if context.api_version >= FIRST_VERSION_WITH_STATES:
         return request.topics
-    return [DeleteTopicState(name=name) for name in request.topic_names]
+    return [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
 
 
 def _name(services: Services, state: DeleteTopicState) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from broker.request_context import RequestContext
 from broker.services import Services
 from protocol.errors import ErrorCode
@@ -13,17 +14,21 @@ BROKERS = 1
 def handle(services: Services, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     metadata = services.metadata_cache
     if context.api_version >= 1 and request.endpoint_type != BROKERS:
-        return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message=f"endpoint type {request.endpoint_type}, expected {BROKERS}: this is a broker's listener",
-            cluster_id=metadata.cluster_id,
-            brokers=[],
-        )
+        return failed(request, context, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
     brokers = []
     for broker in metadata.brokers.values():
         if context.listener in broker.endpoints:
             host, port = broker.endpoints[context.listener]
             brokers.append(DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port, rack=broker.rack))
     return DescribeClusterResponse(
-        cluster_id=metadata.cluster_id, controller_id=metadata.controller_id, brokers=brokers
+        cluster_id=metadata.cluster_id,
+        controller_id=metadata.controller_id,
+        brokers=brokers,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
     )
+
+
+def failed(request: DescribeClusterRequest, context: RequestContext, code: ErrorCode) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=code, cluster_id="", brokers=[])

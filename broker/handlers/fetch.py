@@ -19,7 +19,7 @@ from broker.replica.reader import FetchLimits, FetchRead, PartitionRead, read_pa
 from broker.request_context import RequestContext
 from broker.services import Services
 from config import broker_properties as properties
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,

@@ -85,9 +85,11 @@ def _answer(
         end_offset = partition.log.log_end_offset
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.NONE)
     if context.api_version == 0:
-        answer.old_style_offsets = partition.log.legacy_offsets_before(
-            wanted.timestamp, wanted.max_num_offsets, upper_bound_offset=end_offset
+        offsets = partition.log.legacy_offsets_before(
+            wanted.timestamp, wanted.max_num_offsets, now_ms=services.clock.now_ms()
         )
+        visible = [offset for offset in offsets if offset <= end_offset]
+        answer.old_style_offsets = visible if len(visible) == len(offsets) else [end_offset, *visible]
         return answer
     found = _look_up(partition, wanted.timestamp, end_offset, context.api_version)
     if found is not None:
@@ -110,4 +112,4 @@ def _look_up(partition: Partition, timestamp: int, end_offset: int, version: int
         found = log.max_timestamp(upper_bound_offset=end_offset)
     else:
         found = log.offset_for_timestamp(timestamp, upper_bound_offset=end_offset)
-    return None if found is None else (found.timestamp, found.offset, found.leader_epoch)
+    return None if found is None else (found.timestamp_ms, found.offset, found.leader_epoch)

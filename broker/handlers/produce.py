@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from storage.log import AppendOrigin
-
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.request_context import CloseConnection, RequestContext
 from broker.services import Services
@@ -24,6 +22,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from storage.log import AppendOrigin
 
 ACKS_ALL = -1
 ACKS_NONE = 0
@@ -37,24 +36,21 @@ def handle(
     if request.acks not in VALID_ACKS:
         return _answer(request, failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS))
     now_ms = services.clock.now_ms()
-    awaited: list[AwaitedAppend] = []
-    decisions: list[tuple[PartitionProduceResponse, AwaitedAppend]] = []
+    appends: list[tuple[PartitionProduceResponse, AwaitedAppend]] = []
     response = ProduceResponse(responses=[])
     for topic in request.topic_data:
         partitions = []
         for data in topic.partition_data:
             try:
                 answer, append = _append(services, topic.name, data, request, context, now_ms)
+                appends.append((answer, append))
             except KafkaError as error:
-                answer, append = _refused(data.index, error), None
+                answer = _refused(data.index, error)
             partitions.append(answer)
-            if append is not None:
-                awaited.append(append)
-                decisions.append((answer, append))
         response.responses.append(TopicProduceResponse(name=topic.name, partition_responses=partitions))
-    if request.acks == ACKS_ALL and any(append.error is None for append in awaited):
-        return _when_committed(services, request, response, decisions)
-    _decide(decisions)
+    if any(append.error is None or append.partition.log.needs_flush for _, append in appends):
+        return _when_safe(services, request, response, appends)
+    _decide(appends)
     return _answer(request, response)
 
 
@@ -80,8 +76,8 @@ def _append(
     request: ProduceRequest,
     context: RequestContext,
     now_ms: int,
-) -> tuple[PartitionProduceResponse, AwaitedAppend | None]:
-    """Append one partition's records; with acks=all also what has to be waited for. Raises KafkaError."""
+) -> tuple[PartitionProduceResponse, AwaitedAppend]:
+    """Append one partition's records; the answer, and what has to be waited for. Raises KafkaError."""
     partition = services.replica_manager.find(topic, data.index)
     if partition is None:
         raise services.why_not_hosted(topic, data.index)
@@ -95,7 +91,7 @@ def _append(
         memoryview(data.records),
         needs_isr=needs_isr,
         now_ms=now_ms,
-        origin=AppendOrigin.CLIENT if context.api_version >= 3 else AppendOrigin.OLD_CLIENT,
+        origin=AppendOrigin.of_produce_version(context.api_version),
     )
     answer = PartitionProduceResponse(
         index=data.index,
@@ -104,32 +100,34 @@ def _append(
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
     )
-    if not needs_isr:
-        return answer, None
     append = AwaitedAppend(partition, partition.leader_epoch, result.last_offset + 1)
-    append.error = append.outcome()
+    append.error = append.outcome() if needs_isr else ErrorCode.NONE
     return answer, append
 
 
-async def _when_committed(
+async def _when_safe(
     services: Services,
     request: ProduceRequest,
     response: ProduceResponse,
-    decisions: list[tuple[PartitionProduceResponse, AwaitedAppend]],
-) -> ProduceResponse:
+    appends: list[tuple[PartitionProduceResponse, AwaitedAppend]],
+) -> ProduceResponse | None:
+    """Answer once what flush.messages wants synced is synced, and what acks=all wants replicated is committed."""
+    for _, append in appends:
+        if append.partition.log.needs_flush:
+            await services.flush(append.partition.log)
     decided = asyncio.get_running_loop().create_future()
     services.replica_manager.await_commit(
-        [append for _, append in decisions],
+        [append for _, append in appends],
         services.clock.monotonic_ms() + max(request.timeout_ms, 0),
         lambda: None if decided.done() else decided.set_result(None),
     )
     await decided
-    _decide(decisions)
-    return response
+    _decide(appends)
+    return _answer(request, response)
 
 
-def _decide(decisions: list[tuple[PartitionProduceResponse, AwaitedAppend]]) -> None:
-    for answer, append in decisions:
+def _decide(appends: list[tuple[PartitionProduceResponse, AwaitedAppend]]) -> None:
+    for answer, append in appends:
         if append.error:
             answer.error_code = append.error
             answer.base_offset = -1

@@ -44,10 +44,9 @@ class ListenerSettings:
 class Listener:
     """Accepts connections on one named address."""
 
-    def __init__(self, name: str, settings: ListenerSettings, dispatcher: Dispatcher) -> None:
+    def __init__(self, name: str, settings: ListenerSettings) -> None:
         self.name = name
         self._settings = settings
-        self._dispatcher = dispatcher
         self._scratch = memoryview(bytearray(SCRATCH_SIZE))
         self._connections: set[Connection] = set()
         self._connections_by_host: Counter[str] = Counter()
@@ -64,11 +63,13 @@ class Listener:
         self._sockets = self._bound_sockets(host, port)
         return int(self._sockets[0].getsockname()[1])
 
-    async def start(self) -> None:
-        """Accept connections on what was bound."""
+    async def start(self, dispatcher: Dispatcher) -> None:
+        """Accept connections on what was bound, and have their requests served."""
         loop = asyncio.get_running_loop()
         for bound in self._sockets:
-            server = await loop.create_server(self._new_connection, sock=bound, backlog=self._settings.backlog_size)
+            server = await loop.create_server(
+                lambda: self._new_connection(dispatcher), sock=bound, backlog=self._settings.backlog_size
+            )
             self._servers.append(server)
         self._schedule_idle_sweep(loop)
 
@@ -126,8 +127,8 @@ class Listener:
             raise
         return bound
 
-    def _new_connection(self) -> Connection:
-        return Connection(self, self._dispatcher, FrameReader(self._scratch, self._settings.request_size_max))
+    def _new_connection(self, dispatcher: Dispatcher) -> Connection:
+        return Connection(self, dispatcher, FrameReader(self._scratch, self._settings.request_size_max))
 
     def admit(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
         """Part of `Admission`: count the connection against the limits."""

@@ -19,8 +19,11 @@ class AwaitedPartition:
     bytes_max: int
     read_committed: bool
 
-    def bytes_available(self) -> int | None:
-        """Bytes the reader may see now, or None when it must be answered at once: leadership or offset changed."""
+    def bytes_available(self, bytes_wanted: int) -> int | None:
+        """Bytes the reader may see now, or None when it must be answered at once: leadership or offset changed.
+
+        Counting stops to matter at `bytes_wanted`: whoever wants one byte is not made to look anything up.
+        """
         partition = self.partition
         if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
             return None
@@ -30,6 +33,8 @@ class AwaitedPartition:
         end_offset = partition.readable_end_offset(read_committed=self.read_committed)
         if end_offset <= self.fetch_offset:
             return 0
+        if bytes_wanted <= 1:
+            return 1
         return min(self.bytes_max, log.size_between(self.fetch_offset, end_offset))
 
 
@@ -48,7 +53,7 @@ class DelayedFetch(DelayedOperation):
     def is_satisfied(self) -> bool:
         gathered = 0
         for partition in self._partitions:
-            available = partition.bytes_available()
+            available = partition.bytes_available(self._bytes_min - gathered)
             if available is None:
                 return True
             gathered += available

@@ -31,7 +31,7 @@ class AwaitedAppend:
 
 
 class DelayedProduce(DelayedOperation):
-    """Completes when each append is committed or its leadership is lost; what is undecided at the deadline timed out."""
+    """Completes when each append is committed or its leader is lost; what is undecided at the deadline timed out."""
 
     __slots__ = ("_appends", "_on_decided")
 

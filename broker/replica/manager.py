@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-
-from storage.log import AppendOrigin, AppendResult
-from storage.log_manager import LogManager
+from uuid import UUID
 
 from broker.purgatory import Purgatory
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
@@ -34,6 +32,8 @@ from protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
+from storage.log import AppendOrigin, AppendResult
+from storage.log_manager import LogManager
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
@@ -164,7 +164,7 @@ class ReplicaManager:
             if partition.topic == topic:
                 partition.log.reconfigure(config)
 
-    def _apply(self, topic: str, topic_id: object, state: LeaderAndIsrPartitionState, now_ms: int) -> ErrorCode:
+    def _apply(self, topic: str, topic_id: UUID, state: LeaderAndIsrPartitionState, now_ms: int) -> ErrorCode:
         key = (topic, state.partition_index)
         partition = self._partitions.get(key)
         if partition is not None and state.leader_epoch < partition.leader_epoch:
@@ -188,13 +188,13 @@ class ReplicaManager:
             return error.code
         return ErrorCode.NONE
 
-    def _open(self, topic: str, topic_id: object, state: LeaderAndIsrPartitionState, now_ms: int) -> Partition:
+    def _open(self, topic: str, topic_id: UUID, state: LeaderAndIsrPartitionState, now_ms: int) -> Partition:
         log = self._log_manager.get_or_create(
             topic,
             state.partition_index,
             topic_id=topic_id,
             config=self._topic_config(topic),
-            now_ms=now_ms,  # type: ignore[arg-type]
+            now_ms=now_ms,
         )
         partition = Partition(topic, state.partition_index, self._broker_id, log)
         self._partitions[topic, state.partition_index] = partition
@@ -224,7 +224,7 @@ class ReplicaManager:
         self.fetch_purgatory.force_complete_all(key)
         if is_deleted:
             try:
-                self._log_manager.delete(topic, partition_index, now_ms)
+                self._log_manager.delete(topic, partition_index, now_ms=now_ms)
             except KafkaError as error:
                 logger.error("cannot delete %s-%d: %s", topic, partition_index, error)
                 return error.code

@@ -9,6 +9,7 @@ from typing import Any
 from broker.groups.events import (
     AnswerJoin,
     AnswerSync,
+    Effect,
     JoinAnswer,
     JoinRequest,
     MemberProtocol,
@@ -53,6 +54,7 @@ def join_request(
     rebalance_ms: int = REBALANCE_MS,
     requires_id: bool = False,
     skips_assignment: bool = True,
+    generated_id: str | None = None,
 ) -> JoinRequest:
     """A join of the client `name`, which will be member `name`-1 unless it has an id."""
     return JoinRequest(
@@ -64,7 +66,7 @@ def join_request(
         rebalance_timeout_ms=rebalance_ms,
         protocol_type=protocol_type,
         protocols=protocols("range") if offers is None else offers,
-        generated_member_id=f"{name}-1",
+        generated_member_id=generated_id or f"{name}-1",
         requires_known_member_id=requires_id,
         supports_skipping_assignment=skips_assignment,
     )
@@ -77,7 +79,8 @@ class Harness:
         self.settings = GroupSettings(max_size=max_size, initial_rebalance_delay_ms=initial_delay_ms)
         self.group = Group("g", self.settings, T0)
         self.answers: dict[object, JoinAnswer | SyncAnswer] = {}
-        self.stores: list[StoreGroup] = []
+        self.effects: list[Effect] = []
+        """Everything the machine has caused, in order."""
         self.holds_stores = False
         self.held: list[StoreGroup] = []
         self.now = T0
@@ -156,14 +159,18 @@ class Harness:
     def settle(self) -> None:
         while effects := self.group.take_effects():
             for effect in effects:
+                self.effects.append(effect)
                 if isinstance(effect, AnswerJoin | AnswerSync):
                     assert effect.ticket not in self.answers, f"{effect.ticket} was answered twice"
                     self.answers[effect.ticket] = effect.answer
                     continue
-                self.stores.append(effect)
                 self.held.append(effect)
                 if not self.holds_stores:
                     self.release()
+
+    @property
+    def stores(self) -> list[StoreGroup]:
+        return [effect for effect in self.effects if isinstance(effect, StoreGroup)]
 
     # Ways into each state
 

@@ -46,9 +46,9 @@ class Script:
 
 @asynccontextmanager
 async def listening(script: Script, **settings: object) -> AsyncIterator[tuple[Listener, int]]:
-    listener = Listener("TEST", ListenerSettings(request_size_max=REQUEST_SIZE_MAX, **settings), script)  # type: ignore[arg-type]
+    listener = Listener("TEST", ListenerSettings(request_size_max=REQUEST_SIZE_MAX, **settings))  # type: ignore[arg-type]
     port = listener.bind("127.0.0.1", 0)
-    await listener.start()
+    await listener.start(script)
     try:
         yield listener, port
     finally:
@@ -175,8 +175,8 @@ async def test_idle_connections_are_closed() -> None:
 
 
 def test_an_address_in_use_names_itself() -> None:
-    first = Listener("FIRST", ListenerSettings(request_size_max=100), Script())
-    second = Listener("SECOND", ListenerSettings(request_size_max=100), Script())
+    first = Listener("FIRST", ListenerSettings(request_size_max=100))
+    second = Listener("SECOND", ListenerSettings(request_size_max=100))
     port = first.bind("127.0.0.1", 0)
     try:
         with pytest.raises(ListenError, match=rf"SECOND cannot listen on 127\.0\.0\.1:{port}"):

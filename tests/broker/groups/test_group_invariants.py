@@ -1,0 +1,205 @@
+"""Random histories of a group: whatever clients do and whenever writes end, what must hold holds after every step."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.groups.events import AnswerJoin, AnswerSync, JoinAnswer, StoreGroup, SyncRequest
+from broker.groups.group import Group, GroupSettings
+from broker.groups.member import NEVER
+from broker.groups.records import group_value, read_group
+from broker.groups.states import GroupState
+from protocol.errors import ErrorCode
+from tests.broker.groups.support import join_request, later, protocols
+
+STEPS = 250
+OFFERS = (protocols("range"), protocols("range", "sticky"), protocols("sticky", "range"), protocols("x"))
+
+
+class Client:
+    def __init__(self, name: str, instance_id: str | None) -> None:
+        self.name = name
+        self.instance_id = instance_id
+        self.member_id = ""
+        self.generation_id = -1
+        self.is_leader = False
+        self.known: list[str] = []
+
+
+class History:
+    """One group, a few clients that misbehave, and a log that may fail."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now_ms = 0
+        settings = GroupSettings(max_size=4, initial_rebalance_delay_ms=self.random.choice((0, 300)))
+        self.settings = settings
+        self.group = Group("g", settings, later(0))
+        self.clients = [Client(f"c{n}", f"i{n}" if n % 3 == 0 else None) for n in range(6)]
+        self.waiting: dict[int, tuple[str, Client]] = {}
+        self.held: list[StoreGroup] = []
+        self.last_stored: StoreGroup | None = None
+        self.ticket = 0
+
+    def step(self) -> None:
+        action = self.random.choice(
+            (self.join, self.join, self.join, self.sync, self.sync, self.sync, self.heartbeat, self.commit, self.leave,
+             self.pass_time, self.pass_time, self.finish_store, self.finish_store, self.finish_store, self.forget)
+        )  # fmt: skip
+        generation_id = self.group.generation_id
+        action(self.random.choice(self.clients))
+        self.settle()
+        assert self.group.generation_id >= generation_id
+        self.check()
+
+    def join(self, client: Client) -> None:
+        request = join_request(
+            client.name,
+            member_id=client.member_id,
+            instance_id=client.instance_id,
+            offers=self.random.choice(OFFERS),
+            session_ms=self.random.choice((200, 1000)),
+            rebalance_ms=self.random.choice((500, 2000)),
+            requires_id=self.random.random() < 0.5,
+            skips_assignment=self.random.random() < 0.5,
+            generated_id=f"{client.name}.{self.ticket}",
+        )
+        self.group.join(request, self.wait("join", client), later(self.now_ms))
+
+    def sync(self, client: Client) -> None:
+        assignments = {each: f"{client.generation_id} {each}".encode() for each in client.known}
+        request = SyncRequest(
+            client.member_id,
+            client.instance_id,
+            client.generation_id,
+            None,
+            None,
+            assignments if client.is_leader else {},
+        )
+        self.group.sync(request, self.wait("sync", client), later(self.now_ms))
+
+    def heartbeat(self, client: Client) -> None:
+        self.group.heartbeat(client.member_id, client.instance_id, client.generation_id, later(self.now_ms))
+
+    def commit(self, client: Client) -> None:
+        code = self.group.commit(client.member_id, client.instance_id, client.generation_id, later(self.now_ms))
+        if not code and client.generation_id >= 0:
+            assert client.member_id in self.group.members
+            assert client.generation_id == self.group.generation_id
+
+    def leave(self, client: Client) -> None:
+        self.group.leave(client.member_id, client.instance_id, later(self.now_ms))
+
+    def pass_time(self, _: Client) -> None:
+        self.now_ms += self.random.choice((1, 50, 400))
+        if self.group.wake_at_ms <= later(self.now_ms).monotonic_ms:
+            self.group.advance(later(self.now_ms))
+            assert self.group.wake_at_ms > later(self.now_ms).monotonic_ms
+
+    def finish_store(self, _: Client) -> None:
+        if self.held:
+            effect = self.held.pop(0)
+            error = self.random.choice((ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NOT_COORDINATOR))
+            if not error:
+                self.last_stored = effect
+            self.group.stored(effect.outcome, error, later(self.now_ms))
+
+    def forget(self, client: Client) -> None:
+        """The client restarts."""
+        client.member_id = ""
+
+    def wait(self, kind: str, client: Client) -> int:
+        self.ticket += 1
+        self.waiting[self.ticket] = (kind, client)
+        return self.ticket
+
+    def settle(self) -> None:
+        for effect in self.group.take_effects():
+            if isinstance(effect, StoreGroup):
+                self.held.append(effect)
+                continue
+            assert isinstance(effect.ticket, int)
+            kind, client = self.waiting.pop(effect.ticket)  # a second answer would find nobody
+            if isinstance(effect, AnswerJoin):
+                assert kind == "join"
+                self.joined(client, effect.answer)
+            else:
+                assert isinstance(effect, AnswerSync)
+                assert kind == "sync"
+                if not effect.answer.error and effect.answer.assignment:
+                    generation, member_id = effect.answer.assignment.decode().split()
+                    assert int(generation) <= self.group.generation_id
+                    assert member_id.split(".")[0] == client.name
+
+    def joined(self, client: Client, answer: JoinAnswer) -> None:
+        if answer.error is ErrorCode.MEMBER_ID_REQUIRED:
+            client.member_id = answer.member_id
+        elif not answer.error:
+            assert answer.protocol_name in {"range", "sticky", "x"}
+            client.member_id, client.generation_id = answer.member_id, answer.generation_id
+            client.is_leader = answer.leader_id == answer.member_id
+            client.known = [each.member_id for each in answer.members]
+        elif answer.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            client.member_id = ""
+
+    def check(self) -> None:
+        group = self.group
+        members = list(group.members.values())
+        assert [member.member_id for member in members] == list(group.members)
+        assert group._parked_join_count == sum(member.join_ticket is not None for member in members)
+        assert +group._supporters == sum_of_protocols(group)
+        assert group._static_member_ids == {m.group_instance_id: m.member_id for m in members if m.group_instance_id}
+        assert not group._pending_members.keys() & group.members.keys()
+        assert group._awaiting_sync <= group.members.keys()
+        assert (group.leader_id in group.members) if members else group.state is not GroupState.STABLE
+        assert len(members) <= group._settings.max_size + 1
+        deadlines = [member.session_deadline_ms for member in members] + list(group._pending_members.values())
+        deadlines += [group._join_deadline_ms, group._sync_deadline_ms]
+        assert group.wake_at_ms <= min(deadlines)
+        if group.state is GroupState.EMPTY:
+            assert not members
+        if group.state in (GroupState.EMPTY, GroupState.STABLE):
+            assert group._join_deadline_ms == NEVER
+        if group.state is GroupState.PREPARING_REBALANCE:
+            assert group._join_deadline_ms != NEVER
+            assert all(member.sync_ticket is None for member in members)
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            assert all(member.join_ticket is None for member in members)
+        parked = [t for m in members for t in (m.join_ticket, m.sync_ticket) if t is not None]
+        assert sorted(parked, key=str) == sorted(self.waiting, key=str)
+
+
+def sum_of_protocols(group: Group) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for member in group.members.values():
+        for name, _ in member.protocols:
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_history(seed: int) -> None:
+    history = History(seed)
+    for _ in range(STEPS):
+        history.step()
+    history.group.resign()
+    history.settle()
+    assert not history.waiting, "somebody waits for ever"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_stored_generation_can_be_loaded_and_lives_on(seed: int) -> None:
+    history = History(seed)
+    for _ in range(STEPS):
+        history.step()
+    if history.last_stored is None:
+        pytest.skip("nothing was stored in this history")
+    value = read_group(group_value(history.last_stored.value))
+    history.group = Group.restored("g", value, history.settings, later(history.now_ms))
+    history.group.resume(later(history.now_ms))
+    history.waiting.clear()
+    history.held.clear()
+    for _ in range(STEPS):
+        history.step()

@@ -1,0 +1,21 @@
+"""The golden scripts: each is what it says. `MILENA_REGENERATE=1` writes them anew; review the difference."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.broker.groups.script import Script
+
+SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_script(path: Path) -> None:
+    expected = path.read_text()
+    actual = Script().run(expected)
+    if os.environ.get("MILENA_REGENERATE"):
+        path.write_text(actual)
+    assert actual == expected
