@@ -35,12 +35,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
+from spark_jobs.event_time import event_time
 from spark_jobs.flights import TOPIC_CONFIG
-from spark_jobs.parameters import JobParameters, job_parser
+from spark_jobs.parameters import JobParameters, checked, is_time_zone, job_parser
 from spark_jobs.runner import JobError, run_job
 from spark_jobs.topics import TopicSpec
 
 _FLIGHT_SCHEMA = "carrier string, dep_time int, dep_delay int"
+_PLACE = ("topic", "partition", "offset")
 _KEY_SEPARATOR = "|"
 # Partitions of a backlog are not read at one speed: with the carriers spread over a few of them, one can be five days
 # of flights ahead of another. The newest flight of all moves the watermark.
@@ -58,7 +60,7 @@ def build(spark: SparkSession, parameters: FlightsDailyParameters) -> StreamingQ
     """Starts the query. Raises JobError when checkpoint and Parquet folder do not belong together."""
     _refuse_foreign_batches(parameters)
     source = spark.readStream.format("kafka").options(**parameters.source_options()).load()
-    flights = read_flights(source, skip_malformed=parameters.on_error == "skip")
+    flights = read_flights(source, parameters.time_field, skip_malformed=parameters.on_error == "skip")
 
     def write_batch(rows: DataFrame, batch: int) -> None:
         _write_batch(rows, batch, parameters)
@@ -74,19 +76,19 @@ def build(spark: SparkSession, parameters: FlightsDailyParameters) -> StreamingQ
     )
 
 
-def read_flights(records: DataFrame, *, skip_malformed: bool) -> DataFrame:
+def read_flights(records: DataFrame, time_field: str | None, *, skip_malformed: bool) -> DataFrame:
     """Columns carrier, dep_time, dep_delay and departed of records as Spark's Kafka source gives them."""
-    flight = f.from_json(f.col("value").cast("string"), _FLIGHT_SCHEMA)
-    parsed = records.withColumn("flight", flight)
-    carrier = f.col("flight.carrier")
-    if skip_malformed:
-        malformed = f.count_if(carrier.isNull()).alias("malformed")
-        parsed = parsed.observe("input", malformed).where(carrier.isNotNull())
-    else:
-        carrier = f.coalesce(carrier, f.raise_error(_not_a_flight()).cast("string"))
-    return parsed.select(
-        carrier.alias("carrier"), "flight.dep_time", "flight.dep_delay", f.col("timestamp").alias("departed")
+    text = f.col("value").cast("string")
+    parsed = records.select(
+        f.from_json(text, _FLIGHT_SCHEMA).alias("flight"), event_time(text, time_field).alias("departed"), *_PLACE
     )
+    is_flight = f.col("flight.carrier").isNotNull() & f.col("departed").isNotNull()
+    if skip_malformed:
+        parsed = parsed.observe("input", f.count_if(~is_flight).alias("malformed")).where(is_flight)
+        carrier = f.col("flight.carrier")
+    else:
+        carrier = f.when(is_flight, f.col("flight.carrier")).otherwise(f.raise_error(_not_a_flight()))
+    return parsed.select(carrier.alias("carrier"), "flight.dep_time", "flight.dep_delay", "departed")
 
 
 def daily_delays(flights: DataFrame, *, time_zone: str, watermark: str) -> DataFrame:
@@ -142,8 +144,7 @@ def _to_records(rows: DataFrame) -> DataFrame:
 
 
 def _not_a_flight() -> Column:
-    place = f.concat_ws("-", "topic", "partition")
-    return f.format_string("record at %s offset %d is not a flight", place, "offset")
+    return f.format_string("record at %s-%d offset %d is not a flight", *_PLACE)
 
 
 def _refuse_foreign_batches(parameters: FlightsDailyParameters) -> None:
@@ -168,6 +169,7 @@ def parse(arguments: Sequence[str] | None = None) -> FlightsDailyParameters:
     add("--parquet", type=Path, required=True, metavar="DIR", help="folder of the Parquet table")
     add(
         "--time-zone",
+        type=checked(is_time_zone, "a time zone such as America/New_York"),
         default="America/New_York",
         metavar="ZONE",
         help="whose midnight ends a day (default %(default)s)",

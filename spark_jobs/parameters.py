@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zoneinfo import available_timezones
 
 _INTERVAL = re.compile(r"[1-9]\d* (millisecond|second|minute|hour|day)s?")
 
@@ -28,6 +29,7 @@ class JobParameters:
     trigger: Mapping[str, Any]  # keyword arguments of DataStreamWriter.trigger
     watermark: str
     max_offsets_per_trigger: int | None
+    time_field: str | None
     on_error: str
     create_topics: bool
     partitions: int
@@ -81,6 +83,7 @@ def job_parser(
         "(default %(default)s)",
     )
     add("--max-offsets-per-trigger", type=positive, metavar="N", help="records a batch reads at most (default: all)")
+    add("--time-field", metavar="NAME", help="JSON field with the event time (default: the record's timestamp)")
     add(
         "--on-error",
         choices=("fail", "skip"),
@@ -155,6 +158,10 @@ def checked(accepts: Callable[[str], bool], expected: str) -> Callable[[str], st
 
 def is_interval(text: str) -> bool:
     return _INTERVAL.fullmatch(text) is not None
+
+
+def is_time_zone(text: str) -> bool:
+    return text in available_timezones()
 
 
 def is_positive(text: str) -> bool:

