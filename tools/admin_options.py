@@ -14,12 +14,12 @@ def add_admin_options(line: CommandLine) -> None:
     """Adds `--bootstrap-server` and `--command-config`."""
     line.add_option(
         *BOOTSTRAP_SERVER,
-        value="String: server to connect to",
+        value="server to connect to",
         help_text="Brokers to connect to, as host:port,host:port.",
     )
     line.add_option(
         "--command-config",
-        value="String: command config property file",
+        value="command config property file",
         help_text="Settings of the client, as a properties file.",
     )
 

@@ -6,20 +6,25 @@ on a `CommandLine`, parses, and raises UsageError for combinations that make no 
 """
 
 import argparse
+import logging
 import os
 import re
 import signal
 import sys
-import time
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, NoReturn
 
+from tools.log_lines import log_to_stderr
 from tools.version import version_line
 
 BOOTSTRAP_SERVER = ("--bootstrap-server", "--bootstrap-servers", "--broker-list")
 """Every tool that talks to brokers takes their addresses under any of these names."""
 
 
+_OPTION_WIDTH = 50
+_DESCRIPTION_WIDTH = 68
 _GIVEN = "options_given_once"
 
 
@@ -31,7 +36,7 @@ class CommandLine(argparse.ArgumentParser):
     """The options of one tool."""
 
     def __init__(self, name: str, description: str) -> None:
-        super().__init__(name, description=description, add_help=False, formatter_class=_HelpFormatter)
+        super().__init__(name, description=description, add_help=False)
         self.add_argument("--help", action="store_true", help="Print usage information.")
         self.add_argument("--version", action="store_true", help="Display Kafka version.")
 
@@ -55,7 +60,7 @@ class CommandLine(argparse.ArgumentParser):
             *names,
             action="append" if repeatable else _StoreOnce,
             dest=_destination(names[0]),
-            metavar=f"<{value}>",
+            metavar=value,
             type=parse,
             default=[] if repeatable and default is None else default,
             nargs="?" if value_is_optional else None,
@@ -80,6 +85,12 @@ class CommandLine(argparse.ArgumentParser):
             warn(f"{argument} is ignored: it belongs to no option")
         return options
 
+    def format_help(self) -> str:
+        """What the tool is for, and a table of its options."""
+        rows = [("Option", "Description"), ("------", "-----------")]
+        rows += sorted((_option_text(action), action.help or "") for action in self._actions)
+        return "\n".join((self.description or "", *(line for row in rows for line in _table_lines(*row)), ""))
+
     def error(self, message: str) -> NoReturn:
         """What argparse has to say, in the words of the reference."""
         if match := re.fullmatch(r"argument ([^:]*): expected (?:one|at least one) argument", message):
@@ -99,6 +110,14 @@ class CommandLine(argparse.ArgumentParser):
             if getattr(options, _destination(name)) in (None, []):
                 raise UsageError(f'Missing required argument "[{name.lstrip("-")}]"')
 
+    def require_one_of(self, options: argparse.Namespace, name: str, values: Sequence[str]) -> None:
+        """Raises UsageError when an option is given with another value than one of these."""
+        value = getattr(options, _destination(name))
+        if value is not None and value not in values:
+            raise UsageError(
+                f"Cannot parse argument '{value}' of option {name.lstrip('-')}: expected {', '.join(values)}"
+            )
+
     def forbid(self, options: argparse.Namespace, used: str, *invalid: str) -> None:
         """Raises UsageError when `used` is given together with one of the others."""
         if not _is_given(options, used):
@@ -111,6 +130,7 @@ class CommandLine(argparse.ArgumentParser):
 def run_tool(line: CommandLine, main: Callable[[argparse.Namespace], int], arguments: Sequence[str] | None) -> int:
     """Parses, runs and ends a tool: the exit status for every way it can end."""
     signal.signal(signal.SIGTERM, _interrupt)
+    log_to_stderr(logging.WARNING)
     try:
         status = main(line.parse(arguments))
         sys.stdout.flush()
@@ -133,22 +153,6 @@ def warn(text: str) -> None:
     print(f"WARNING: {text}", file=sys.stderr)
 
 
-def log_error(text: str, logger: str) -> None:
-    """An event in the layout of Kafka's logs, on stderr."""
-    _log("ERROR", text, logger)
-
-
-def log_warning(text: str, logger: str) -> None:
-    """An event in the layout of Kafka's logs, on stderr."""
-    _log("WARN", text, logger)
-
-
-def _log(level: str, text: str, logger: str) -> None:
-    now_s = time.time()
-    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_s))
-    print(f"[{stamp},{int(now_s * 1000) % 1000:03d}] {level} {text} ({logger})", file=sys.stderr)
-
-
 def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
@@ -163,6 +167,21 @@ def _first_name(names: str) -> str:
 
 def _is_given(options: argparse.Namespace, name: str) -> bool:
     return getattr(options, _destination(name)) not in (None, False, [])
+
+
+def _option_text(action: argparse.Action) -> str:
+    names = ", ".join(action.option_strings)
+    if action.metavar is None:
+        return names
+    return f"{names} [<{action.metavar}>]" if action.nargs == "?" else f"{names} <{action.metavar}>"
+
+
+def _table_lines(option: str, description: str) -> Iterator[str]:
+    """A row of the table of options; long cells go on in the next line."""
+    options = textwrap.wrap(option, _OPTION_WIDTH, break_long_words=False, break_on_hyphens=False)
+    descriptions = textwrap.wrap(description, _DESCRIPTION_WIDTH, break_on_hyphens=False)
+    for left, right in zip_longest(options, descriptions, fillvalue=""):
+        yield f"{left:<{_OPTION_WIDTH}} {right}".rstrip()
 
 
 class _StoreOnce(argparse.Action):
@@ -181,10 +200,3 @@ class _StoreOnce(argparse.Action):
             raise UsageError(f"Found multiple arguments for option {name}, but you asked for only one")
         setattr(namespace, _GIVEN, given | {name})
         setattr(namespace, self.dest, values)
-
-
-class _HelpFormatter(argparse.HelpFormatter):
-    """A table of options and what they mean, wide enough for long names."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=44, width=120)

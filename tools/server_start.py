@@ -2,7 +2,6 @@
 
 import logging
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -10,6 +9,7 @@ from config import properties
 from config.broker import BrokerConfig
 from config.broker_properties import BROKER_ID
 from config.definition import ConfigErrors
+from tools.log_lines import log_to_stderr
 from tools.running_brokers import registered
 from tools.version import KAFKA_COMMIT_ID, KAFKA_VERSION, version_line
 
@@ -73,7 +73,7 @@ def _load_failure(path: str, error: OSError | ValueError) -> str:
 
 
 def _run(config: BrokerConfig) -> int:
-    _log_to_stderr()
+    log_to_stderr(logging.INFO)
     for notice in config.notices:
         logger.info(notice)
     for warning in config.warnings:
@@ -96,16 +96,6 @@ def _run(config: BrokerConfig) -> int:
         except StartupError as error:
             logger.error("%s", error)
             return 1
-
-
-def _log_to_stderr() -> None:
-    """One line an event, in the layout that Kafka's own configuration uses."""
-    handler = logging.StreamHandler(sys.stderr)
-    formatter = logging.Formatter("[%(asctime)s,%(msecs)03d] %(levelname)s %(message)s (%(name)s)", "%Y-%m-%d %H:%M:%S")
-    formatter.converter = time.localtime
-    handler.setFormatter(formatter)
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.addLevelName(logging.WARNING, "WARN")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """kafka-topics: creates, lists, describes, alters and deletes topics."""
 
 import argparse
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -34,9 +35,11 @@ from protocol.messages.list_partition_reassignments import (
 from protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from tools.admin_client import AdminClient, CallTimedOut, TopicPartition, raise_for
 from tools.admin_options import add_admin_options, admin_client
-from tools.command_line import CommandLine, UsageError, log_error, run_tool
+from tools.command_line import CommandLine, UsageError, run_tool
 from tools.java_names import exception_text, hash_map_order
 from tools.topic_ids import parse_topic_id, topic_id_text
+
+logger = logging.getLogger("org.apache.kafka.tools.TopicCommand")
 
 ACTIONS = ("--list", "--describe", "--create", "--delete", "--alter")
 PARTITION_FILTERS = (
@@ -73,23 +76,17 @@ def _command_line() -> CommandLine:
     line.add_flag("--delete", "Delete a topic.")
     line.add_flag("--alter", "Change the number of partitions and the replica assignment.")
     line.add_flag("--describe", "List details for the given topics.")
+    line.add_option("--topic", value="topic", help_text="The topic; also a regular expression, except to create.")
+    line.add_option("--topic-id", value="topic-id", help_text="The id of the topic to describe.")
+    line.add_option("--config", value="name=value", repeatable=True, help_text="A configuration to create with.")
+    line.add_option("--delete-config", "--deleteConfig", value="name", repeatable=True, help_text="Not supported.")
+    line.add_option("--partitions", value="# of partitions", parse=int, help_text="The number of partitions.")
     line.add_option(
-        "--topic", value="String: topic", help_text="The topic; also a regular expression, except to create."
-    )
-    line.add_option("--topic-id", value="String: topic-id", help_text="The id of the topic to describe.")
-    line.add_option(
-        "--config", value="String: name=value", repeatable=True, help_text="A configuration to create with."
-    )
-    line.add_option(
-        "--delete-config", "--deleteConfig", value="String: name", repeatable=True, help_text="Not supported."
-    )
-    line.add_option("--partitions", value="Integer: # of partitions", parse=int, help_text="The number of partitions.")
-    line.add_option(
-        "--replication-factor", value="Integer: replication factor", parse=int, help_text="Replicas of each partition."
+        "--replication-factor", value="replication factor", parse=int, help_text="Replicas of each partition."
     )
     line.add_option(
         "--replica-assignment",
-        value="String: broker_id_for_part1_replica1:broker_id_for_part1_replica2,...",
+        value="0:1,1:2",
         help_text="Brokers of each partition by hand.",
     )
     for name, help_text in (
@@ -107,7 +104,7 @@ def _command_line() -> CommandLine:
         line.add_flag(name, help_text)
     line.add_option(
         "--partition-size-limit-per-response",
-        value="Integer: maximum partitions in a response",
+        value="maximum partitions in a response",
         parse=int,
         help_text="Accepted; answers are not paged.",
     )
@@ -138,7 +135,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _failed(reason: str, event: str) -> int:
     print(f"Error while executing topic command : {reason}", flush=True)
-    log_error(f"{event}\n", "org.apache.kafka.tools.TopicCommand")
+    logger.error("%s\n", event)
     return 1
 
 

@@ -1,0 +1,163 @@
+"""Settings of clients under the names that Java programs use, for the client library that the tools are built on.
+
+Most names are the same in both. The tables hold those that differ, those that mean nothing to our library, and the
+names of 0.8, which cost a warning each. Unknown names are left out with a warning; wrong values are the library's to
+refuse.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from config import properties
+from tools.command_line import UsageError, warn
+
+# fmt: off
+_SAME = frozenset({
+    "acks", "allow.auto.create.topics", "auto.commit.interval.ms", "auto.offset.reset", "batch.size",
+    "bootstrap.servers", "check.crcs", "client.dns.lookup", "client.id", "client.rack", "compression.type",
+    "connections.max.idle.ms", "delivery.timeout.ms", "enable.auto.commit", "enable.idempotence", "fetch.max.bytes",
+    "fetch.min.bytes", "group.id", "group.instance.id", "group.protocol", "group.remote.assignor",
+    "heartbeat.interval.ms", "isolation.level", "linger.ms", "max.in.flight.requests.per.connection",
+    "max.partition.fetch.bytes", "max.poll.interval.ms", "metadata.max.age.ms", "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms", "retries", "retry.backoff.max.ms", "retry.backoff.ms", "sasl.kerberos.service.name",
+    "sasl.mechanism", "security.protocol", "session.timeout.ms", "ssl.cipher.suites",
+    "ssl.endpoint.identification.algorithm", "ssl.key.password", "ssl.keystore.location", "ssl.keystore.password",
+    "transaction.timeout.ms", "transactional.id",
+})
+# fmt: on
+
+_RENAMED: Mapping[str, str] = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.request.size": "message.max.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "socket.connection.setup.timeout.max.ms": "socket.connection.setup.timeout.ms",
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+
+# fmt: off
+_WITHOUT_EFFECT = frozenset({
+    "auto.include.jmx.reporter", "default.api.timeout.ms", "enable.metrics.push", "exclude.internal.topics",
+    "interceptor.classes", "key.deserializer", "key.serializer", "max.block.ms", "max.poll.records",
+    "metadata.max.idle.ms", "metadata.recovery.strategy", "metric.reporters", "metrics.num.samples",
+    "metrics.recording.level", "metrics.sample.window.ms", "partitioner.class",
+    "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms", "partitioner.ignore.keys",
+    "security.providers", "socket.connection.setup.timeout.ms", "ssl.enabled.protocols", "ssl.engine.factory.class",
+    "ssl.keymanager.algorithm", "ssl.keystore.type", "ssl.protocol", "ssl.provider",
+    "ssl.secure.random.implementation", "ssl.trustmanager.algorithm", "ssl.truststore.password",
+    "ssl.truststore.type", "value.deserializer", "value.serializer",
+})
+# fmt: on
+
+_OLD_NAMES: Mapping[str, str] = {
+    "metadata.broker.list": "bootstrap.servers",
+    "request.required.acks": "acks",
+    "compression.codec": "compression.type",
+    "message.send.max.retries": "retries",
+    "queue.buffering.max.ms": "linger.ms",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "auto.commit.enable": "enable.auto.commit",
+}
+_OLD_WITHOUT_EFFECT = frozenset({"zookeeper.connect", "producer.type", "serializer.class"})
+_OLD_OFFSET_RESETS: Mapping[str, str] = {"smallest": "earliest", "largest": "latest"}
+
+_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
+
+
+_ASSIGNORS: Mapping[str, str] = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+
+
+def _kilobytes(text: str) -> str:
+    return str(max(1, int(text) // 1024))
+
+
+def _assignors(text: str) -> str:
+    """Java class names of assignors, as the library's names."""
+    short = {
+        "RangeAssignor": "range",
+        "RoundRobinAssignor": "roundrobin",
+        "CooperativeStickyAssignor": "cooperative-sticky",
+    }
+    names = (name.strip().rpartition(".")[2] for name in text.split(","))
+    return ",".join(short.get(name, name) for name in names)
+
+
+_CONVERTED: Mapping[str, tuple[str, Callable[[str], str]]] = {
+    "buffer.memory": ("queue.buffering.max.kbytes", _kilobytes),
+    "partition.assignment.strategy": ("partition.assignment.strategy", _assignors),
+}
+
+
+def load_settings(path: str | None, assignments: Sequence[str]) -> dict[str, str]:
+    """Settings of a file and of `key=value` options, which win, under today's Java names. Raises UsageError."""
+    settings: dict[str, str] = {}
+    if path is not None:
+        try:
+            settings = properties.load(path)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"Cannot read {path}: {error}") from None
+    settings.update(parse_assignments(assignments))
+    return _renamed(settings)
+
+
+def parse_assignments(assignments: Sequence[str]) -> dict[str, str]:
+    """Keys and values of `key=value` options; a missing value is empty. Raises UsageError for a missing key."""
+    pairs = [assignment.partition("=") for assignment in assignments]
+    for key, equals, _ in pairs:
+        if not key or not equals:
+            raise UsageError(f"Invalid command line properties: expected key=value, found '{key}'")
+    return {key: value for key, _, value in pairs}
+
+
+def _renamed(settings: Mapping[str, str]) -> dict[str, str]:
+    renamed = {key: value.strip() for key, value in settings.items() if key not in _OLD_NAMES}
+    for old, new in _OLD_NAMES.items():
+        if old in settings:
+            warn(f"{old} is deprecated; use {new}")
+            renamed.setdefault(new, settings[old].strip())
+    for key in sorted(_OLD_WITHOUT_EFFECT.intersection(renamed)):
+        warn(f"{key} is deprecated and ignored")
+        del renamed[key]
+    if (reset := renamed.get("auto.offset.reset", "")) in _OLD_OFFSET_RESETS:
+        renamed["auto.offset.reset"] = _OLD_OFFSET_RESETS[reset]
+        warn(f"auto.offset.reset={reset} is deprecated; use {renamed['auto.offset.reset']}")
+    return renamed
+
+
+def library_settings(settings: Mapping[str, str], *, is_consumer: bool) -> dict[str, str]:
+    """Java settings as the client library wants them. Raises UsageError for values that cannot be converted."""
+    # A consumer's requests have no timeout of their own in the library: its sockets have.
+    request_timeout = "socket.timeout.ms" if is_consumer else "request.timeout.ms"
+    result: dict[str, str] = {}
+    for key, value in settings.items():
+        if key in _SAME:
+            result[key] = value
+        elif key in _RENAMED:
+            result[_RENAMED[key]] = value
+        elif key in _CONVERTED:
+            name, convert = _CONVERTED[key]
+            try:
+                result[name] = convert(value)
+            except ValueError:
+                raise UsageError(f"Invalid value {value} for configuration {key}: Not a number of type LONG") from None
+        elif key == "request.timeout.ms":
+            result[request_timeout] = value
+        elif key == "sasl.jaas.config":
+            result.update(_credentials(value))
+        elif key not in _WITHOUT_EFFECT:
+            warn(f"The configuration '{key}' was supplied but isn't a known config.")
+    return result
+
+
+def _credentials(jaas: str) -> dict[str, str]:
+    """User and password of a login module line."""
+    options = {match[1]: next(filter(None, match.groups()[1:]), "") for match in _JAAS_OPTION.finditer(jaas)}
+    names = {"username": "sasl.username", "password": "sasl.password"}
+    return {names[key]: value for key, value in options.items() if key in names}

@@ -1,0 +1,248 @@
+"""kafka-console-consumer: prints the records of topics."""
+
+import argparse
+import logging
+import random
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+
+from tools.bootstrap import parse_bootstrap
+from tools.client_settings import library_settings, load_settings, parse_assignments
+from tools.command_line import BOOTSTRAP_SERVER, CommandLine, UsageError, run_tool
+from tools.deserializers import DeserializationError
+from tools.message_formatters import ConsumedRecord, MessageFormatter, TimestampType, message_formatter
+
+logger = logging.getLogger("org.apache.kafka.tools.consumer.ConsoleConsumer")
+
+BROKER_TIMEOUT_S = 60.0
+POLL_TIMEOUT_S = 0.1
+BATCH_COUNT_MAX = 500
+
+_OFFSETS: Mapping[str, int] = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
+_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+_TIMESTAMP_TYPES: Mapping[int, TimestampType] = {
+    TIMESTAMP_CREATE_TIME: TimestampType.CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME: TimestampType.LOG_APPEND_TIME,
+}
+_NO_RECORD = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+_UNKNOWN_TOPIC = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status."""
+    return run_tool(_command_line(), _run, arguments)
+
+
+def _command_line() -> CommandLine:
+    line = CommandLine("kafka-console-consumer", "Reads records of topics and prints them.")
+    line.add_option(*BOOTSTRAP_SERVER, value="servers", help_text="Brokers, as host:port,host:port.")
+    line.add_option("--topic", value="topic", help_text="The topic to read.")
+    line.add_option("--include", "--whitelist", value="regex", help_text="The topics to read.")
+    line.add_option("--blacklist", value="regex", help_text="The topics not to read.")
+    line.add_option("--partition", value="partition", parse=int, help_text="The partition to read, from its end.")
+    line.add_option("--offset", value="offset", help_text="Where to begin in it: a number, earliest or latest.")
+    line.add_option("--group", value="group", help_text="The consumer group to join.")
+    line.add_flag("--from-beginning", "Begin with the earliest record, where the group has no offset.")
+    line.add_option("--max-messages", value="count", parse=int, help_text="End after so many records.")
+    line.add_option("--timeout-ms", value="ms", parse=int, help_text="End when no record comes for so long.")
+    line.add_option("--isolation-level", value="level", default="read_uncommitted", help_text="Or read_committed.")
+    line.add_flag("--skip-message-on-error", "Skip a record that cannot be printed instead of ending.")
+    line.add_option("--consumer-property", value="key=value", repeatable=True, help_text="A setting of the consumer.")
+    line.add_option("--consumer.config", value="file", help_text="Settings of the consumer.")
+    line.add_option("--formatter", value="class", default="DefaultMessageFormatter", help_text="Prints records.")
+    line.add_option("--formatter-config", value="file", help_text="Settings of the formatter.")
+    line.add_option("--property", value="key=value", repeatable=True, help_text="A setting of the formatter.")
+    line.add_option("--key-deserializer", value="class", help_text="Makes text of keys.")
+    line.add_option("--value-deserializer", value="class", help_text="Makes text of values.")
+    line.add_flag("--enable-systest-events", "Accepted; no events are printed.")
+    line.add_flag("--new-consumer", "Accepted.")
+    return line
+
+
+def _check(line: CommandLine, options: argparse.Namespace) -> None:
+    topics = [option for option in (options.topic, options.include, options.blacklist) if option is not None]
+    if len(topics) != 1:
+        raise UsageError("Exactly one of --include/--topic is required.")
+    line.require(options, "--bootstrap-server")
+    line.require_one_of(options, "--isolation-level", _ISOLATION_LEVELS)
+    if options.partition is not None and options.topic is None:
+        raise UsageError("The topic is required when partition is specified.")
+    if options.offset is not None:
+        if options.partition is None:
+            raise UsageError("The partition is required when offset is specified.")
+        if options.from_beginning:
+            raise UsageError("Options from-beginning and offset cannot be specified together.")
+        if options.offset.lower() not in _OFFSETS and not options.offset.isdecimal():
+            raise UsageError(
+                f"The provided offset value '{options.offset}' is incorrect. Valid values are 'earliest', 'latest', "
+                "or a non-negative number."
+            )
+    line.forbid(options, "--partition", "--group")
+
+
+def consumer_settings(options: argparse.Namespace) -> dict[str, str]:
+    """The consumer's settings under Java names: options beat properties, properties beat the file."""
+    settings = load_settings(options.consumer_config, options.consumer_property)
+    settings["bootstrap.servers"] = ",".join(map(str, parse_bootstrap(options.bootstrap_server)))
+    settings["isolation.level"] = options.isolation_level
+    settings.setdefault("client.id", "console-consumer")
+    settings.setdefault("allow.auto.create.topics", "true")
+    given = {group for group in (options.group, settings.get("group.id")) if group is not None}
+    if len(given) > 1:
+        raise UsageError(
+            "The group ids provided in different places do not match. Detected group ids: " + ", ".join(sorted(given))
+        )
+    if given:
+        (settings["group.id"],) = given
+    else:
+        # A group of the moment leaves no offsets behind.
+        settings["group.id"] = f"console-consumer-{random.randrange(100_000)}"
+        settings.setdefault("enable.auto.commit", "false")
+    reset = settings.get("auto.offset.reset")
+    if options.from_beginning and reset not in (None, "earliest"):
+        raise UsageError(
+            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option"
+        )
+    settings.setdefault("auto.offset.reset", "earliest" if options.from_beginning else "latest")
+    return settings
+
+
+def formatter_settings(options: argparse.Namespace) -> dict[str, str]:
+    """The formatter's settings: properties beat the file, and options of their own beat both."""
+    of_options = {"key.deserializer": options.key_deserializer, "value.deserializer": options.value_deserializer}
+    return {
+        **load_settings(options.formatter_config, ()),
+        **parse_assignments(options.property),
+        **{key: name for key, name in of_options.items() if name is not None},
+    }
+
+
+def _run(options: argparse.Namespace) -> int:
+    _check(_command_line(), options)
+    settings = consumer_settings(options)
+    formatter = message_formatter(options.formatter, formatter_settings(options))
+    output = sys.stdout.buffer
+    count = 0
+    try:
+        consumer = Consumer(library_settings(settings, is_consumer=True), logger=logger)
+    except KafkaException as error:
+        raise UsageError(error.args[0].str()) from error
+    try:
+        _subscribe(consumer, options)
+        for record in _records(consumer, options, output):
+            count += _print(record, formatter, output, skips_errors=options.skip_message_on_error)
+        status = 0
+    except KeyboardInterrupt:
+        status = 0
+    except (KafkaException, DeserializationError) as error:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        logger.error("Error processing message, terminating consumer process: %s", reason)
+        status = 1
+    finally:
+        output.flush()
+        consumer.close()
+        print(f"Processed a total of {count} messages", file=sys.stderr)
+    return status
+
+
+def _subscribe(consumer: Any, options: argparse.Namespace) -> None:
+    """Raises KafkaException when there are no brokers at all."""
+    metadata = consumer.list_topics(timeout=BROKER_TIMEOUT_S)
+    if options.topic is not None and options.topic not in metadata.topics:
+        logger.warning("Topic %s does not exist yet", options.topic)
+        # Asking for one topic creates it, where the broker allows that.
+        consumer.list_topics(options.topic, timeout=BROKER_TIMEOUT_S)
+    if options.partition is not None:
+        text = (options.offset or "latest").lower()
+        offset = _OFFSETS[text] if text in _OFFSETS else int(text)
+        if options.from_beginning:
+            offset = OFFSET_BEGINNING
+        consumer.assign([TopicPartition(options.topic, options.partition, offset)])
+    elif options.topic is not None:
+        consumer.subscribe([options.topic])
+    elif options.include is not None:
+        consumer.subscribe([f"^({_pattern(options.include)})$"])
+    else:
+        excluded = re.compile(_pattern(options.blacklist))
+        consumer.subscribe([topic for topic in metadata.topics if not excluded.fullmatch(topic)])
+
+
+def _pattern(text: str) -> str:
+    """A list of topics or expressions as one regular expression."""
+    return text.strip("\"' ").replace(",", "|").replace(" ", "")
+
+
+def _records(consumer: Any, options: argparse.Namespace, output: BinaryIO) -> Iterator[ConsumedRecord]:
+    """Records until there were enough or none came for the timeout. Flushes the output whenever none is waiting."""
+    left = options.max_messages if options.max_messages is not None and options.max_messages >= 0 else None
+    deadline_s = _deadline(options.timeout_ms)
+    warned = False
+    while left is None or left > 0:
+        # No more than are still wanted: the offsets of all that are taken may be committed.
+        messages = consumer.consume(BATCH_COUNT_MAX if left is None else min(left, BATCH_COUNT_MAX), POLL_TIMEOUT_S)
+        for message in messages:
+            error = message.error()
+            if error is None:
+                left = None if left is None else left - 1
+                yield _record(message)
+            elif error.code() in _UNKNOWN_TOPIC:
+                if not warned:
+                    logger.warning("Topic %s is not there yet: %s", message.topic(), error.name())
+                warned = True
+            elif error.code() not in _NO_RECORD:
+                raise KafkaException(error)
+        output.flush()
+        if messages:
+            deadline_s = _deadline(options.timeout_ms)
+        elif time.monotonic() > deadline_s:
+            logger.error("Error processing message, terminating consumer process: ")
+            print("org.apache.kafka.common.errors.TimeoutException", file=sys.stderr)
+            return
+
+
+def _deadline(timeout_ms: int | None) -> float:
+    return float("inf") if timeout_ms is None or timeout_ms < 0 else time.monotonic() + timeout_ms / 1000
+
+
+def _record(message: Any) -> ConsumedRecord:
+    timestamp_type, timestamp_ms = message.timestamp()
+    return ConsumedRecord(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        _TIMESTAMP_TYPES.get(timestamp_type, TimestampType.NONE),
+        timestamp_ms,
+        message.key(),
+        message.value(),
+        message.headers() or (),
+    )
+
+
+def _print(record: ConsumedRecord, formatter: MessageFormatter, output: BinaryIO, *, skips_errors: bool) -> int:
+    """Prints a record; returns how many were, 1 or 0. Raises DeserializationError unless told to skip."""
+    try:
+        output.write(formatter.format(record))
+    except DeserializationError as error:
+        if not skips_errors:
+            raise
+        logger.error("Error processing message, skipping this message: %s", error)
+        return 0
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,14 @@
+"""Log lines of the programs: on stderr, so that results can be piped, one line an event in Kafka's layout."""
+
+import logging
+import sys
+
+_LAYOUT = "[%(asctime)s,%(msecs)03d] %(levelname)s %(message)s (%(name)s)"
+
+
+def log_to_stderr(level: int) -> None:
+    """Sends what is logged from now on to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(_LAYOUT, "%Y-%m-%d %H:%M:%S"))
+    logging.basicConfig(level=level, handlers=[handler])
+    logging.addLevelName(logging.WARNING, "WARN")

@@ -1,0 +1,135 @@
+"""How the console consumer prints a record.
+
+A formatter turns one record into bytes; where they go is not its business. Formatters are chosen by the names of Java
+classes, old or new, and configured by `--property`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from tools.deserializers import Deserializer, deserializer, raw
+from tools.plug_ins import load_part
+
+
+class TimestampType(Enum):
+    """Where the time of a record comes from; the values are what is printed in front of it."""
+
+    NONE = "NO_TIMESTAMP"
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+class ConsumedRecord(NamedTuple):
+    """A record as it was read."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_type: TimestampType
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class MessageFormatter(Protocol):
+    """One way to print records."""
+
+    def format(self, record: ConsumedRecord) -> bytes:
+        """What is printed for a record. Raises DeserializationError."""
+
+
+class DefaultMessageFormatter:
+    """The parts that are asked for, between separators."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        """Raises UsageError for a deserializer that does not exist."""
+        self._print_timestamp = _is_true(properties, "print.timestamp")
+        self._print_partition = _is_true(properties, "print.partition")
+        self._print_offset = _is_true(properties, "print.offset")
+        self._print_headers = _is_true(properties, "print.headers")
+        self._print_key = _is_true(properties, "print.key")
+        self._print_value = _is_true(properties, "print.value", default="true")
+        self._key_separator = properties.get("key.separator", "\t").encode()
+        self._line_separator = properties.get("line.separator", "\n").encode()
+        self._headers_separator = properties.get("headers.separator", ",").encode()
+        self._null = properties.get("null.literal", "null").encode()
+        self._key_deserializer = _deserializer(properties, "key.deserializer")
+        self._value_deserializer = _deserializer(properties, "value.deserializer")
+        self._headers_deserializer = _deserializer(properties, "headers.deserializer")
+
+    def format(self, record: ConsumedRecord) -> bytes:
+        parts: list[bytes] = []
+        if self._print_timestamp:
+            parts.append(_timestamp(record))
+        if self._print_partition:
+            parts.append(b"Partition:%d" % record.partition)
+        if self._print_offset:
+            parts.append(b"Offset:%d" % record.offset)
+        if self._print_headers:
+            parts.append(self._headers(record.headers))
+        if self._print_key:
+            parts.append(self._part(record.key, self._key_deserializer))
+        if self._print_value:
+            parts.append(self._part(record.value, self._value_deserializer))
+        return self._key_separator.join(parts) + self._line_separator
+
+    def _headers(self, headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+        if not headers:
+            return b"NO_HEADERS"
+        printed = (key.encode() + b":" + self._part(value, self._headers_deserializer) for key, value in headers)
+        return self._headers_separator.join(printed)
+
+    def _part(self, data: bytes | None, deserialize: Deserializer) -> bytes:
+        return self._null if data is None else deserialize(data)
+
+
+class LoggingMessageFormatter:
+    """As the default, and one more line with time, key and value as the log would have it."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._default = DefaultMessageFormatter(properties)
+
+    def format(self, record: ConsumedRecord) -> bytes:
+        key = b"null" if record.key is None else record.key
+        value = b"null" if record.value is None else record.value
+        is_timed = record.timestamp_type is not TimestampType.NONE
+        time = b"%s, " % _timestamp(record) if is_timed else b""
+        return self._default.format(record) + b"%skey:%s, value:%s\n" % (time, key, value)
+
+
+class NoOpMessageFormatter:
+    """Prints nothing, for measuring."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        pass
+
+    def format(self, record: ConsumedRecord) -> bytes:
+        return b""
+
+
+_FORMATTERS: Mapping[str, Callable[[Mapping[str, str]], MessageFormatter]] = {
+    "DefaultMessageFormatter": DefaultMessageFormatter,
+    "LoggingMessageFormatter": LoggingMessageFormatter,
+    "NoOpMessageFormatter": NoOpMessageFormatter,
+}
+
+
+def message_formatter(name: str, properties: Mapping[str, str]) -> MessageFormatter:
+    """The formatter of a Java class name, or an object of the class `module:Class`. Raises UsageError."""
+    return load_part(name, _FORMATTERS, "formatter")(properties)
+
+
+def _timestamp(record: ConsumedRecord) -> bytes:
+    name = record.timestamp_type.value.encode()
+    return name if record.timestamp_type is TimestampType.NONE else b"%s:%d" % (name, record.timestamp_ms)
+
+
+def _is_true(properties: Mapping[str, str], key: str, default: str = "false") -> bool:
+    return properties.get(key, default).strip().lower() == "true"
+
+
+def _deserializer(properties: Mapping[str, str], key: str) -> Deserializer:
+    name = properties.get(key)
+    return raw if name is None else deserializer(name)

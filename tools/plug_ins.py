@@ -1,0 +1,30 @@
+"""Parts of tools that a user names on the command line: built in under Java's names, or Python's `module:Class`."""
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+from tools.command_line import UsageError
+
+T = TypeVar("T")
+
+
+def load_part(name: str, built_in: Mapping[str, Callable[..., T]], what: str) -> Callable[..., T]:
+    """What makes the part called `name`: a built-in by the last piece of its Java name, or a class of a module.
+
+    Raises UsageError when there is no such part.
+    """
+    short_name = name.rpartition(".")[2].rpartition("$")[2]
+    if short_name in built_in:
+        return built_in[short_name]
+    module_name, colon, class_name = name.partition(":")
+    if colon:
+        try:
+            return cast(Callable[..., T], _attribute(importlib.import_module(module_name), class_name))
+        except (ImportError, AttributeError) as error:
+            raise UsageError(f"Cannot load the {what} {name}: {error}") from error
+    raise UsageError(f"Unknown {what} {name}; built in are {', '.join(built_in)}, plug-ins are named module:Class")
+
+
+def _attribute(module: Any, name: str) -> object:
+    return getattr(module, name)
