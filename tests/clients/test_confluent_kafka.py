@@ -130,10 +130,10 @@ def test_a_group_of_two_shares_partitions_and_rebalances(broker: BrokerProcess, 
     producer.flush(DEADLINE_S)
     assert {message.partition() for message in consume(first, 2)} == owned[0]
     assert {message.partition() for message in consume(second, 2)} == owned[1]
+    first.commit(asynchronous=False)
     second.commit(asynchronous=False)
     second.close()
     until(lambda: first.poll(0.1) is None and len(first.assignment()) == 4, "the rest goes to who stays")
-    first.commit(asynchronous=False)
     committed = first.committed([TopicPartition(topic, partition) for partition in range(4)], DEADLINE_S)
     assert [partition.offset for partition in committed] == [1, 1, 1, 1]
     first.close()
@@ -147,10 +147,10 @@ def test_a_group_resumes_where_it_committed(broker: BrokerProcess, topic: str, g
     first = consumer_of(broker, group, **{"enable.auto.commit": False})
     first.subscribe([topic])
     consume(first, 10)
-    first.commit(offsets=[TopicPartition(topic, 0, 6, metadata="half \x00 way")], asynchronous=False)
+    first.commit(offsets=[TopicPartition(topic, 0, 6, metadata="half \x01 way")], asynchronous=False)
     first.close()
     second = consumer_of(broker, group, **{"enable.auto.commit": False})
-    assert second.committed([TopicPartition(topic, 0)], DEADLINE_S)[0].metadata == "half \x00 way"
+    assert second.committed([TopicPartition(topic, 0)], DEADLINE_S)[0].metadata == "half \x01 way"
     second.subscribe([topic])
     assert [message.value() for message in consume(second, 4)] == [b"6", b"7", b"8", b"9"]
     second.close()
@@ -211,11 +211,11 @@ def test_bad_topics_are_refused_with_kafkas_code(
 
 
 def test_groups_are_listed_and_described(broker: BrokerProcess, topic: str, group: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 2)])[topic].result(DEADLINE_S)
     consumer = consumer_of(broker, group, **{"client.id": "describer"})
-    AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([NewTopic(topic, 2)])[topic].result(DEADLINE_S)
     consumer.subscribe([topic])
     until(lambda: consumer.poll(0.1) is None and len(consumer.assignment()) == 2, "the member is assigned")
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     listed = {listing.group_id for listing in admin.list_consumer_groups().result(DEADLINE_S).valid}
     assert group in listed
     description = admin.describe_consumer_groups([group])[group].result(DEADLINE_S)

@@ -50,7 +50,7 @@ def test_every_acknowledged_record_survives_exactly_once(crashing: BrokerProcess
                 acknowledged[number] = (message.partition(), message.offset())  # type: ignore[attr-defined]
 
             producer.produce("crash", value=b"%d" % number, partition=number % 3, on_delivery=delivered)
-            producer.poll(0)
+            producer.poll(0.005 if number % 10 == 0 else 0)
             while kills and number > kills[0] and len(acknowledged) > kills[0] // 2:
                 kills.pop(0)
                 restarts.append(threading.Thread(target=restart))
