@@ -415,15 +415,15 @@ def _validate_message_set(
 
 def _read_message_set(records: memoryview, rules: AppendRules) -> legacy.MessageSet:
     try:
-        for _, header in legacy.messages(records):
-            _check_size(header.size, rules)
-        return legacy.read_message_set(records, size_max=PLAIN_SIZE_MAX)
+        message_set = legacy.read_message_set(records, size_max=PLAIN_SIZE_MAX)
     except legacy.ZstdMessage as error:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from None
     except legacy.ForbiddenMessage as error:
         raise _rejected(f"Message set is invalid: {error}") from None
     except Malformed as error:
         raise _corrupt(f"Message set is corrupt: {error}") from None
+    _check_size(message_set.entry_size_max, rules)
+    return message_set
 
 
 def _check_records(records: Sequence[Record], rules: AppendRules, now_ms: int) -> None:

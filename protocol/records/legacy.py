@@ -154,20 +154,34 @@ def message_records(buffer: Buffer, position: int = 0, *, size_max: int) -> list
         raise Malformed("wrapper message without a message set")
     if codec is Compression.LZ4 and header.magic == 0:
         value = bytes(with_true_checksum(value))
-    inner = _inner_records(decompress(codec, value, size_max=size_max), header)
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        inner = [record._replace(timestamp=header.timestamp) for record in inner]
-    if header.magic == 0:
+    return _moved_under(header, _inner_records(decompress(codec, value, size_max=size_max), header.magic))
+
+
+def _inner_records(data: bytes, magic: int) -> list[Record]:
+    inner = _plain_messages(data, magic)
+    if not inner.records:
+        raise Malformed("wrapper message without a message set")
+    if inner.end != len(data):
+        raise Malformed(f"{len(data) - inner.end} bytes after the last inner message")
+    return inner.records
+
+
+def _moved_under(wrapper: MessageHeader, inner: list[Record]) -> list[Record]:
+    """The inner records with the offsets and the time that their wrapper gives them."""
+    if wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        inner = [record._replace(timestamp=wrapper.timestamp) for record in inner]
+    if wrapper.magic == 0:
         return inner
-    base_offset = header.offset - inner[-1].offset
+    base_offset = wrapper.offset - inner[-1].offset
     return [record._replace(offset=_in_range(base_offset + record.offset)) for record in inner]
 
 
 class MessageSet(NamedTuple):
-    """A whole set as a producer sent it."""
+    """A whole set as a producer sent it. `entry_size_max` is the size of its largest entry."""
 
     compression: Compression
     claims_append_time: bool
+    entry_size_max: int
     records: list[Record]
 
 
@@ -177,41 +191,45 @@ def read_message_set(buffer: Buffer, *, size_max: int) -> MessageSet:
     Raises Malformed when an entry is damaged, its CRC is wrong or a wrapper opens to more than `size_max` bytes; as
     ForbiddenMessage when magics are mixed, or when a wrapper is not alone or holds compressed messages.
     """
-    first: MessageHeader | None = None
-    claims_append_time = False
-    read: list[Record] = []
-    for position, header in messages(buffer):
-        if not message_crc_is_valid(buffer, position, header):
-            raise Malformed(f"message is corrupt (stored crc = {header.crc})")
-        if first is None:
-            first = header
-        elif header.magic != first.magic:
-            raise ForbiddenMessage(f"message of magic {header.magic} in a set of magic {first.magic}")
-        elif first.compression is not Compression.NONE or header.compression is not Compression.NONE:
-            raise ForbiddenMessage("message set with a wrapper message and others")
-        claims_append_time |= header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        read += message_records(buffer, position, size_max=size_max)
-    return MessageSet(Compression.NONE if first is None else first.compression, claims_append_time, read)
+    data = bytes(buffer)
+    if entry_size(data, 0) is None:
+        return MessageSet(Compression.NONE, claims_append_time=False, entry_size_max=0, records=[])
+    first = read_message_header(data)
+    if not first.attributes & _CODEC_MASK:
+        plain = _plain_messages(data, first.magic)
+        return MessageSet(Compression.NONE, plain.claims_append_time, plain.entry_size_max, plain.records)
+    if not message_crc_is_valid(data, 0, first):
+        raise Malformed(f"message is corrupt (stored crc = {first.crc})")
+    if entry_size(data, first.size) is not None:
+        raise ForbiddenMessage("message set with a wrapper message and others")
+    claims_append_time = first.timestamp_type is TimestampType.LOG_APPEND_TIME
+    return MessageSet(first.compression, claims_append_time, first.size, message_records(data, size_max=size_max))
 
 
-def _inner_records(data: bytes, wrapper: MessageHeader) -> list[Record]:
-    inner: list[Record] = []
-    end = 0
+class _PlainMessages(NamedTuple):
+    records: list[Record]
+    end: int
+    entry_size_max: int
+    claims_append_time: bool
+
+
+def _plain_messages(data: bytes, magic: int) -> _PlainMessages:
+    """The whole entries of `data`, all uncompressed and of one magic. Raises Malformed, also for a wrong CRC."""
+    records: list[Record] = []
+    end = entry_size_max = all_attributes = 0
     for position, header in messages(data):
-        if header.magic != wrapper.magic:
-            raise ForbiddenMessage(f"message of magic {header.magic} in a wrapper of magic {wrapper.magic}")
-        if header.compression is not Compression.NONE:
-            raise ForbiddenMessage("compressed message in a wrapper message")
         if not message_crc_is_valid(data, position, header):
-            raise Malformed(f"inner message is corrupt (stored crc = {header.crc})")
+            raise Malformed(f"message is corrupt (stored crc = {header.crc})")
+        if header.magic != magic:
+            raise ForbiddenMessage(f"message of magic {header.magic} among those of magic {magic}")
+        if header.attributes & _CODEC_MASK:
+            raise ForbiddenMessage("compressed message among others")
         key, value = _key_and_value(data, position, header)
-        inner.append(Record(header.offset, header.timestamp, key, value, []))
+        records.append(Record(header.offset, header.timestamp, key, value, []))
+        all_attributes |= header.attributes
+        entry_size_max = max(entry_size_max, header.size)
         end = position + header.size
-    if not inner:
-        raise Malformed("wrapper message without a message set")
-    if end != len(data):
-        raise Malformed(f"{len(data) - end} bytes after the last inner message")
-    return inner
+    return _PlainMessages(records, end, entry_size_max, bool(magic and all_attributes & _LOG_APPEND_TIME_BIT))
 
 
 def _key_and_value(buffer: Buffer, position: int, header: MessageHeader) -> tuple[bytes | None, bytes | None]:
