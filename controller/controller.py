@@ -230,10 +230,14 @@ class Controller:
             return await self._dispatch(event)
         except KafkaError:
             raise
-        except (ControllerMoved, StoreSessionExpired) as error:
+        except ControllerMoved as error:
             logger.warning("resigning: %s", error)
             self._resign()
             self._queue.put(ControllerChanged())
+            raise KafkaError(ErrorCode.NOT_CONTROLLER) from error
+        except StoreSessionExpired as error:
+            # Nothing can be tried before `rejoin`.
+            self._lose_session()
             raise KafkaError(ErrorCode.NOT_CONTROLLER) from error
         except Exception as error:
             logger.exception("resigning because %s could not be processed", type(event).__name__)
@@ -246,7 +250,7 @@ class Controller:
         if isinstance(event, ControllerChanged):
             await self._follow_or_elect()
         elif isinstance(event, SessionExpired):
-            self._resign()
+            self._lose_session()
         elif self._office is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         else:
@@ -273,6 +277,11 @@ class Controller:
     def _session_expired(self) -> None:
         self._queue.drop_all()
         self._queue.put(SessionExpired())
+
+    def _lose_session(self) -> None:
+        logger.warning("the session with the metadata store has expired")
+        self._resign()
+        self._controller_id = NO_CONTROLLER
 
     async def _take_office(self, won: Won) -> None:
         logger.info("broker %d is controller of epoch %d", self.broker_id, won.epoch)

@@ -11,7 +11,7 @@ from controller.model import LeaderAndIsr, PartitionReplica, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ChangeLeadership:
-    """Write the partition's state node, then tell `recipients`.
+    """Write the partition's state node, then tell `recipients`, and `new_recipients` that their replica is a new one.
 
     `expected_version` is the partition epoch that the plan was made from, None when the node is to be created. Another
     version in the store means that somebody else wrote first: read again, plan again.
@@ -21,11 +21,15 @@ class ChangeLeadership:
     state: LeaderAndIsr
     expected_version: int | None
     recipients: tuple[int, ...] = ()
+    new_recipients: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SendLeaderAndIsr:
-    """Tell brokers to lead or follow `partition` as its leadership now stands, and every broker who leads."""
+    """Tell brokers to lead or follow `partition` as its leadership now stands, and every broker who leads.
+
+    A broker makes a new replica in any log directory; one that is not new may be in a directory that is lost.
+    """
 
     broker_ids: tuple[int, ...]
     partition: TopicPartition

@@ -51,7 +51,7 @@ def plan_first_leaders(context: ControllerContext, partitions: Iterable[TopicPar
             plan.failures[partition] = f"none of the assigned replicas {assigned} is alive"
             continue
         state = LeaderAndIsr(leader=live[0], leader_epoch=INITIAL_LEADER_EPOCH, isr=live)
-        plan.changes.append(ChangeLeadership(partition, state, expected_version=None, recipients=live))
+        plan.changes.append(ChangeLeadership(partition, state, expected_version=None, new_recipients=live))
     return plan
 
 
@@ -103,8 +103,10 @@ def plan_new_epochs(context: ControllerContext, current: Mapping[TopicPartition,
     plan = LeadershipPlan()
     for partition, leadership in _ours(context, current, plan):
         state = leadership.state.with_leader(leadership.state.leader)
-        replicas = context.assignment(partition).replicas
-        plan.changes.append(ChangeLeadership(partition, state, leadership.partition_epoch, replicas))
+        assignment = context.assignment(partition)
+        plan.changes.append(
+            ChangeLeadership(partition, state, leadership.partition_epoch, assignment.original, assignment.adding)
+        )
     return plan
 
 

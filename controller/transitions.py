@@ -75,8 +75,8 @@ class Transitions:
         """
         movable = self._movable_partitions(partitions, PartitionState.ONLINE)
         new = [it for it in movable if self._context.partition_state(it) is PartitionState.NEW]
-        failures, found = await self._elect_first(new)
         others = [it for it in movable if self._context.partition_state(it) is not PartitionState.NEW]
+        failures, found = await self._elect_first(new)
 
         async def plan(current: Mapping[TopicPartition, Leadership]) -> LeadershipPlan:
             allowed = await self._topics_unclean_allowed(current, reason, unclean_forced)
@@ -240,8 +240,8 @@ class Transitions:
         for change in changes:
             # Brokers have been told to forget a topic that is being deleted.
             if change.partition in written and not self._context.is_to_be_deleted(change.partition.topic):
-                is_new = change.expected_version is None
-                self._batch.add(SendLeaderAndIsr(change.recipients, change.partition, is_new))
+                self._batch.add(SendLeaderAndIsr(change.recipients, change.partition))
+                self._batch.add(SendLeaderAndIsr(change.new_recipients, change.partition, is_new=True))
 
     def _flush(self) -> None:
         for broker_id, request in self._batch.drain():

@@ -162,7 +162,12 @@ class Brokers:
                 elif it.error_code == ErrorCode.NONE:
                     opened.add(partition)
         before = self._context.offline_directory_replicas.get(event.broker_id, set())
-        if failed - before or opened & before:
-            self._context.offline_directory_replicas[event.broker_id] = (before - opened) | failed
-        if newly_failed := sorted(failed - before):
-            await self._replicas_went_offline([PartitionReplica(it, event.broker_id) for it in newly_failed])
+        newly_failed, recovered = failed - before, opened & before
+        if not newly_failed and not recovered:
+            return
+        self._context.offline_directory_replicas[event.broker_id] = (before - opened) | failed
+        if newly_failed:
+            await self._replicas_went_offline([PartitionReplica(it, event.broker_id) for it in sorted(newly_failed)])
+        if recovered:
+            await self._elections.elect_missing()
+            self._term.transitions.send_metadata(self._context.live_brokers, sorted(recovered))

@@ -56,7 +56,7 @@ class MemoryTree:
         self.zxid = 0
         self.entries: dict[str, _Entry] = {"/": _Entry(None, 0, 0, 0)}
         self.sessions: dict[int, MemoryStore] = {}
-        self.writes = 0
+        self.operations = 0
 
     def children(self, path: str) -> list[str]:
         prefix = path.rstrip("/") + "/"
@@ -67,7 +67,6 @@ class MemoryTree:
     def apply(self, operations: Sequence[Operation], session_id: int) -> list[Result]:
         before = copy.deepcopy(self.entries)
         self.zxid += 1
-        self.writes += 1
         results: list[Result] = []
         changes: list[WatchEvent] = []
         try:
@@ -150,6 +149,10 @@ class MemoryStore:
     def session_id(self) -> int:
         return self._session_id
 
+    @property
+    def is_usable(self) -> bool:
+        return bool(self._session_id) and not self._expired and self._running.is_set()
+
     async def open(self) -> None:
         self.tree.zxid += 1
         self._session_id = self.tree.zxid
@@ -183,18 +186,18 @@ class MemoryStore:
         self._running.set()
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
-        await self._turn()
-        entry = self.tree.entries.get(path)
-        if entry is None:
+        (node,) = await self.get_many([path], watch)
+        if node is None:
             raise NoNode(path)
-        if watch is not None:
-            self.watches.watch_data(path, watch)
-        return Node(entry.data, entry.stat())
+        return node
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
         await self._turn()
-        found = [self.tree.entries.get(path) for path in paths]
-        return [None if entry is None else Node(entry.data, entry.stat()) for entry in found]
+        found = {path: self.tree.entries[path] for path in paths if path in self.tree.entries}
+        if watch is not None:
+            for path in found:
+                self.watches.watch_data(path, watch)
+        return [Node(found[path].data, found[path].stat()) if path in found else None for path in paths]
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         await self._turn()
@@ -232,6 +235,7 @@ class MemoryStore:
 
     async def _turn(self) -> None:
         await self._running.wait()
+        self.tree.operations += 1
         await asyncio.sleep(0)  # an operation takes at least one turn of the loop, as with a real store
         if self._expired:
             raise SessionExpired("the session has expired")
