@@ -205,7 +205,6 @@ class Group:
     def advance(self, moment: Moment) -> None:
         """Time has passed: expire what is due, and say in `wake_at_ms` when to look again."""
         now_ms = moment.monotonic_ms
-        self.wake_at_ms = NEVER
         for member_id in [each for each, deadline in self._pending_members.items() if deadline <= now_ms]:
             del self._pending_members[member_id]
         for member in [each for each in self.members.values() if each.session_deadline_ms <= now_ms]:
@@ -218,9 +217,9 @@ class Group:
             self._sync_phase_is_over(moment)
         self._complete_join_phase_if_ready(moment)
         deadlines = [member.session_deadline_ms for member in self.members.values()]
-        deadlines += self._pending_members.values()
-        self._wake_at(min(deadlines, default=NEVER))
-        self._wake_at(min(self._join_deadline_ms, self._sync_deadline_ms))
+        self.wake_at_ms = min(
+            self._join_deadline_ms, self._sync_deadline_ms, *deadlines, *self._pending_members.values()
+        )
 
     def stored(self, outcome: StoreOutcome, error: ErrorCode, moment: Moment) -> None:
         """A `StoreGroup` effect was performed. The group may have moved on meanwhile, which makes the result void."""

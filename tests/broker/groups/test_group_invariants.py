@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -15,7 +16,9 @@ from protocol.errors import ErrorCode
 from tests.broker.groups.support import join_request, later, protocols
 
 STEPS = 250
-OFFERS = (protocols("range"), protocols("range", "sticky"), protocols("sticky", "range"), protocols("x"))
+OFFERS = (*3 * (protocols("range"),), protocols("range", "sticky"), protocols("sticky", "range"), protocols("x"))
+FORGETTING = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
+"""Codes upon which a client joins as a new member."""
 
 
 class Client:
@@ -26,6 +29,15 @@ class Client:
         self.generation_id = -1
         self.is_leader = False
         self.known: list[str] = []
+        self.must_join = True
+        self.must_sync = False
+
+    def next(self, history: History) -> Callable[[Client], None]:
+        if self.must_join:
+            return history.join
+        if self.must_sync:
+            return history.sync
+        return history.random.choice((history.heartbeat, history.heartbeat, history.commit))
 
 
 class History:
@@ -40,19 +52,29 @@ class History:
         self.clients = [Client(f"c{n}", f"i{n}" if n % 3 == 0 else None) for n in range(6)]
         self.waiting: dict[int, tuple[str, Client]] = {}
         self.held: list[StoreGroup] = []
-        self.last_stored: StoreGroup | None = None
+        self.stored: list[StoreGroup] = []
         self.ticket = 0
 
     def step(self) -> None:
-        action = self.random.choice(
-            (self.join, self.join, self.join, self.sync, self.sync, self.sync, self.heartbeat, self.commit, self.leave,
-             self.pass_time, self.pass_time, self.finish_store, self.finish_store, self.finish_store, self.forget)
-        )  # fmt: skip
+        client = self.random.choice(self.clients)
         generation_id = self.group.generation_id
-        action(self.random.choice(self.clients))
+        roll = self.random.random()
+        if roll < 0.6:
+            self.behave(client)
+        elif roll < 0.8:
+            self.finish_store()
+        elif roll < 0.93:
+            self.pass_time()
+        else:
+            self.random.choice((self.join, self.sync, self.heartbeat, self.commit, self.leave, self.restart))(client)
         self.settle()
         assert self.group.generation_id >= generation_id
         self.check()
+
+    def behave(self, client: Client) -> None:
+        """What a good client would do next: nothing while it waits."""
+        if client not in [waiting for _, waiting in self.waiting.values()]:
+            client.next(self)(client)
 
     def join(self, client: Client) -> None:
         request = join_request(
@@ -81,10 +103,14 @@ class History:
         self.group.sync(request, self.wait("sync", client), later(self.now_ms))
 
     def heartbeat(self, client: Client) -> None:
-        self.group.heartbeat(client.member_id, client.instance_id, client.generation_id, later(self.now_ms))
+        code = self.group.heartbeat(client.member_id, client.instance_id, client.generation_id, later(self.now_ms))
+        client.must_join = bool(code)
+        if code in FORGETTING:
+            client.member_id = ""
 
     def commit(self, client: Client) -> None:
         code = self.group.commit(client.member_id, client.instance_id, client.generation_id, later(self.now_ms))
+        client.must_join = bool(code)
         if not code and client.generation_id >= 0:
             assert client.member_id in self.group.members
             assert client.generation_id == self.group.generation_id
@@ -92,23 +118,22 @@ class History:
     def leave(self, client: Client) -> None:
         self.group.leave(client.member_id, client.instance_id, later(self.now_ms))
 
-    def pass_time(self, _: Client) -> None:
-        self.now_ms += self.random.choice((1, 50, 400))
+    def pass_time(self) -> None:
+        self.now_ms += self.random.choice((1, 20, 150))
         if self.group.wake_at_ms <= later(self.now_ms).monotonic_ms:
             self.group.advance(later(self.now_ms))
             assert self.group.wake_at_ms > later(self.now_ms).monotonic_ms
 
-    def finish_store(self, _: Client) -> None:
+    def finish_store(self) -> None:
         if self.held:
             effect = self.held.pop(0)
-            error = self.random.choice((ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NOT_COORDINATOR))
+            error = ErrorCode.NONE if self.random.random() < 0.9 else ErrorCode.NOT_COORDINATOR
             if not error:
-                self.last_stored = effect
+                self.stored.append(effect)
             self.group.stored(effect.outcome, error, later(self.now_ms))
 
-    def forget(self, client: Client) -> None:
-        """The client restarts."""
-        client.member_id = ""
+    def restart(self, client: Client) -> None:
+        client.member_id, client.must_join = "", True
 
     def wait(self, kind: str, client: Client) -> int:
         self.ticket += 1
@@ -128,6 +153,10 @@ class History:
             else:
                 assert isinstance(effect, AnswerSync)
                 assert kind == "sync"
+                client.must_sync = False
+                client.must_join = bool(effect.answer.error)
+                if effect.answer.error in FORGETTING:
+                    client.member_id = ""
                 if not effect.answer.error and effect.answer.assignment:
                     generation, member_id = effect.answer.assignment.decode().split()
                     assert int(generation) <= self.group.generation_id
@@ -137,11 +166,12 @@ class History:
         if answer.error is ErrorCode.MEMBER_ID_REQUIRED:
             client.member_id = answer.member_id
         elif not answer.error:
+            client.must_join, client.must_sync = False, True
             assert answer.protocol_name in {"range", "sticky", "x"}
             client.member_id, client.generation_id = answer.member_id, answer.generation_id
             client.is_leader = answer.leader_id == answer.member_id
             client.known = [each.member_id for each in answer.members]
-        elif answer.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+        elif answer.error in FORGETTING:
             client.member_id = ""
 
     def check(self) -> None:
@@ -154,7 +184,8 @@ class History:
         assert not group._pending_members.keys() & group.members.keys()
         assert group._awaiting_sync <= group.members.keys()
         assert (group.leader_id in group.members) if members else group.state is not GroupState.STABLE
-        assert len(members) <= group._settings.max_size + 1
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            assert sum(member.group_instance_id is None for member in members) <= group._settings.max_size
         deadlines = [member.session_deadline_ms for member in members] + list(group._pending_members.values())
         deadlines += [group._join_deadline_ms, group._sync_deadline_ms]
         assert group.wake_at_ms <= min(deadlines)
@@ -192,14 +223,25 @@ def test_history(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_any_stored_generation_can_be_loaded_and_lives_on(seed: int) -> None:
     history = History(seed)
-    for _ in range(STEPS):
+    while not history.stored or not history.stored[-1].value.members:
         history.step()
-    if history.last_stored is None:
-        pytest.skip("nothing was stored in this history")
-    value = read_group(group_value(history.last_stored.value))
+    value = read_group(group_value(history.stored[-1].value))
     history.group = Group.restored("g", value, history.settings, later(history.now_ms))
     history.group.resume(later(history.now_ms))
     history.waiting.clear()
     history.held.clear()
     for _ in range(STEPS):
         history.step()
+
+
+def test_histories_get_everywhere() -> None:
+    """What the tests above rely on: the random clients are good enough to reach every state, and often."""
+    steps = dict.fromkeys(GroupState, 0)
+    for seed in range(10):
+        history = History(seed)
+        for _ in range(STEPS):
+            history.step()
+            steps[history.group.state] += 1
+    assert steps[GroupState.EMPTY] > 0
+    assert steps[GroupState.COMPLETING_REBALANCE] > STEPS // 2
+    assert steps[GroupState.STABLE] > STEPS
