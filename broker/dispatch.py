@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from broker.network.connection import Buffers
-from broker.request_context import Peer, RequestContext
+from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
 from broker.services import Services
 from protocol.api import APIS, Api
@@ -77,7 +77,7 @@ class RequestDispatcher:
         except Exception as error:
             response = self._failure(route, request, context, error)
         if type(response) is route.api.response:
-            return _framed(route.encode, _header_of(context), response)
+            return self._framed(route, context, response)
         if response is None:
             return None
         return asyncio.ensure_future(self._later(route, request, context, response))
@@ -91,7 +91,16 @@ class RequestDispatcher:
             raise
         except Exception as error:
             response = self._failure(route, request, context, error)
-        return None if response is None else _framed(route.encode, _header_of(context), response)
+        return None if response is None else self._framed(route, context, response)
+
+    def _framed(self, route: Route, context: RequestContext, response: object) -> Buffers:
+        header = response_header(context.api_key, context.api_version, context.correlation_id)
+        try:
+            return _framed(route.encode, header, response)
+        except Exception as error:
+            # A response that its own version cannot carry is a bug of ours; this client cannot be told any other way.
+            self._report(route, context, error)
+            raise CloseConnection(f"no answer could be made to {route.api.name} v{context.api_version}") from error
 
     def _new_route(self, header: RequestHeader) -> Route:
         if header.api_key not in self._table:
@@ -119,17 +128,21 @@ class RequestDispatcher:
         if isinstance(error, KafkaError):
             code = error.code
         else:
-            self.unexpected_error_count += 1
             code = ErrorCode.UNKNOWN_SERVER_ERROR
-            logger.error(
-                "%s v%d from client %r (correlation id %d) failed unexpectedly",
-                route.api.name,
-                context.api_version,
-                context.client_id,
-                context.correlation_id,
-                exc_info=error,
-            )
+            self._report(route, context, error)
         return failure_response(self._table[route.api.key], route.api, request, context, code)
+
+    def _report(self, route: Route, context: RequestContext, error: Exception) -> None:
+        """A bug of ours: count it and log what it takes to find it."""
+        self.unexpected_error_count += 1
+        logger.error(
+            "%s v%d from client %r (correlation id %d) failed unexpectedly",
+            route.api.name,
+            context.api_version,
+            context.client_id,
+            context.correlation_id,
+            exc_info=error,
+        )
 
 
 def failure_response(module: ModuleType, api: Api, request: object, context: RequestContext, code: ErrorCode) -> object:
@@ -149,7 +162,3 @@ def _framed(encode: Encoder, header: bytes, response: object) -> Buffers:
 
 def _named(api: Api, header: RequestHeader) -> str:
     return f"{api.name} v{header.api_version} of client {header.client_id!r}, correlation id {header.correlation_id}"
-
-
-def _header_of(context: RequestContext) -> bytes:
-    return response_header(context.api_key, context.api_version, context.correlation_id)

@@ -50,7 +50,9 @@ def failed(request: MetadataRequest, context: RequestContext, code: ErrorCode) -
     return MetadataResponse(
         brokers=[],
         topics=[
-            MetadataResponseTopic(error_code=code, name=topic.name, topic_id=topic.topic_id, partitions=[])
+            MetadataResponseTopic(
+                error_code=code, name=_nullable_name(topic.name, context), topic_id=topic.topic_id, partitions=[]
+            )
             for topic in request.topics or ()
         ],
     )
@@ -114,11 +116,15 @@ def _one(
         code = errors.get(name) or services.topics.why_unknown(name)
     return MetadataResponseTopic(
         error_code=code,
-        name=topic.name if topic.name is not None or context.api_version >= FIRST_VERSION_WITH_LOOK_UP_BY_ID else "",
+        name=_nullable_name(topic.name, context),
         topic_id=topic.topic_id,
         is_internal=name in services.internal_topics,
         partitions=[],
     )
+
+
+def _nullable_name(name: str | None, context: RequestContext) -> str | None:
+    return "" if name is None and context.api_version < FIRST_VERSION_WITH_LOOK_UP_BY_ID else name
 
 
 def _known(
