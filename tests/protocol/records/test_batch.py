@@ -329,5 +329,5 @@ def test_varints_against_the_definition(offset_delta: int, timestamp_delta: int)
     section = varint(len(body), 32) + body
     header = read_header(a_batch())._replace(base_offset=2**31, base_timestamp=0, records_count=1)
     (record,) = records(assemble(header, section), size_max=SIZE_MAX)
-    assert record == (2**31 + offset_delta, timestamp_delta, None, None, [])
+    assert record == Record(2**31 + offset_delta, timestamp_delta, None, None, [])
     assert encode_records([record], 2**31, 0) == section

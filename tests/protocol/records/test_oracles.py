@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from aiokafka.record import default_records as aiokafka_records
+from aiokafka.record import default_records as aiokafka_records  # type: ignore[import-untyped]
 from aiokafka.record import legacy_records as aiokafka_messages
 from kafka.record import default_records as kafka_python_records
 from kafka.record import legacy_records as kafka_python_messages
@@ -15,21 +15,17 @@ from protocol.records.legacy import build_message_set, messages, read_message_se
 
 SIZE_MAX = 1 << 20
 
-ROWS = [
-    RecordData(1_700_000_000_000 + 997 * n, key, value, headers)
-    for n, (key, value, headers) in enumerate(
-        [
-            (b"key", b"value", []),
-            (None, b"value", [("a", b"1"), ("a", None), ("b", b"")]),
-            (b"key", None, [("\u043a\u043b\u044e\u0447", b"\xff")]),
-            (b"", b"", []),
-            (b"k" * 63, b"v" * 64, []),
-            (b"k" * 64, b"v" * 8191, []),
-            (None, b"v" * 8192, []),
-            *((b"%d" % n, b"text " * 50, []) for n in range(100)),
-        ]
-    )
+CONTENT: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
+    (b"key", b"value", []),
+    (None, b"value", [("a", b"1"), ("a", None), ("b", b"")]),
+    (b"key", None, [("\u043a\u043b\u044e\u0447", b"\xff")]),
+    (b"", b"", []),
+    (b"k" * 63, b"v" * 64, []),
+    (b"k" * 64, b"v" * 8191, []),
+    (None, b"v" * 8192, []),
+    *((b"%d" % n, b"text " * 50, []) for n in range(100)),
 ]
+ROWS = [RecordData(1_700_000_000_000 + 997 * n, *content) for n, content in enumerate(CONTENT)]
 
 PYTHON_CLIENTS = [
     pytest.param(kafka_python_records.DefaultRecordBatch, id="kafka-python"),
