@@ -5,7 +5,7 @@ Used by the golden scripts (`test_scripts.py`) and by tests that break something
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from random import Random
 
@@ -13,7 +13,7 @@ from controller import paths
 from controller.broker_channels import ControlRequest, ControlResponse
 from controller.controller import Controller
 from controller.events import ElectionType, RebalanceDue
-from controller.model import ApiError, Broker, Endpoint, TopicPartition
+from controller.model import ApiError, Broker, Endpoint, Leadership, TopicPartition
 from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker, update_registration
 from controller.settings import ControllerSettings
 from controller.state_store import StoreError
@@ -407,7 +407,7 @@ class ScriptedCluster:
             if value:
                 self.say(f"{name}={value}")
 
-    async def _leadership(self, partition: TopicPartition) -> paths.Leadership:
+    async def _leadership(self, partition: TopicPartition) -> Leadership:
         entry = self.tree.entries[paths.partition_state_path(partition)]
         return paths.decode_partition_state(partition, entry.data, entry.version)
 
@@ -455,6 +455,3 @@ def describe_request(request: ControlRequest) -> str:
         for it in topic.partition_states
     ]
     return f"StopReplica c{request.controller_epoch} " + "; ".join(parts)
-
-
-Work = Coroutine[object, object, None]

@@ -1,9 +1,10 @@
 """Golden scripts: what brokers are told and what the store holds, command by command.
 
-A file in `scripts/` is a list of blocks: a command, `----`, what could be seen. Run with REWRITE=1 to write what is seen
-now into the files, and commit only differences that you understand.
+A file in `scripts/` is a list of blocks: a command, `----`, what could be seen. Run with REWRITE=1 to write what is
+seen now into the files, and commit only differences that you understand.
 """
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -30,9 +31,9 @@ async def _play(script: str) -> str:
 
 
 @pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.txt")), ids=lambda path: path.stem)
-async def test_script(path: Path) -> None:
+def test_script(path: Path) -> None:
     script = path.read_text()
-    seen = await _play(script)
+    seen = asyncio.run(_play(script))
     if os.environ.get("REWRITE"):
         path.write_text(seen)
     assert seen == script
