@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
@@ -13,38 +12,45 @@ from tests.support.apache_kafka import tool_command
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # With these the records below roll several segments and put many entries into every index.
-TOPIC_CONFIGS = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
+TOPIC_CONFIGS = {"segment.bytes": "16384", "index.interval.bytes": "1024", "retention.ms": "-1"}
 RECORDS_PER_CODEC = 300
 TOPIC = "dumped"
 GROUP = "dumpers"
 TIMEOUT_S = 30
+FIRST_TIMESTAMP = 1_700_000_000_000
 COMPLAINTS = re.compile(
     r"mismatch|out of order|non-consecutive|corrupt|isvalid: false|invalid|exception|not found", re.IGNORECASE
 )
 RECORD = re.compile(r"^\| offset: (\d+) .*?keySize: (-?\d+) .*?key: (.*) payload: (.*)$")
 
 
-def values() -> Iterator[tuple[str, str]]:
-    """Codec and value of every record. Values of a hash's randomness do not compress away, so segments do roll."""
-    for codec in CODECS:
-        for index in range(RECORDS_PER_CODEC):
-            yield codec, f"{codec}-{index}-" + "".join(str((index * 7919 + step * 104729) % 9973) for step in range(20))
+def values() -> list[tuple[str, str]]:
+    """Codec and value of every record, in the order of their offsets. Digits compress little, so that segments roll."""
+    return [
+        (codec, f"{codec}-{index}-" + "".join(str((index * 7919 + step * 104729) % 9973) for step in range(20)))
+        for codec in CODECS
+        for index in range(RECORDS_PER_CODEC)
+    ]
 
 
 def produce(bootstrap: str) -> None:
-    for codec in CODECS:
-        producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "compression.codec": codec,
-                "batch.num.messages": 10,
-            }
-        )
-        for of_codec, value in values():
-            if of_codec == codec:
-                producer.produce(TOPIC, value.encode(), key=codec.encode(), headers={"codec": codec.encode()})
-        assert producer.flush(TIMEOUT_S) == 0
+    """Small batches, a millisecond from record to record."""
+    producers = {codec: producer(bootstrap, codec) for codec in CODECS}
+    for offset, (codec, value) in enumerate(values()):
+        producers[codec].produce(TOPIC, value.encode(), key=codec.encode(), timestamp=FIRST_TIMESTAMP + offset)
+        if (offset + 1) % RECORDS_PER_CODEC == 0:
+            assert producers[codec].flush(TIMEOUT_S) == 0
+
+
+def producer(bootstrap: str, codec: str) -> Producer:
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "compression.codec": codec,
+            "batch.num.messages": 10,
+        }
+    )
 
 
 def commit_in_a_group(bootstrap: str) -> None:
@@ -85,10 +91,10 @@ def test_segments_and_indexes_have_no_mismatch(start_server: StartServer) -> Non
     assert not [line for line in lines if COMPLAINTS.search(line)]
     records = [match for line in lines if (match := RECORD.match(line))]
     assert [int(record[1]) for record in records] == list(range(RECORDS_PER_CODEC * len(CODECS)))
-    assert [(record[3].rpartition(" ")[2], record[4]) for record in records] == list(values())
+    assert [(record[3].rpartition(" ")[2], record[4]) for record in records] == values()
     assert len(list(folder.glob("*.log"))) > 3
-    assert sum(line.startswith("offset: ") for line in lines) > 20, "entries of the offset indexes"
-    assert sum(line.startswith("timestamp: ") for line in lines) > 20, "entries of the time indexes"
+    assert sum(line.startswith("offset: ") for line in lines) > 50, "entries of the offset indexes"
+    assert sum(line.startswith("timestamp: ") for line in lines) > 50, "entries of the time indexes"
 
 
 def test_the_offsets_topic_can_be_decoded(start_server: StartServer) -> None:

@@ -1,0 +1,60 @@
+"""Every case runs against a real broker and yields what its row of the table reports. No figure is judged here."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench import cases
+from bench.cases import CASES, Case, Scale, Subject, running
+from bench.measures import Measure
+from bench.processes import MIB
+from tests.support.broker import BrokerProcess
+
+TINY = Scale(
+    rounds=1,
+    warm_up_s=0,
+    lead_in_s=0.01,
+    section_s=0.1,
+    bulk_bytes=4 * MIB,
+    fetch_bytes=4 * MIB,
+    memory_bytes=8 * MIB,
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cases, "_settle", lambda: None)
+    monkeypatch.setattr(cases, "IDLE_BEFORE_LOOKING_S", 0)
+    monkeypatch.setattr(cases, "IDLE_CONNECTIONS", 20)
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+    server = BrokerProcess(tmp_path_factory.mktemp("broker"))
+    with running(server):
+        yield Subject("milena", server)
+
+
+def names(measures: tuple[Measure, ...]) -> set[str]:
+    return {measure.name for measure in measures}
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.on_running], ids=lambda case: case.name)
+def test_cases_on_a_running_server(subject: Subject, case: Case) -> None:
+    assert case.on_running is not None
+    values = case.on_running(subject, TINY)
+    assert names(case.measures) <= values.keys()
+    assert all(value >= 0 for value in values.values())
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.on_new], ids=lambda case: case.name)
+def test_cases_on_a_new_server(tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
+    assert case.on_new is not None
+    values = case.on_new(BrokerProcess(tmp_path_factory.mktemp("broker")), TINY)
+    assert names(case.measures) <= values.keys()
+    assert all(value > 0 for value in values.values())
+
+
+def test_case_names_are_unique() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert all((case.on_new is None) != (case.on_running is None) for case in CASES)
