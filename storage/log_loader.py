@@ -97,7 +97,15 @@ class LogLoader:
         leader_epochs, are_epochs_lost = self._open_leader_epochs()
         if segments:
             without_index = {segment.base_offset for segment in segments if _lacks_index(sizes[segment.base_offset])}
-            repair = _Repair(self._name, segments, snapshots, leader_epochs, self._log_start_offset, self._progress)
+            repair = _Repair(
+                self._name,
+                segments,
+                snapshots,
+                leader_epochs,
+                self._log_start_offset,
+                self._progress,
+                may_have_gaps="compact" in self._config.cleanup_policy,
+            )
             self._repair(repair, without_index)
             segments, log_end_offset, producer_state = repair.segments, repair.log_end_offset, repair.producer_state
         else:
@@ -198,6 +206,8 @@ class _Repair:
         leader_epochs: LeaderEpochs,
         log_start_offset: int,
         progress: LoadProgress,
+        *,
+        may_have_gaps: bool,
     ) -> None:
         self.segments = segments
         self.log_end_offset = log_start_offset
@@ -207,6 +217,7 @@ class _Repair:
         self._leader_epochs = leader_epochs
         self._log_start_offset = log_start_offset
         self._progress = progress
+        self._may_have_gaps = may_have_gaps
 
     def rebuild_indexes(self, number: int) -> None:
         """Of a sealed segment. Nothing is cut: what lies behind damage was synced once, and is reported, not judged."""
@@ -227,15 +238,23 @@ class _Repair:
             self.scan_from(len(self.segments) - 1)
 
     def scan_from(self, first: int) -> None:
-        """Scans the segments from `first` on and cuts the log at the first bad byte."""
+        """Scans the segments from `first` on and cuts the log at the first bad byte.
+
+        A segment that does not begin where the one before it ends is cut off too: a power cut may have taken the end of
+        an older file and not the newer file. Only a compacted log may have such gaps.
+        """
         producer_state = self._state_at(self.segments[first].base_offset)
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
             if number > first:
+                if segment.base_offset != self.log_end_offset and not self._may_have_gaps:
+                    gap = CorruptSegmentError(segment.path, 0, f"the segment before ends at {self.log_end_offset}")
+                    self._cut(number - 1, self.segments[number - 1].size, gap)
+                    break
                 self._snapshots.write(segment.base_offset, producer_state.producers.values())
             scan = scan_segment(segment, producer_state, self._leader_epochs, self._progress.on_bytes_scanned)
             self.log_end_offset = scan.next_offset
-            if scan.damage is not None or scan.end_position < segment.size:
+            if scan.damage is not None:
                 self._cut(number, scan.end_position, scan.damage)
                 break
             if segment is not self.segments[-1]:
@@ -243,10 +262,11 @@ class _Repair:
         producer_state.map_end_offset = self.log_end_offset
         self.producer_state = producer_state
 
-    def _cut(self, number: int, position: int, damage: CorruptSegmentError | None) -> None:
+    def _cut(self, number: int, position: int, damage: CorruptSegmentError) -> None:
         segment, later = self.segments[number], self.segments[number + 1 :]
         self._progress.on_damage(f"{damage}; cut {segment.size - position} bytes and {len(later)} later segments")
-        segment.cut_damage(position)
+        if position < segment.size:
+            segment.cut_damage(position)
         for dropped in later:
             dropped.remove()
         self.segments = self.segments[: number + 1]

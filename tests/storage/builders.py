@@ -11,12 +11,20 @@ from protocol.records.batch import batches
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker
 from storage.checkpoints import TopicPartition
-from storage.files import Files, OsFiles
+from storage.files import Files, OpenFile, OsFiles
 from storage.log import AppendOrigin, AppendResult, Log, LogOptions
 from storage.log_loader import LoadProgress
 
 NAME = TopicPartition("topic", 0)
 NOW_MS = 1_700_000_000_000
+
+
+class QuickFiles(OsFiles):
+    """Real files that are never synced: for tests that do not cut the power."""
+
+    def sync(self, file: OpenFile) -> None: ...
+
+    def sync_directory(self, path: str) -> None: ...
 
 
 def log_config(**changes: object) -> LogConfig:
@@ -26,7 +34,7 @@ def log_config(**changes: object) -> LogConfig:
 
 
 def log_options(files: Files | None = None, **callbacks: object) -> LogOptions:
-    return LogOptions(files or OsFiles(), Random(1), **callbacks)
+    return LogOptions(files or QuickFiles(), Random(1), **callbacks)
 
 
 def create_log(directory: Path, config: LogConfig | None = None, options: LogOptions | None = None) -> Log:

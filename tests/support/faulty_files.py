@@ -31,6 +31,7 @@ class FaultyFiles(OsFiles):
         self._crash_at: int | None = None
         self._torn_bytes = 0
         self._is_crashed = False
+        self._locks: list[OpenFile] = []
         self._file_ids: dict[str, int] = {}
         self._next_file_id = 0
         self._durable_contents: dict[int, bytes] = {}
@@ -50,8 +51,11 @@ class FaultyFiles(OsFiles):
         self._crash_at = number
         self._torn_bytes = torn_bytes
 
-    def crash(self) -> None:
+    def bury(self) -> None:
+        """What the kernel does for a dead process: its locks are free."""
         self._is_crashed = True
+        for lock in self._locks:
+            lock.close()
 
     def _count(self, call: str, path: str, *, if_torn: Callable[[int], object] | None = None) -> None:
         if self._is_crashed:
@@ -129,6 +133,12 @@ class FaultyFiles(OsFiles):
         self._count("remove directory", path)
         super().remove_directory(path)
 
+    def lock(self, path: str) -> OpenFile | None:
+        lock = super().lock(path)
+        if lock is not None:
+            self._locks.append(lock)
+        return lock
+
     # Calls that only look
 
     def open_for_reading(self, path: str) -> OpenFile:
@@ -156,7 +166,7 @@ class FaultyFiles(OsFiles):
                 names = {name: self._id_of(f"{directory}/{name}") for name in file_names}
             for name, file_id in names.items():
                 survivors[f"{directory}/{name}"] = self._surviving_content(f"{directory}/{name}", file_id, random)
-        shutil.rmtree(root)
+        shutil.rmtree(root, ignore_errors=True)
         root.mkdir(parents=True)
         for path, content in survivors.items():
             os.makedirs(os.path.dirname(path), exist_ok=True)

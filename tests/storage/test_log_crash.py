@@ -1,0 +1,216 @@
+"""A scripted life of a log directory, cut short at every call that changes something, in each way a disk can be cruel.
+
+Killed process: all that was acknowledged is there, and at most one batch more. Power cut: all that was synced is there,
+and nothing that was never written. Failing call: the caller is told, nothing acknowledged is lost, and a restart
+repairs the rest. In every case the log can be read from its start to its end, and its producers are those of a full
+replay.
+"""
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from protocol.errors import KafkaError
+from protocol.records.control import ControlType
+from storage.files import Files
+from storage.log import Log
+from storage.log_manager import LogManager, LogManagerSettings, NoUsableDirectoryError
+from storage.meta_properties import MetaProperties
+from storage.producer_snapshots import encode
+from storage.producer_state import ProducerState
+from storage.recovery import replay
+from tests.storage.builders import NOW_MS, QuickFiles, append, append_marker, batch, log_config, marker, read_all
+from tests.support.faulty_files import Crashed, FaultyFiles
+
+CONFIG = log_config(
+    segment_bytes=600, index_interval_bytes=100, segment_index_bytes=240, file_delete_delay_ms=0, retention_bytes=1500
+)
+META = MetaProperties(1, "cluster")
+
+
+def start(directory: Path, files: Files) -> LogManager:
+    manager = LogManager([str(directory)], LogManagerSettings(file_delete_delay_ms=0), files, random=Random(1))
+    manager.open()
+    manager.claim(META)
+    manager.load(lambda topic: CONFIG, now_ms=NOW_MS)
+    return manager
+
+
+class Life:
+    """What the script has done so far, as a client and as an operator know it."""
+
+    def __init__(self) -> None:
+        self.written: dict[int, set[bytes]] = {}  # every version of a batch that may ever have reached the disk
+        self.acknowledged: dict[int, bytes] = {}
+        self.synced: dict[int, bytes] = {}
+
+    def run(self, directory: Path, files: Files) -> None:
+        manager = start(directory, files)
+        log = manager.get_or_create("topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+        manager.get_or_create("other", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+        for number in range(6):
+            self.append(log, batch(2, size=40, producer_id=7, sequence=2 * number))
+        self.flush(log)
+        manager.checkpoint_recovery_points()
+        self.append(log, batch(1, producer_id=8, sequence=0, is_transactional=True))
+        self.append_marker(log, marker(ControlType.ABORT, 8))
+        self.append(log, batch(3, size=50), leader_epoch=2)
+        log.roll(NOW_MS)
+        manager.flush_due(NOW_MS)
+        self.synced = dict(self.acknowledged) if log.recovery_point == log.log_end_offset else self.synced
+        self.append(log, batch(2, size=60), leader_epoch=2)
+        self.truncate(log, log.log_end_offset - 2)
+        for number in range(8):
+            self.append(log, batch(1, size=90, producer_id=7, sequence=12 + number), leader_epoch=3)
+        self.apply_retention(manager, log)
+        manager.checkpoint_high_watermarks()
+        manager.checkpoint_log_starts()
+        manager.delete("other", 0, now_ms=NOW_MS)
+        manager.remove_deleted(NOW_MS)
+        manager.close(NOW_MS)
+        if not log.is_offline:
+            self.synced = dict(self.acknowledged)
+
+    def append(self, log: Log, records: memoryview, *, leader_epoch: int = 0) -> None:
+        offset = log.log_end_offset
+        writing = memoryview(bytearray(records))
+        try:
+            append(log, writing, leader_epoch=leader_epoch)
+        finally:
+            self.written.setdefault(offset, set()).add(bytes(writing))
+        self.acknowledged[offset] = bytes(writing)
+
+    def append_marker(self, log: Log, records: memoryview) -> None:
+        offset = log.log_end_offset
+        try:
+            append_marker(log, records)
+        finally:
+            self.written.setdefault(offset, set()).add(bytes(records))
+        self.acknowledged[offset] = bytes(records)
+
+    def flush(self, log: Log) -> None:
+        log.flush(NOW_MS)
+        self.synced = dict(self.acknowledged)
+
+    def truncate(self, log: Log, offset: int) -> None:
+        for table in (self.acknowledged, self.synced):
+            for base_offset in [base_offset for base_offset in table if base_offset >= offset]:
+                del table[base_offset]
+        log.truncate_to(offset, now_ms=NOW_MS)
+
+    def apply_retention(self, manager: LogManager, log: Log) -> None:
+        log.advance_high_watermark(log.log_end_offset)
+        # What may go is as good as gone from here on.
+        kept_bytes = 0
+        for base_offset in sorted(self.acknowledged, reverse=True):
+            kept_bytes += len(self.acknowledged[base_offset])
+            if kept_bytes > CONFIG.retention_bytes:
+                self.acknowledged.pop(base_offset)
+                self.synced.pop(base_offset, None)
+        manager.run_retention(NOW_MS)
+
+
+def check(directory: Path, life: Life, must_be_there: dict[int, bytes]) -> None:
+    manager = start(directory, QuickFiles())
+    log = manager.get("topic", 0)
+    if log is None:
+        assert not must_be_there
+        manager.unlock()
+        return
+    found = dict(read_all(log))
+    expected = {offset: content for offset, content in must_be_there.items() if offset >= log.log_start_offset}
+    assert expected == must_be_there or log.log_start_offset <= min(must_be_there, default=0)
+    assert {offset: found.get(offset) for offset in must_be_there} == must_be_there
+    for offset, content in found.items():
+        assert content in life.written[offset]
+    for offset in range(log.log_start_offset, log.log_end_offset):
+        fetched = log.read(offset, 1, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+        assert fetched is not None
+        assert bytes(fetched.records) == found[max(base_offset for base_offset in found if base_offset <= offset)]
+    replayed = ProducerState("topic-0")
+    replay(log.segments.all(), replayed, log.log_end_offset)
+    # Of producers whose records have been deleted more may be known; the others are known as a replay knows them.
+    for producer_id, entry in replayed.producers.items():
+        if entry.batches:
+            assert encode([log.producers().producers[producer_id]]) == encode([entry])
+    # The repaired log is a log: it takes more, and is the same after one more start.
+    append(log, batch(1), leader_epoch=9)
+    again = dict(read_all(log))
+    manager.close(NOW_MS)
+    manager = start(directory, QuickFiles())
+    reopened = manager.get("topic", 0)
+    assert reopened is not None
+    assert dict(read_all(reopened)) == again
+    manager.unlock()
+
+
+def count_calls(directory: Path) -> int:
+    files = FaultyFiles()
+    Life().run(directory, files)
+    return len(files.calls)
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> int:
+    return count_calls(tmp_path_factory.mktemp("count") / "logs")
+
+
+def each_call(count: int, run: Callable[[int], None]) -> Iterator[None]:
+    for number in range(count):
+        try:
+            run(number)
+        except BaseException as failure:
+            failure.add_note(f"call {number}")
+            raise
+        yield
+
+
+@pytest.mark.parametrize("torn_bytes", [0, 1, 30, 70])
+def test_killed_at_every_call(tmp_path: Path, calls: int, torn_bytes: int) -> None:
+    def run(number: int) -> None:
+        files, life, directory = FaultyFiles(), Life(), tmp_path / str(number)
+        files.crash_at(number, torn_bytes=torn_bytes)
+        with pytest.raises(Crashed):
+            life.run(directory, files)
+        files.bury()
+        check(directory, life, life.acknowledged)
+
+    for _ in each_call(calls, run):
+        pass
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_power_cut_at_every_call(tmp_path: Path, calls: int, seed: int | None) -> None:
+    def run(number: int) -> None:
+        files, life, directory = FaultyFiles(), Life(), tmp_path / str(number)
+        files.crash_at(number)
+        with pytest.raises(Crashed):
+            life.run(directory, files)
+        files.bury()
+        files.lose_unsynced(directory, None if seed is None else Random(1000 * seed + number))
+        check(directory, life, life.synced)
+
+    for _ in each_call(calls, run):
+        pass
+
+
+@pytest.mark.parametrize("is_lasting", [False, True])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_every_call_fails_once_or_from_then_on(tmp_path: Path, calls: int, error: int, is_lasting: bool) -> None:
+    def run(number: int) -> None:
+        files, life, directory = FaultyFiles(), Life(), tmp_path / str(number)
+        if is_lasting:
+            files.fail_from(number, error)
+        else:
+            files.fail_call(number, error)
+        with contextlib.suppress(KafkaError, NoUsableDirectoryError, OSError):
+            life.run(directory, files)
+        files.bury()
+        check(directory, life, life.acknowledged)
+
+    for _ in each_call(calls, run):
+        pass
