@@ -72,6 +72,11 @@ def join_request(
     )
 
 
+def sync_request(member_id: str, generation_id: int, assignments: dict[str, bytes] | None = None) -> SyncRequest:
+    """A sync of a dynamic member, without the checks of newer versions."""
+    return SyncRequest(member_id, None, generation_id, None, None, assignments or {})
+
+
 class Harness:
     """One group and its surroundings: time, a log that stores at once unless held, and every answer by ticket."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.groups.partitioner import partition_for
-from tests.broker.groups.golden import PARTITIONS
+from tests.broker.groups.golden import PARTITIONS, GoldenPartition
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_a_negative_hash_is_made_positive() -> None:
 
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=lambda partition: str(partition.number))
-def test_kafka_keeps_each_group_where_we_would(partition: object) -> None:
-    number, _, records = partition  # type: ignore[misc]
+def test_kafka_keeps_each_group_where_we_would(partition: GoldenPartition) -> None:
+    number, _, records = partition
     for record in records:
         if "decodedKey" in record:
             assert partition_for(record["decodedKey"]["data"]["group"], 2) == number

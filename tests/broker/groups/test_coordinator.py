@@ -1,0 +1,818 @@
+"""The coordinator over a log in memory: who waits, what is shown when, slow and failing appends, loading and moving."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from broker.groups.coordinator import CommitAnswer, Committer, Producer
+from broker.groups.events import JoinAnswer, SyncAnswer
+from broker.groups.group import GroupSettings
+from broker.groups.offsets import Offsets
+from broker.groups.partitioner import partition_for
+from broker.groups.records import OffsetAndMetadata, group_key, group_value, offset_key, read_group
+from broker.groups.settings import CoordinatorSettings
+from broker.groups.states import GroupState
+from config.broker import BrokerConfig
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import batches
+from protocol.records.builder import RecordData, build_batch
+from protocol.records.compression import Compression
+from tests.broker.groups.fakes import Surroundings
+from tests.broker.groups.golden import PARTITIONS, GoldenPartition
+from tests.broker.groups.support import join_request, protocols, sync_request
+
+NO_DELAY = CoordinatorSettings(group=GroupSettings(initial_rebalance_delay_ms=0))
+NOBODY = Committer()
+T0 = ("t", 0)
+T1 = ("t", 1)
+
+
+@pytest.fixture
+async def here() -> Surroundings:
+    surroundings = Surroundings(NO_DELAY)
+    await surroundings.lead()
+    return surroundings
+
+
+def at(offset: int, metadata: str = "") -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset=offset, metadata=metadata, commit_timestamp_ms=0)
+
+
+def join(here: Surroundings, name: str, member_id: str = "", **details: object) -> JoinAnswer | Awaitable[JoinAnswer]:
+    return here.coordinator.join("g", join_request(name, member_id=member_id, **details))  # type: ignore[arg-type]
+
+
+def sync(
+    here: Surroundings, member_id: str, generation_id: int, assignments: dict[str, bytes] | None = None
+) -> SyncAnswer | Awaitable[SyncAnswer]:
+    return here.coordinator.sync("g", sync_request(member_id, generation_id, assignments))
+
+
+def commit(
+    here: Surroundings, offsets: Offsets, committer: Committer = NOBODY, producer: Producer | None = None
+) -> CommitAnswer | Awaitable[CommitAnswer]:
+    return here.coordinator.commit("g", committer, offsets, producer)
+
+
+def committed(here: Surroundings) -> dict[tuple[str, int], int]:
+    return {partition: value.value.offset for partition, value in here.coordinator.offsets("g").committed.items()}
+
+
+async def stable(here: Surroundings, *names: str) -> None:
+    """Members <name>-1 in a stable group, the first one leading."""
+    first, *others = names
+    answers = [join(here, first)]
+    answers += [join(here, name) for name in others]
+    if others:
+        answers.append(join(here, first, f"{first}-1"))
+    for answer in answers:
+        if isinstance(answer, Awaitable):
+            await answer
+    group = here.coordinator.group("g")
+    assert group is not None
+    syncs = [sync(here, f"{name}-1", group.generation_id) for name in others]
+    syncs.append(sync(here, f"{first}-1", group.generation_id, {f"{name}-1": name.encode() for name in names}))
+    for synced in syncs:
+        if isinstance(synced, Awaitable):
+            await synced
+    assert group.state is GroupState.STABLE
+
+
+def state(here: Surroundings) -> GroupState | None:
+    group = here.coordinator.group("g")
+    return None if group is None else group.state
+
+
+def failure_of(here: Surroundings, group_id: str = "g") -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        here.coordinator.group(group_id)
+    return caught.value.code
+
+
+# Joining and syncing
+
+
+async def test_members_wait_for_each_other(here: Surroundings) -> None:
+    first = join(here, "a")
+    assert isinstance(first, JoinAnswer)
+    assert first.generation_id == 1
+    sync(here, "a-1", 1, {"a-1": b"x"})
+    newcomer = join(here, "b")
+    assert isinstance(newcomer, asyncio.Future)
+    again = join(here, "a", "a-1")
+    assert isinstance(again, JoinAnswer)
+    assert [member.member_id for member in again.members] == ["a-1", "b-1"]
+    assert (await newcomer).leader_id == "a-1"
+    follower = sync(here, "b-1", 2)
+    assert isinstance(follower, asyncio.Future)
+    assert sync(here, "a-1", 2, {"a-1": b"x", "b-1": b"y"}) == SyncAnswer(ErrorCode.NONE, "consumer", "range", b"x")
+    assert (await follower).assignment == b"y"
+
+
+async def test_an_assignment_is_in_the_log_before_anyone_has_it(here: Surroundings) -> None:
+    join(here, "a")
+    here.log.holds = True
+    leader = sync(here, "a-1", 1, {"a-1": b"x"})
+    await here.idle()
+    assert isinstance(leader, asyncio.Future)
+    assert not leader.done()
+    assert here.log.records() == []
+    here.log.release()
+    assert (await leader).assignment == b"x"
+    (record,) = here.log.records()
+    assert record.key == group_key("g")
+    assert record.value is not None
+    assert read_group(record.value).members[0].assignment == b"x"
+    assert here.log.batch_sequences() == [-1]
+    assert here.coordinator.completed_rebalance_count == 1
+
+
+@pytest.mark.parametrize(
+    ("append_error", "told"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REBALANCE_IN_PROGRESS),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.INVALID_FETCH_SIZE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+async def test_an_assignment_that_cannot_be_stored(
+    here: Surroundings, append_error: ErrorCode, told: ErrorCode
+) -> None:
+    join(here, "a")
+    here.log.append_error = append_error
+    assert sync(here, "a-1", 1, {"a-1": b"x"}) == SyncAnswer(told)
+    assert state(here) is GroupState.PREPARING_REBALANCE
+
+
+async def test_a_write_that_ends_when_the_group_has_moved_on_is_void(here: Surroundings) -> None:
+    await stable(here, "a")
+    join(here, "a", "a-1")
+    here.log.holds = True
+    leader = sync(here, "a-1", 2, {"a-1": b"old"})
+    newcomer = join(here, "b")
+    assert isinstance(leader, asyncio.Future)
+    assert (await leader).error is ErrorCode.REBALANCE_IN_PROGRESS
+    here.log.release()
+    await here.idle()
+    assert state(here) is GroupState.PREPARING_REBALANCE
+    join(here, "a", "a-1")
+    assert isinstance(newcomer, asyncio.Future)
+    assert (await newcomer).generation_id == 3
+
+
+async def test_a_client_that_is_gone_does_not_hold_up_the_others(here: Surroundings) -> None:
+    await stable(here, "a")
+    newcomer = join(here, "b")
+    assert isinstance(newcomer, asyncio.Future)
+    newcomer.cancel()
+    again = join(here, "a", "a-1")
+    assert isinstance(again, JoinAnswer)
+    assert again.generation_id == 2
+    here.advance(10_000)
+    assert state(here) is GroupState.EMPTY
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "error"),
+    [
+        (5_999, ErrorCode.INVALID_SESSION_TIMEOUT),
+        (6_000, ErrorCode.NONE),
+        (1_800_000, ErrorCode.NONE),
+        (1_800_001, ErrorCode.INVALID_SESSION_TIMEOUT),
+    ],
+)
+async def test_session_timeouts_have_bounds(here: Surroundings, session_ms: int, error: ErrorCode) -> None:
+    answer = join(here, "a", session_ms=session_ms)
+    assert isinstance(answer, JoinAnswer)
+    assert answer.error is error
+
+
+async def test_an_unknown_group(here: Surroundings) -> None:
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert join(here, "a", "a-1") == JoinAnswer(unknown, "a-1")
+    assert sync(here, "a-1", 1) == SyncAnswer(unknown)
+    assert here.coordinator.heartbeat("g", "a-1", None, 1) is unknown
+    assert here.coordinator.leave("g", [("a-1", None), ("", "i")]) == [unknown, unknown]
+    assert commit(here, {T0: at(1)}, Committer("a-1", None, 1)) == CommitAnswer(ErrorCode.ILLEGAL_GENERATION)
+    assert here.coordinator.offsets("g").is_empty
+    assert here.coordinator.delete_group("g") is ErrorCode.GROUP_ID_NOT_FOUND
+    with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
+        here.coordinator.delete_offsets("g", [T0])
+    assert here.coordinator.groups() == (ErrorCode.NONE, [])
+
+
+async def test_groups_have_names(here: Surroundings) -> None:
+    coordinator = here.coordinator
+    for call in (
+        lambda: coordinator.join("", join_request("a")),
+        lambda: coordinator.sync("", sync_request("a", 1)),
+        lambda: coordinator.heartbeat("", "a", None, 1),
+        lambda: coordinator.leave("", [("a", None)]),
+        lambda: coordinator.delete_offsets("", [T0]),
+    ):
+        with pytest.raises(KafkaError, match="INVALID_GROUP_ID"):
+            call()
+    assert coordinator.commit("", Committer(), {T0: at(1)}) == CommitAnswer(ErrorCode.NONE)
+    assert coordinator.offsets("").get(T0) == at(1)
+    assert coordinator.group("") is not None
+    assert coordinator.delete_group("") is ErrorCode.NONE
+
+
+# Time
+
+
+async def test_sessions_expire_and_heartbeats_keep_them(here: Surroundings) -> None:
+    await stable(here, "a", "b")
+    for _ in range(3):
+        here.advance(6_000)
+        assert here.coordinator.heartbeat("g", "a-1", None, 2) in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+    group = here.coordinator.group("g")
+    assert group is not None
+    assert list(group.members) == ["a-1"]
+    here.advance(10_000)
+    assert state(here) is GroupState.EMPTY
+
+
+async def test_many_heartbeats_arm_one_timer(here: Surroundings) -> None:
+    await stable(here, "a")
+    for _ in range(1000):
+        here.clock.advance(1)
+        here.coordinator.heartbeat("g", "a-1", None, 1)
+    assert len(here.timer._ticks) <= 2
+
+
+async def test_the_initial_delay() -> None:
+    here = Surroundings()
+    await here.lead()
+    first = join(here, "a")
+    assert isinstance(first, asyncio.Future)
+    here.advance(2_999)
+    assert not first.done()
+    here.advance(1)
+    assert (await first).generation_id == 1
+
+
+# Offsets
+
+
+async def test_a_commit_is_shown_when_it_is_in_the_log(here: Surroundings) -> None:
+    here.log.holds = True
+    answer = commit(here, {T0: at(5, "m")})
+    assert isinstance(answer, asyncio.Future)
+    assert committed(here) == {}
+    here.log.release()
+    assert await answer == CommitAnswer(ErrorCode.NONE)
+    assert here.coordinator.offsets("g").get(T0) == at(5, "m")
+    assert here.log.batch_sequences() == [0]
+    assert here.coordinator.commit_count == 1
+
+
+async def test_one_commit_is_one_batch(here: Surroundings) -> None:
+    assert commit(here, {("t", index): at(index) for index in range(100)}) == CommitAnswer(ErrorCode.NONE)
+    assert len(here.log.batch_sequences()) == 1
+    assert len(here.log.records()) == 100
+    assert here.coordinator.offset_count() == 100
+
+
+@pytest.mark.parametrize(
+    ("append_error", "told"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (ErrorCode.INVALID_FETCH_SIZE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT),
+        (ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_commit_that_cannot_be_stored(
+    here: Surroundings, append_error: ErrorCode, told: ErrorCode, is_late: bool
+) -> None:
+    assert commit(here, {T0: at(1)}) == CommitAnswer(ErrorCode.NONE)
+    if is_late:
+        here.log.holds = True
+        answer = commit(here, {T0: at(2)})
+        here.log.release(error=append_error)
+    else:
+        here.log.append_error = append_error
+        answer = commit(here, {T0: at(2)})
+    assert (await answer if isinstance(answer, Awaitable) else answer) == CommitAnswer(told)
+    assert committed(here) == {T0: 1}
+
+
+async def test_a_bug_in_the_log_is_answered_and_logged(here: Surroundings, caplog: pytest.LogCaptureFixture) -> None:
+    here.log.holds = True
+    answer = commit(here, {T0: at(2)})
+    here.log.held.pop().done.set_exception(RuntimeError("out of luck"))
+    assert isinstance(answer, Awaitable)
+    assert await answer == CommitAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert "out of luck" in caplog.text
+
+
+async def test_commits_count_in_the_order_of_the_log(here: Surroundings) -> None:
+    here.log.holds = True
+    first, second = commit(here, {T0: at(1), T1: at(1)}), commit(here, {T0: at(2)})
+    here.log.release(1)
+    await here.idle()
+    assert committed(here) == {T0: 2}
+    here.log.release(0)
+    await here.idle()
+    assert committed(here) == {T0: 2, T1: 1}
+    assert isinstance(first, asyncio.Future)
+    assert isinstance(second, asyncio.Future)
+    assert first.done()
+    assert second.done()
+
+
+async def test_a_commit_whose_client_is_gone_still_counts(here: Surroundings) -> None:
+    here.log.holds = True
+    answer = commit(here, {T0: at(2)})
+    assert isinstance(answer, asyncio.Future)
+    answer.cancel()
+    here.log.release()
+    await here.idle()
+    assert committed(here) == {T0: 2}
+
+
+async def test_long_metadata_is_refused_by_itself(here: Surroundings) -> None:
+    answer = commit(here, {T0: at(1, "x" * 4097), T1: at(2, "x" * 4096), ("t", 2): at(3, "😀" * 2049), ("t", 3): at(4)})
+    too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert answer == CommitAnswer(ErrorCode.NONE, {T0: too_large, ("t", 2): too_large})
+    assert committed(here) == {T1: 2, ("t", 3): 4}
+    assert commit(here, {T0: at(1, "x" * 5000)}) == CommitAnswer(ErrorCode.NONE, {T0: too_large})
+    assert len(here.log.batch_sequences()) == 1
+
+
+async def test_only_members_commit_while_there_are_any(here: Surroundings) -> None:
+    await stable(here, "a")
+    assert commit(here, {T0: at(1)}) == CommitAnswer(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert commit(here, {T0: at(1)}, Committer("a-1", None, 1)) == CommitAnswer(ErrorCode.NONE)
+    assert commit(here, {T0: at(2)}, Committer("a-1", None, 7)) == CommitAnswer(ErrorCode.ILLEGAL_GENERATION)
+    assert committed(here) == {T0: 1}
+
+
+async def test_offsets_of_a_transaction(here: Surroundings) -> None:
+    commit(here, {T0: at(1)})
+    for producer_id in (7, 8):
+        answer = commit(here, {T0: at(producer_id)}, producer=Producer(producer_id, 0))
+        assert answer == CommitAnswer(ErrorCode.NONE)
+    assert committed(here) == {T0: 1}
+    assert here.coordinator.offsets("g").is_unstable(T0)
+    headers = [header for _, header in batches(here.log.logs[0])]
+    assert [(each.producer_id, each.is_transactional, each.base_sequence) for each in headers] == [
+        (-1, False, 0), (7, True, 0), (8, True, 0),
+    ]  # fmt: skip
+    here.coordinator.end_transaction(0, 8, is_committed=False)
+    here.coordinator.end_transaction(0, 7, is_committed=True)
+    here.coordinator.end_transaction(0, 7, is_committed=True)
+    here.coordinator.end_transaction(99, 7, is_committed=True)
+    assert committed(here) == {T0: 7}
+    here.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    failed = commit(here, {T0: at(9)}, producer=Producer(9, 0))
+    assert failed == CommitAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert not here.coordinator.offsets("g").is_unstable(T0)
+
+
+# Removing
+
+
+async def test_expired_offsets_leave_tombstones_and_then_the_group_goes(here: Surroundings) -> None:
+    await stable(here, "a")
+    commit(here, {T0: at(1), T1: at(2)}, Committer("a-1", None, 1))
+    here.coordinator.leave("g", [("a-1", None)])
+    here.coordinator.start()
+    here.advance(here.settings.offsets_retention_ms - 1)
+    await here.idle()
+    assert committed(here) == {T0: 1, T1: 2}
+    here.advance(here.settings.offsets_retention_check_interval_ms)
+    await here.idle()
+    assert here.coordinator.group("g") is None
+    assert here.coordinator.expiration_count == 2
+    tombstones = [record.key for record in here.log.records() if record.value is None]
+    assert tombstones == [offset_key("g", "t", 0), offset_key("g", "t", 1), group_key("g")]
+    assert here.log.batch_sequences()[-1] == -1
+    await here.coordinator.stop()
+
+
+async def test_a_group_of_offsets_alone_has_no_record_to_remove(here: Surroundings) -> None:
+    commit(here, {T0: at(1)})
+    assert here.coordinator.delete_group("g") is ErrorCode.NONE
+    assert [record.key for record in here.log.records() if record.value is None] == [offset_key("g", "t", 0)]
+    assert here.coordinator.group("g") is None
+
+
+async def test_an_empty_group_without_offsets_goes_at_the_next_look(here: Surroundings) -> None:
+    join(here, "a", protocol_type="")  # refused, but it has made the group
+    assert state(here) is GroupState.EMPTY
+    await here.coordinator.expire_offsets()
+    assert state(here) is None
+    assert here.log.records() == []
+
+
+async def test_a_group_that_somebody_is_about_to_join_stays(here: Surroundings) -> None:
+    join(here, "a", requires_id=True)
+    await here.coordinator.expire_offsets()
+    assert state(here) is GroupState.EMPTY
+
+
+async def test_a_group_in_use_is_not_deleted(here: Surroundings) -> None:
+    await stable(here, "a")
+    assert here.coordinator.delete_group("g") is ErrorCode.NON_EMPTY_GROUP
+    assert state(here) is GroupState.STABLE
+
+
+async def test_offsets_of_subscribed_topics_are_not_deleted(here: Surroundings) -> None:
+    await stable(here, "a")
+    commit(here, {T0: at(1), ("u", 0): at(2)}, Committer("a-1", None, 1))
+    assert here.coordinator.delete_offsets("g", [T0, ("u", 0), ("v", 0)]) == {
+        T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        ("u", 0): ErrorCode.NONE,
+        ("v", 0): ErrorCode.NONE,
+    }
+    assert committed(here) == {T0: 1}
+    assert [record.key for record in here.log.records() if record.value is None] == [offset_key("g", "u", 0)]
+
+
+async def test_offsets_of_an_active_group_of_another_kind_are_not_deleted(here: Surroundings) -> None:
+    join(here, "a", protocol_type="connect", offers=protocols("x"))
+    with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
+        here.coordinator.delete_offsets("g", [T0])
+
+
+async def test_deleting_the_last_offset_of_an_unused_group_removes_it(here: Surroundings) -> None:
+    commit(here, {T0: at(1)})
+    assert here.coordinator.delete_offsets("g", [T0]) == {T0: ErrorCode.NONE}
+    assert state(here) is None
+
+
+async def test_a_commit_on_its_way_does_not_bring_a_deleted_offset_back(here: Surroundings) -> None:
+    commit(here, {T1: at(1)})
+    here.log.holds = True
+    commit(here, {T0: at(1)})
+    here.coordinator.delete_offsets("g", [T0])
+    assert len(here.log.held) == 2
+    here.log.release()
+    here.log.release()
+    await here.idle()
+    assert committed(here) == {T1: 1}
+    here.log.holds = False
+    await here.restart()
+    assert committed(here) == {T1: 1}
+
+
+async def test_offsets_of_deleted_partitions_go_at_once(here: Surroundings) -> None:
+    await stable(here, "a")
+    commit(here, {T0: at(1), T1: at(2), ("u", 0): at(3)}, Committer("a-1", None, 1))
+    here.coordinator.commit("other", Committer(), {T0: at(4)})
+    here.coordinator.partitions_deleted([T0, T1])
+    assert committed(here) == {("u", 0): 3}
+    assert here.coordinator.group("other") is None
+
+
+async def test_many_tombstones_go_in_several_batches(here: Surroundings, caplog: pytest.LogCaptureFixture) -> None:
+    topic = "t" * 249
+    commit(here, {(topic, index): at(index) for index in range(5000)})
+    assert here.coordinator.delete_group("g") is ErrorCode.NONE
+    sizes = [header.size for _, header in batches(here.log.logs[0])][1:]
+    assert len(sizes) == 3
+    assert max(sizes) < 1_048_588
+    commit(here, {T0: at(1)})
+    here.log.append_error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    here.coordinator.delete_group("g")
+    assert "tombstones were not stored: NOT_LEADER_OR_FOLLOWER" in caplog.text
+
+
+# Loading and moving
+
+
+@pytest.mark.parametrize("compression", Compression)
+async def test_everything_survives_a_restart(compression: Compression) -> None:
+    settings = CoordinatorSettings(group=NO_DELAY.group, compression=compression)
+    here = Surroundings(settings)
+    await here.lead()
+    await stable(here, "a", "b")
+    for number in range(20):
+        commit(here, {T0: at(number), T1: at(2 * number, "m")}, Committer("a-1", None, 2))
+    await here.restart()
+    group = here.coordinator.group("g")
+    assert group is not None
+    assert (group.state, group.generation_id, group.protocol_name, group.leader_id) == (
+        GroupState.STABLE, 2, "range", "a-1",
+    )  # fmt: skip
+    assert {name: member.assignment for name, member in group.members.items()} == {"a-1": b"a", "b-1": b"b"}
+    assert committed(here) == {T0: 19, T1: 38}
+    assert here.coordinator.heartbeat("g", "a-1", None, 2) is ErrorCode.NONE
+    assert commit(here, {T0: at(3)}, Committer("b-1", None, 2)) == CommitAnswer(ErrorCode.NONE)
+    assert committed(here) == {T0: 3, T1: 38}
+    here.advance(10_000)
+    assert state(here) is GroupState.EMPTY
+    assert len(here.coordinator.load_times_ms) == 1
+
+
+async def test_a_commit_after_a_restart_wins_over_what_was_loaded(here: Surroundings) -> None:
+    for number in range(50):
+        commit(here, {T0: at(number)})
+    await here.restart()
+    commit(here, {T0: at(1000)})
+    assert committed(here) == {T0: 1000}
+
+
+async def test_open_transactions_survive_a_restart(here: Surroundings) -> None:
+    commit(here, {T0: at(1)})
+    commit(here, {T0: at(7)}, producer=Producer(7, 0))
+    await here.restart()
+    assert here.coordinator.offsets("g").is_unstable(T0)
+    here.coordinator.end_transaction(0, 7, is_committed=True)
+    assert committed(here) == {T0: 7}
+
+
+async def test_a_transaction_that_ends_while_its_group_is_being_loaded(here: Surroundings) -> None:
+    commit(here, {T0: at(7)}, producer=Producer(7, 0))
+    here.coordinator = here.new_coordinator()
+    here.coordinator.become_leader(0, 1)
+    here.coordinator.end_transaction(0, 7, is_committed=True)
+    await here.idle()
+    assert committed(here) == {T0: 7}
+
+
+async def test_answers_while_loading(here: Surroundings) -> None:
+    await stable(here, "a")
+    here.coordinator = here.new_coordinator()
+    here.coordinator.become_leader(0, 1)
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert failure_of(here) is loading
+    assert here.coordinator.heartbeat("g", "a-1", None, 1) is ErrorCode.NONE
+    assert sync(here, "a-1", 1) == SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
+    for call in (
+        lambda: join(here, "a"),
+        lambda: commit(here, {T0: at(1)}),
+        lambda: here.coordinator.offsets("g"),
+        lambda: here.coordinator.leave("g", [("a-1", None)]),
+        lambda: here.coordinator.delete_group("g"),
+    ):
+        with pytest.raises(KafkaError) as caught:
+            call()
+        assert caught.value.code is loading
+    assert here.coordinator.groups() == (loading, [])
+    await here.idle()
+    assert here.coordinator.groups()[0] is ErrorCode.NONE
+    assert state(here) is GroupState.STABLE
+
+
+async def test_a_group_of_another_coordinator() -> None:
+    here = Surroundings(NO_DELAY, partition_count=50)
+    await here.lead(1)
+    assert failure_of(here) is ErrorCode.NOT_COORDINATOR
+    for call in (
+        lambda: here.coordinator.heartbeat("g", "a-1", None, 1),
+        lambda: sync(here, "a-1", 1),
+    ):
+        with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
+            call()
+    here.log.count = None
+    assert failure_of(here) is ErrorCode.NOT_COORDINATOR
+
+
+async def test_resigning_sends_everyone_away_who_waits(here: Surroundings) -> None:
+    await stable(here, "a")
+    newcomer = join(here, "b")
+    here.log.holds = True
+    here.coordinator.resign(0, leader_epoch=-1)
+    assert state(here) is GroupState.PREPARING_REBALANCE  # an older epoch than the one it leads in
+    here.coordinator.resign(0, leader_epoch=1)
+    assert isinstance(newcomer, asyncio.Future)
+    assert (await newcomer).error is ErrorCode.NOT_COORDINATOR
+    assert failure_of(here) is ErrorCode.NOT_COORDINATOR
+    here.coordinator.resign(0)
+    here.advance(100_000)
+
+
+async def test_an_append_that_ends_after_resigning_changes_nothing(here: Surroundings) -> None:
+    join(here, "a")
+    here.log.holds = True
+    leader = sync(here, "a-1", 1, {"a-1": b"x"})
+    offsets = commit(here, {T0: at(1)}, Committer("a-1", None, 1))
+    assert offsets == CommitAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
+    here.coordinator.resign(0)
+    assert isinstance(leader, asyncio.Future)
+    assert (await leader).error is ErrorCode.NOT_COORDINATOR
+    here.log.release()
+    await here.idle()
+    here.log.holds = False
+    await here.lead()
+    assert state(here) is GroupState.STABLE
+
+
+async def test_becoming_leader_again_keeps_what_is_here(here: Surroundings) -> None:
+    commit(here, {T0: at(1)})
+    here.coordinator.become_leader(0, 5)
+    assert committed(here) == {T0: 1}
+    here.coordinator.resign(0, leader_epoch=4)
+    assert committed(here) == {T0: 1}
+
+
+async def test_resigning_stops_loading(here: Surroundings) -> None:
+    commit(here, {T0: at(1)})
+    here.coordinator = here.new_coordinator()
+    here.coordinator.become_leader(0, 1)
+    await asyncio.sleep(0)
+    here.coordinator.resign(0, 2)
+    await here.idle()
+    assert failure_of(here) is ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize(
+    "error", [KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), RuntimeError("a bug")], ids=["expected", "bug"]
+)
+async def test_a_log_that_cannot_be_read(
+    here: Surroundings, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit(here, {T0: at(1)})
+    here.log.read_error = error
+    await here.restart()
+    assert failure_of(here) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert "Partition 0 of __consumer_offsets was not loaded" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(offset_key("g", "t", 0), b"\x00\x03short"), (group_key("g"), b"\x00c"), (b"\x00\x01", b"")],
+)
+async def test_a_corrupt_record_fails_its_partition_alone(key: bytes, value: bytes) -> None:
+    here = Surroundings(NO_DELAY, partition_count=2)
+    here.log.write(0, build_batch([RecordData(0, key, value)]))
+    await here.lead()
+    assert (partition_for("b", 2), partition_for("a", 2)) == (0, 1)
+    assert failure_of(here, "b") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert here.coordinator.group("a") is None
+
+
+async def test_two_members_with_one_id_fail_the_load(here: Surroundings) -> None:
+    await stable(here, "a")
+    value = here.log.records()[-1].value
+    assert value is not None
+    group = read_group(value)
+    group.members.append(group.members[0])
+    here.log.write(0, build_batch([RecordData(0, group_key("g"), group_value(group))]))
+    await here.restart()
+    assert failure_of(here) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_records_of_newer_kinds_do_not_disturb(here: Surroundings) -> None:
+    here.log.write(0, build_batch([RecordData(0, b"\x00\x05what ever", b"\x00\x00")]))
+    commit(here, {T0: at(1)})
+    await here.restart()
+    assert committed(here) == {T0: 1}
+
+
+async def test_loading_reads_in_pieces_and_lets_others_work() -> None:
+    settings = CoordinatorSettings(group=NO_DELAY.group, load_buffer_size=1000)
+    here = Surroundings(settings)
+    await here.lead()
+    for number in range(200):
+        commit(here, {("t", index): at(number) for index in range(10)})
+    here.coordinator = here.new_coordinator()
+    here.log.read_count = 0
+    here.coordinator.become_leader(0, 1)
+    turns = 0
+    while not here.coordinator.load_times_ms:
+        turns += 1
+        await asyncio.sleep(0)
+    assert here.log.read_count >= 100
+    assert turns > 100
+    assert committed(here) == {("t", index): 199 for index in range(10)}
+
+
+async def test_loading_begins_at_the_log_start_and_survives_a_cleaned_end(here: Surroundings) -> None:
+    for number in range(5):
+        commit(here, {("t", number): at(number)})
+    here.log.start_offsets[0] = 3
+    log = here.log
+
+    class CleanedEnd:
+        def __getattr__(self, name: str) -> object:
+            return getattr(log, name)
+
+        def end_offset(self, partition: int) -> int:
+            return 100
+
+    here.log = CleanedEnd()  # type: ignore[assignment]
+    await here.restart()
+    assert committed(here) == {("t", 3): 3, ("t", 4): 4}
+
+
+async def test_a_loaded_group_above_the_size_limit_rebalances(here: Surroundings) -> None:
+    await stable(here, "a", "b", "c")
+    here.settings = CoordinatorSettings(group=GroupSettings(max_size=2, initial_rebalance_delay_ms=0))
+    await here.restart()
+    assert state(here) is GroupState.PREPARING_REBALANCE
+    answers = [join(here, name, f"{name}-1") for name in "abc"]
+    assert isinstance(answers[2], JoinAnswer)
+    assert answers[2].error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert state(here) is GroupState.COMPLETING_REBALANCE
+
+
+@pytest.mark.parametrize("golden", PARTITIONS, ids=lambda golden: str(golden.number))
+async def test_groups_that_kafka_wrote_come_up(golden: GoldenPartition) -> None:
+    number, log, records = golden
+    here = Surroundings(partition_count=2)
+    here.log.logs[number] = bytearray(log)
+    await here.lead()
+    code, groups = here.coordinator.groups()
+    assert code is ErrorCode.NONE
+    assert {group.state for group in groups} <= {GroupState.EMPTY, GroupState.STABLE}
+    assert {group.group_id for group in groups} <= {
+        each["decodedKey"]["data"]["group"] for each in records if not each["isControl"]
+    }
+    assert len(groups) > 5
+
+
+async def test_stopping_sends_everyone_away(here: Surroundings) -> None:
+    await stable(here, "a")
+    newcomer = join(here, "b")
+    here.coordinator.start()
+    await here.coordinator.stop()
+    assert isinstance(newcomer, asyncio.Future)
+    assert (await newcomer).error is ErrorCode.NOT_COORDINATOR
+    assert failure_of(here) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
+        here.coordinator.groups()
+    here.advance(10 * here.settings.offsets_retention_check_interval_ms)
+    await here.idle()
+
+
+# The topic
+
+
+async def test_the_topic_is_created_when_it_is_needed() -> None:
+    here = Surroundings(NO_DELAY, partition_count=None)
+    assert here.coordinator.partition_count() is None
+    assert await here.coordinator.ensure_topic() == 1
+    assert await here.coordinator.ensure_topic() == 1
+    assert here.created == ["__consumer_offsets"]
+
+
+async def test_a_topic_that_cannot_be_created() -> None:
+    here = Surroundings(NO_DELAY, partition_count=None)
+    here.creation_error = KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "3 replicas, 1 broker")
+    with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE: 3 replicas, 1 broker"):
+        await here.coordinator.ensure_topic()
+
+
+# Metrics and settings
+
+
+async def test_counts(here: Surroundings) -> None:
+    await stable(here, "a")
+    here.coordinator.commit("other", Committer(), {T0: at(1), T1: at(2)})
+    counts = here.coordinator.count_by_state()
+    assert (counts[GroupState.STABLE], counts[GroupState.EMPTY], counts[GroupState.DEAD]) == (1, 1, 0)
+    assert here.coordinator.offset_count() == 2
+    assert here.coordinator.commit_count == 2
+
+
+def test_settings_come_from_the_configuration() -> None:
+    assert CoordinatorSettings.from_config(BrokerConfig.from_properties({})) == CoordinatorSettings()
+    changed = CoordinatorSettings.from_config(
+        BrokerConfig.from_properties(
+            {
+                "group.min.session.timeout.ms": "1000",
+                "group.max.session.timeout.ms": "2000",
+                "group.max.size": "7",
+                "group.initial.rebalance.delay.ms": "0",
+                "offset.metadata.max.bytes": "100",
+                "offsets.retention.minutes": "2",
+                "offsets.retention.check.interval.ms": "5",
+                "offsets.commit.timeout.ms": "6",
+                "offsets.load.buffer.size": "8",
+                "offsets.topic.compression.codec": "4",
+            }
+        )
+    )
+    assert changed == CoordinatorSettings(
+        group=GroupSettings(max_size=7, initial_rebalance_delay_ms=0),
+        session_timeout_min_ms=1000,
+        session_timeout_max_ms=2000,
+        offset_metadata_size_max=100,
+        offsets_retention_ms=120_000,
+        offsets_retention_check_interval_ms=5,
+        commit_timeout_ms=6,
+        load_buffer_size=8,
+        compression=Compression.ZSTD,
+    )

@@ -1,0 +1,137 @@
+"""Replaying `__consumer_offsets`, above all the partitions that Kafka itself wrote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.groups.loading import ReplayedPartition
+from broker.groups.records import OffsetAndMetadata, group_key, offset_key, offset_value
+from protocol.errors import Malformed
+from protocol.records.batch import batches, records
+from protocol.records.builder import RecordData, build_batch
+from protocol.records.control import ControlType, TransactionMarker, build_marker
+from tests.broker.groups.golden import PARTITIONS, GoldenPartition
+
+
+def replay(*logs: bytes) -> ReplayedPartition:
+    replayed = ReplayedPartition()
+    for log in logs:
+        for position, header in batches(log):
+            for record in records(log, position, size_max=1 << 24):
+                replayed.replay(header, record)
+    return replayed
+
+
+def shown(replayed: ReplayedPartition) -> dict[tuple[str, str, int], tuple[int, str]]:
+    return {
+        (group_id, *partition): (committed.value.offset, committed.value.metadata)
+        for group_id, offsets in replayed.offsets.items()
+        for partition, committed in offsets.committed.items()
+    }
+
+
+def told_by_the_dump(partition: GoldenPartition) -> tuple[dict[str, Any], dict[Any, Any]]:
+    """The same from the dump tool's text, by the simplest reading of it."""
+    groups: dict[str, Any] = {}
+    offsets: dict[Any, Any] = {}
+    pending: dict[int, dict[Any, Any]] = {}
+    for record in partition.records:
+        if record["isControl"]:
+            ended = pending.pop(record["producerId"], {})
+            offsets.update(ended if record["controlType"] == "COMMIT" else {})
+            continue
+        key, value = record["decodedKey"], record["decodedValue"]
+        target = pending.setdefault(record["producerId"], {}) if record["isTransactional"] else offsets
+        if key["type"] == "2":
+            target, name = groups, key["data"]["group"]
+        else:
+            name = (key["data"]["group"], key["data"]["topic"], key["data"]["partition"])
+        if value == "<DELETE>":
+            target.pop(name, None)
+        else:
+            target[name] = value["data"]
+    assert not any(pending.values())
+    return groups, offsets
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=lambda partition: str(partition.number))
+def test_kafkas_partition(partition: GoldenPartition) -> None:
+    replayed = replay(partition.log)
+    groups, offsets = told_by_the_dump(partition)
+    assert {name: value.generation_id for name, value in replayed.groups.items()} == {
+        name: value["generation"] for name, value in groups.items()
+    }
+    assert {name: [member.member_id for member in value.members] for name, value in replayed.groups.items()} == {
+        name: [member["memberId"] for member in value["members"]] for name, value in groups.items()
+    }
+    assert shown(replayed) == {name: (value["offset"], value["metadata"]) for name, value in offsets.items()}
+    assert set(replayed.group_ids()) == {*groups, *(name for name, _, _ in offsets)}
+    assert len(groups) > 3
+    assert len(offsets) > 10
+
+
+def offset(number: int) -> bytes:
+    return offset_value(OffsetAndMetadata(offset=number, metadata="", commit_timestamp_ms=0))
+
+
+def commit(base_offset: int, value: bytes | None, *, producer_id: int = -1, partition: int = 0) -> bytes:
+    return build_batch(
+        [RecordData(0, offset_key("g", "t", partition), value)],
+        base_offset=base_offset,
+        producer_id=producer_id,
+        is_transactional=producer_id >= 0,
+    )
+
+
+def marker(base_offset: int, control_type: ControlType, producer_id: int) -> bytes:
+    batch = bytearray(
+        build_marker(TransactionMarker(control_type, 0), producer_id=producer_id, producer_epoch=0, now_ms=0)
+    )
+    batch[:8] = base_offset.to_bytes(8, "big")
+    return bytes(batch)
+
+
+@pytest.mark.parametrize(
+    ("log", "expected", "is_unstable"),
+    [
+        ([commit(0, offset(1)), commit(1, offset(2))], 2, False),
+        ([commit(0, offset(1)), commit(1, None)], None, False),
+        ([commit(0, offset(1)), commit(1, None), commit(2, offset(3))], 3, False),
+        ([commit(0, offset(1)), commit(1, offset(2), producer_id=7)], 1, True),
+        ([commit(0, offset(2), producer_id=7), marker(1, ControlType.COMMIT, 7)], 2, False),
+        ([commit(0, offset(2), producer_id=7), marker(1, ControlType.ABORT, 7)], None, False),
+        ([commit(0, offset(2), producer_id=7), marker(1, ControlType.COMMIT, 8)], None, True),
+        # A plain commit that came after that of the transaction stays, whenever the transaction ends.
+        ([commit(0, offset(2), producer_id=7), commit(1, offset(5)), marker(2, ControlType.COMMIT, 7)], 5, False),
+        # What was deleted while the transaction was open stays deleted.
+        ([commit(0, offset(2), producer_id=7), commit(1, None), marker(2, ControlType.COMMIT, 7)], None, False),
+        ([marker(0, ControlType.COMMIT, 7)], None, False),
+    ],
+)
+def test_commits_and_transactions(log: list[bytes], expected: int | None, is_unstable: bool) -> None:
+    replayed = replay(*log)
+    assert shown(replayed).get(("g", "t", 0), (None, ""))[0] == expected
+    if is_unstable:
+        assert replayed.offsets["g"].is_unstable(("t", 0))
+    assert replayed.group_ids() == (["g"] if expected is not None or is_unstable else [])
+
+
+def test_records_of_newer_kinds_are_skipped() -> None:
+    newer = build_batch([RecordData(0, b"\0\x03anything", b"else")])
+    assert replay(newer, commit(1, offset(4))).group_ids() == ["g"]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        build_batch([RecordData(0, None, b"x")]),
+        build_batch([RecordData(0, b"\0\x01", b"x")]),
+        build_batch([RecordData(0, group_key("g"), b"\0\x09")]),
+        commit(0, offset(1)[:-1]),
+    ],
+)
+def test_damage_is_reported(damaged: bytes) -> None:
+    with pytest.raises(Malformed):
+        replay(damaged)

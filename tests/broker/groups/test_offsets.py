@@ -1,0 +1,216 @@
+"""Which commit wins, what a transaction changes, and what expires."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.groups.offsets import GroupOffsets, Offsets, TopicPartition, expiry_rule
+from broker.groups.records import OffsetAndMetadata
+from broker.groups.states import GroupState
+
+T0 = ("t", 0)
+T1 = ("t", 1)
+U0 = ("u", 0)
+
+
+def at(offset: int, *, committed_ms: int = 0, expires_ms: int = -1) -> OffsetAndMetadata:
+    return OffsetAndMetadata(
+        offset=offset, metadata="", commit_timestamp_ms=committed_ms, expire_timestamp_ms=expires_ms
+    )
+
+
+def shown(offsets: GroupOffsets) -> dict[TopicPartition, int]:
+    return {partition: committed.value.offset for partition, committed in offsets.committed.items()}
+
+
+def test_a_commit_counts_once_it_is_in_the_log() -> None:
+    offsets = GroupOffsets()
+    offsets.begin(1, {T0: at(5)})
+    assert offsets.get(T0) is None
+    assert not offsets.is_empty
+    offsets.succeed(1)
+    assert offsets.get(T0) == at(5)
+
+
+def test_a_failed_commit_leaves_what_was() -> None:
+    offsets = GroupOffsets()
+    offsets.begin(1, {T0: at(5)})
+    offsets.succeed(1)
+    offsets.begin(2, {T0: at(6), T1: at(1)})
+    offsets.fail(2)
+    assert shown(offsets) == {T0: 5}
+
+
+def test_the_order_of_the_log_decides_not_that_of_the_answers() -> None:
+    offsets = GroupOffsets()
+    offsets.begin(1, {T0: at(5), T1: at(50)})
+    offsets.begin(2, {T0: at(6)})
+    offsets.succeed(2)
+    offsets.succeed(1)
+    assert shown(offsets) == {T0: 6, T1: 50}
+
+
+def test_offsets_of_a_transaction_wait_for_its_end() -> None:
+    offsets = GroupOffsets()
+    offsets.load(0, T0, at(1))
+    offsets.begin_in_transaction(7, 1, {T0: at(5)})
+    offsets.begin_in_transaction(7, 2, {T0: at(6), T1: at(9)})
+    offsets.begin_in_transaction(8, 3, {U0: at(3)})
+    assert shown(offsets) == {T0: 1}
+    assert [offsets.is_unstable(each) for each in (T0, T1, U0, ("u", 1))] == [True, True, True, False]
+    offsets.end_transaction(7, is_committed=True)
+    offsets.end_transaction(8, is_committed=False)
+    assert shown(offsets) == {T0: 6, T1: 9}
+    assert not offsets.is_unstable(T0)
+    assert list(offsets.open_transactions()) == []
+
+
+def test_a_plain_commit_after_that_of_a_transaction_wins_over_it() -> None:
+    offsets = GroupOffsets()
+    offsets.begin_in_transaction(7, 1, {T0: at(5)})
+    offsets.begin(2, {T0: at(100)})
+    offsets.succeed(2)
+    offsets.end_transaction(7, is_committed=True)
+    assert shown(offsets) == {T0: 100}
+
+
+def test_a_failed_append_takes_no_part_in_its_transaction() -> None:
+    offsets = GroupOffsets()
+    offsets.begin_in_transaction(7, 1, {T0: at(5)})
+    offsets.begin_in_transaction(7, 2, {T0: at(6)})
+    offsets.fail_in_transaction(7, 2)
+    assert offsets.is_unstable(T0)
+    offsets.fail_in_transaction(9, 9)
+    offsets.end_transaction(7, is_committed=True)
+    assert shown(offsets) == {T0: 5}
+    offsets.begin_in_transaction(7, 3, {T1: at(5)})
+    offsets.fail_in_transaction(7, 3)
+    assert list(offsets.open_transactions()) == []
+
+
+def test_what_is_removed_does_not_come_back() -> None:
+    offsets = GroupOffsets()
+    offsets.load(0, T0, at(1))
+    offsets.begin(1, {T0: at(2), T1: at(3)})
+    offsets.begin_in_transaction(7, 2, {T0: at(4)})
+    offsets.begin_in_transaction(8, 3, {U0: at(4)})
+    assert offsets.remove([T0, U0, ("never", 0)]) == [T0, U0]
+    offsets.succeed(1)
+    offsets.end_transaction(7, is_committed=True)
+    assert shown(offsets) == {T1: 3}
+    assert list(offsets.open_transactions()) == []
+
+
+def test_everything_that_a_group_has_or_may_have() -> None:
+    offsets = GroupOffsets()
+    assert offsets.is_empty
+    offsets.load(0, T0, at(1))
+    offsets.begin(1, {T1: at(2)})
+    offsets.begin_in_transaction(7, 2, {U0: at(3)})
+    assert offsets.partitions() == [T0, T1, U0]
+    assert offsets.remove(offsets.partitions()) == [T0, T1, U0]
+
+
+RETENTION = 1000
+NOW = 100_000
+
+
+@pytest.mark.parametrize(
+    ("state", "protocol_type", "subscribed", "state_since", "expired"),
+    [
+        # Stored offsets, with the age of the commit: t-0 is old, t-1 is young, u-0 is old,
+        # and of those that say when they expire, x-0 is due and x-1 is not.
+        (GroupState.EMPTY, None, None, NOW, {"t0", "u0", "x0"}),
+        (GroupState.EMPTY, "consumer", frozenset(), NOW - RETENTION, {"t0", "t1", "u0", "x0"}),
+        (GroupState.EMPTY, "consumer", frozenset(), NOW - RETENTION + 1, {"x0"}),
+        (GroupState.EMPTY, "consumer", frozenset(), -1, {"t0", "u0", "x0"}),
+        (GroupState.EMPTY, "connect", None, NOW - RETENTION, {"t0", "t1", "u0", "x0"}),
+        (GroupState.STABLE, "consumer", frozenset({"t"}), 0, {"u0", "x0"}),
+        (GroupState.STABLE, "consumer", frozenset({"t", "u", "x"}), 0, set()),
+        (GroupState.STABLE, "consumer", None, 0, None),
+        (GroupState.STABLE, "connect", None, 0, None),
+        (GroupState.PREPARING_REBALANCE, "consumer", frozenset({"t"}), 0, None),
+        (GroupState.COMPLETING_REBALANCE, "consumer", frozenset({"t"}), 0, None),
+    ],
+)
+def test_expiry(
+    state: GroupState,
+    protocol_type: str | None,
+    subscribed: frozenset[str] | None,
+    state_since: int,
+    expired: set[str] | None,
+) -> None:
+    offsets = GroupOffsets()
+    offsets.load(0, T0, at(1, committed_ms=NOW - RETENTION))
+    offsets.load(0, T1, at(1, committed_ms=NOW - RETENTION + 1))
+    offsets.load(0, U0, at(1, committed_ms=0))
+    offsets.load(0, ("x", 0), at(1, expires_ms=NOW))
+    offsets.load(0, ("x", 1), at(1, expires_ms=NOW + 1))
+    rule = expiry_rule(state, protocol_type, subscribed, state_since, NOW, RETENTION)
+    if rule is None:
+        assert expired is None
+    else:
+        assert {f"{topic}{index}" for topic, index in offsets.expired(rule)} == expired
+
+
+def test_nothing_expires_that_is_being_committed() -> None:
+    offsets = GroupOffsets()
+    for partition in (T0, T1, U0):
+        offsets.load(0, partition, at(1))
+    offsets.begin(1, {T0: at(2)})
+    offsets.begin_in_transaction(7, 2, {T1: at(2)})
+    rule = expiry_rule(GroupState.EMPTY, None, None, 0, NOW, RETENTION)
+    assert rule is not None
+    assert offsets.expired(rule) == [U0]
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_cache_shows_what_replaying_the_log_would(seed: int) -> None:
+    """A dumb twin: the list of all appends that succeeded, replayed from the start."""
+    chance = random.Random(seed)
+    offsets = GroupOffsets()
+    log: list[tuple[int, str, int, Offsets]] = []
+    in_flight: list[tuple[int, int, Offsets]] = []
+    ended: dict[int, list[tuple[int, bool]]] = {}
+    for order in range(200):
+        action = chance.random()
+        if action < 0.5:
+            producer_id = chance.choice((-1, -1, 7, 8))
+            batch = {
+                (topic, index): at(chance.randrange(1000))
+                for topic in "tu"
+                for index in range(2)
+                if chance.random() < 0.5
+            }
+            in_flight.append((order, producer_id, batch))
+            if producer_id < 0:
+                offsets.begin(order, dict(batch))
+            else:
+                offsets.begin_in_transaction(producer_id, order, dict(batch))
+        elif action < 0.85 and in_flight:
+            begun, producer_id, batch = in_flight.pop(chance.randrange(len(in_flight)))
+            succeeds = chance.random() < 0.8
+            if succeeds:
+                log.append((begun, "commit", producer_id, batch))
+            if producer_id < 0:
+                (offsets.succeed if succeeds else offsets.fail)(begun)
+            elif not succeeds:
+                offsets.fail_in_transaction(producer_id, begun)
+        elif not any(producer_id == 7 for _, producer_id, _ in in_flight):
+            committed = chance.random() < 0.7
+            ended.setdefault(7, []).append((order, committed))
+            offsets.end_transaction(7, is_committed=committed)
+    assert shown(offsets) == replay(log, ended)
+
+
+def replay(
+    log: list[tuple[int, str, int, Offsets]], ended: dict[int, list[tuple[int, bool]]]
+) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for begun, _, producer_id, batch in sorted(log, key=lambda entry: entry[0]):
+        markers = [committed for order, committed in ended.get(producer_id, []) if order > begun]
+        if producer_id < 0 or (markers and markers[0]):
+            found.update({partition: value.offset for partition, value in batch.items()})
+    return found
