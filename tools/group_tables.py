@@ -1,0 +1,77 @@
+"""The tables of kafka-consumer-groups: rows of text to lines, with the columns and widths that scripts cut at.
+
+Pure: what a cell says is decided elsewhere. Columns are left-justified and grow with their content where Kafka's do;
+the blank behind the last column of some tables is part of them.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+MISSING = "-"
+
+
+class Column(NamedTuple):
+    """A heading, the least width, and whether longer cells widen the column. A width of 0 pads nothing."""
+
+    heading: str
+    width: int
+    grows: bool = False
+
+
+OFFSETS = (
+    Column("GROUP", 15, grows=True),
+    Column("TOPIC", 15, grows=True),
+    Column("PARTITION", 10),
+    Column("CURRENT-OFFSET", 15),
+    Column("LOG-END-OFFSET", 15),
+    Column("LAG", 15),
+    Column("CONSUMER-ID", 15, grows=True),
+    Column("HOST", 15, grows=True),
+    Column("CLIENT-ID", 0),
+)
+MEMBERS = (
+    Column("GROUP", 15, grows=True),
+    Column("CONSUMER-ID", 15, grows=True),
+    Column("HOST", 15, grows=True),
+    Column("CLIENT-ID", 15, grows=True),
+    Column("#PARTITIONS", 15),
+    Column("", 0),
+)
+STATES = (
+    Column("GROUP", 25),
+    Column("COORDINATOR (ID)", 25, grows=True),
+    Column("ASSIGNMENT-STRATEGY", 20),
+    Column("STATE", 15),
+    Column("#MEMBERS", 0),
+)
+NEW_OFFSETS = (Column("GROUP", 30), Column("TOPIC", 30), Column("PARTITION", 10), Column("NEW-OFFSET", 15))
+DELETED_OFFSETS = (Column("TOPIC", 30), Column("PARTITION", 15), Column("STATUS", 15))
+
+_STATIC_MEMBER = Column("GROUP-INSTANCE-ID", 17, grows=True)
+_LISTED_GROUP_MARGIN = 10
+
+
+def member_columns(*, with_instance_id: bool, with_assignment: bool) -> tuple[Column, ...]:
+    """The columns of a table of members."""
+    columns = [*MEMBERS]
+    if with_assignment:
+        columns[-1] = Column("ASSIGNMENT", 0)
+    if with_instance_id:
+        columns.insert(2, _STATIC_MEMBER)
+    return tuple(columns)
+
+
+def listed_columns(groups: Iterable[str], headings: Sequence[str]) -> tuple[Column, ...]:
+    """The columns of a list of groups with more than their names."""
+    width = max([15, *map(len, groups)]) + _LISTED_GROUP_MARGIN
+    return (Column("GROUP", width), *(Column(heading, 20) for heading in headings))
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The heading and the rows as lines."""
+    cells = [[column.heading for column in columns], *rows]
+    widths = [
+        max([column.width, *(len(row[index]) for row in cells)]) if column.grows else column.width
+        for index, column in enumerate(columns)
+    ]
+    return [" ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]

@@ -1,0 +1,222 @@
+"""Where kafka-consumer-groups --reset-offsets moves a group: partitions and new offsets from the options.
+
+Each scenario is a function from partitions to offsets; whatever it says is kept between the first and the last offset
+of the partition. Nothing here writes an offset.
+"""
+
+import argparse
+import csv
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from protocol.errors import ErrorCode, KafkaError
+from tools.admin_client import EARLIEST, LATEST, AdminClient, TopicPartition
+from tools.command_line import UsageError
+from tools.group_descriptions import NO_OFFSET, committed_offsets
+
+logger = logging.getLogger("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
+
+SCENARIOS = (
+    "--to-offset",
+    "--shift-by",
+    "--to-datetime",
+    "--by-duration",
+    "--to-earliest",
+    "--to-latest",
+    "--to-current",
+    "--from-file",
+)
+
+_DURATION = re.compile(
+    r"(?P<sign>[+-]?)P(?:(?P<days>[+-]?\d+)D)?"
+    r"(?:T(?=.)(?:(?P<hours>[+-]?\d+)H)?(?:(?P<minutes>[+-]?\d+)M)?(?:(?P<seconds>[+-]?\d+(?:\.\d{1,9})?)S)?)?",
+    re.IGNORECASE,
+)
+
+Offsets = dict[TopicPartition, int]
+
+
+def new_offsets(admin: AdminClient, group: str, options: argparse.Namespace, now: datetime) -> Offsets:
+    """The offset of each partition to reset, by the scenario of the options. Raises UsageError and KafkaError."""
+    if options.from_file is not None:
+        wanted = _read_file(options.from_file, group)
+        return _clamped(admin, wanted)
+    partitions = _partitions(admin, group, options)
+    for name, scenario in _SCENARIOS.items():
+        value = getattr(options, name)
+        if value not in (None, False):
+            return scenario(admin, group, partitions, value, now)
+    raise UsageError(f"Option '[reset-offsets]' requires one of the following scenarios: {', '.join(SCENARIOS)}")
+
+
+def _partitions(admin: AdminClient, group: str, options: argparse.Namespace) -> list[TopicPartition]:
+    if options.all_topics:
+        return sorted(committed_offsets(admin, group))
+    if not options.topic:
+        raise UsageError("One of the reset scopes should be defined: --all-topics, --topic.")
+    return named_partitions(admin, options.topic)
+
+
+def named_partitions(admin: AdminClient, names: Sequence[str]) -> list[TopicPartition]:
+    """The partitions of `topic` or `topic:0,1`. Raises UsageError and KafkaError."""
+    partitions: list[TopicPartition] = []
+    for name in names:
+        topic, colon, numbers = name.partition(":")
+        if colon:
+            if not all(number.strip().isdecimal() for number in numbers.split(",")):
+                raise UsageError(f"Invalid topic arg '{name}', expected the partitions as in topic:0,1")
+            partitions += [(topic, int(number)) for number in numbers.split(",")]
+        else:
+            partitions += _all_partitions(admin, topic)
+    return sorted(set(partitions))
+
+
+def _all_partitions(admin: AdminClient, topic: str) -> Iterable[TopicPartition]:
+    (described,) = admin.metadata([topic]).topics
+    if described.error_code:
+        raise KafkaError(ErrorCode(described.error_code))
+    return [(topic, partition.partition_index) for partition in described.partitions]
+
+
+def _read_file(path: str, group: str) -> Offsets:
+    """Rows `topic,partition,offset`, or with the group in front. Raises UsageError."""
+    wanted: Offsets = {}
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            for row in csv.reader(file):
+                *named_group, topic, partition, offset = row
+                if not named_group or named_group == [group]:
+                    wanted[topic, int(partition)] = int(offset)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"Cannot read offsets from {path}: {error}") from None
+    return wanted
+
+
+def _to_offset(
+    admin: AdminClient, group: str, partitions: Sequence[TopicPartition], value: int, now: datetime
+) -> Offsets:
+    return _clamped(admin, dict.fromkeys(partitions, value))
+
+
+def _shift_by(
+    admin: AdminClient, group: str, partitions: Sequence[TopicPartition], value: int, now: datetime
+) -> Offsets:
+    committed = committed_offsets(admin, group)
+    for topic, partition in partitions:
+        if (topic, partition) not in committed:
+            raise UsageError(
+                f"Cannot shift offset for partition {topic}-{partition} since there is no current committed offset"
+            )
+    return _clamped(admin, {partition: committed[partition] + value for partition in partitions})
+
+
+def _to_earliest(
+    admin: AdminClient, group: str, partitions: Sequence[TopicPartition], value: bool, now: datetime
+) -> Offsets:
+    return _existing(admin, dict.fromkeys(partitions, EARLIEST))
+
+
+def _to_latest(
+    admin: AdminClient, group: str, partitions: Sequence[TopicPartition], value: bool, now: datetime
+) -> Offsets:
+    return _existing(admin, dict.fromkeys(partitions, LATEST))
+
+
+def _to_current(
+    admin: AdminClient, group: str, partitions: Sequence[TopicPartition], value: bool, now: datetime
+) -> Offsets:
+    committed = committed_offsets(admin, group)
+    without = [partition for partition in partitions if partition not in committed]
+    current = {partition: committed[partition] for partition in partitions if partition in committed}
+    return current | _to_latest(admin, group, without, True, now)
+
+
+def _to_datetime(
+    admin: AdminClient, group: str, partitions: Sequence[TopicPartition], value: str, now: datetime
+) -> Offsets:
+    return _at_time(admin, partitions, parse_datetime(value))
+
+
+def _by_duration(
+    admin: AdminClient, group: str, partitions: Sequence[TopicPartition], value: str, now: datetime
+) -> Offsets:
+    return _at_time(admin, partitions, now - parse_duration(value))
+
+
+_SCENARIOS: Mapping[str, Callable[..., Offsets]] = {
+    "to_offset": _to_offset,
+    "shift_by": _shift_by,
+    "to_datetime": _to_datetime,
+    "by_duration": _by_duration,
+    "to_earliest": _to_earliest,
+    "to_latest": _to_latest,
+    "to_current": _to_current,
+}
+"""Option to scenario. A scenario takes the client, the group, the partitions, the option's value and the time."""
+
+
+def parse_datetime(text: str) -> datetime:
+    """An ISO 8601 time; without a zone it is in UTC. Raises UsageError."""
+    try:
+        if "T" not in text:
+            raise ValueError("It does not contain a 'T' according to ISO8601 format")
+        parsed = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"Error parsing timestamp '{text}': {error}") from None
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+
+
+def parse_duration(text: str) -> timedelta:
+    """An ISO 8601 duration of days and less, `PnDTnHnMnS`. Raises UsageError."""
+    match = _DURATION.fullmatch(text)
+    amounts = (
+        {name: float(value) for name, value in match.groupdict().items() if value and name != "sign"} if match else {}
+    )
+    if match is None or not amounts:
+        raise UsageError(f"Error parsing duration '{text}'; expected PnDTnHnMnS")
+    duration = timedelta(**amounts)
+    return -duration if match["sign"] == "-" else duration
+
+
+def _at_time(admin: AdminClient, partitions: Sequence[TopicPartition], moment: datetime) -> Offsets:
+    timestamp_ms = max(0, int(moment.timestamp() * 1000))
+    found = _existing(admin, dict.fromkeys(partitions, timestamp_ms))
+    later = [partition for partition, offset in found.items() if offset == NO_OFFSET]
+    for topic, partition in later:
+        logger.warning(
+            "Partition %s of topic %s has nothing at that time. Falling back to latest known offset.", partition, topic
+        )
+    return found | _existing(admin, dict.fromkeys(later, LATEST))
+
+
+def _clamped(admin: AdminClient, wanted: Offsets) -> Offsets:
+    """Offsets between the first and the last of their partitions."""
+    first = _existing(admin, dict.fromkeys(wanted, EARLIEST))
+    last = _existing(admin, dict.fromkeys(wanted, LATEST))
+    clamped = {partition: min(max(offset, first[partition]), last[partition]) for partition, offset in wanted.items()}
+    for (topic, partition), offset in wanted.items():
+        limit = clamped[topic, partition]
+        if offset != limit:
+            order = "lower than earliest" if offset < limit else "higher than latest"
+            logger.warning(
+                "New offset (%s) is %s offset for topic partition %s-%s. Value will be set to %s",
+                offset,
+                order,
+                topic,
+                partition,
+                limit,
+            )
+    return clamped
+
+
+def _existing(admin: AdminClient, timestamps: Mapping[TopicPartition, int]) -> Offsets:
+    """Offsets by timestamp. Raises KafkaError for a partition that has none to tell."""
+    found: Offsets = {}
+    for partition, offset in admin.list_offsets(timestamps).items():
+        if isinstance(offset, KafkaError):
+            raise offset
+        found[partition] = offset
+    return found
