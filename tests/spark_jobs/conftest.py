@@ -1,9 +1,11 @@
 """One broker and one Spark for all tests of the pipeline: each takes seconds to start.
 
-Tests share them by never sharing a topic: `Topics` gives every one a name of its own.
+Tests share them by never sharing a topic: `Topics` gives every one a name of its own. With TEST_BROKER=apache in the
+environment the broker is a real Apache Kafka: what holds there and not here is a fault of ours.
 """
 
 import itertools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,10 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.session import spark_session
 from tests.support.apache_kafka import apache_kafka
+from tests.support.broker import BrokerProcess
 from tests.support.java import java_executable
 from tests.support.parts import skip_when_unavailable
 
 _TIMEOUT_S = 30
+_BROKER_VARIABLE = "TEST_BROKER"
 
 # pyspark leaves the socket of every collect() to the garbage collector.
 _PYSPARK_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -119,8 +123,13 @@ class KafkaReader:
 
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with skip_when_unavailable(), apache_kafka(tmp_path_factory.mktemp("broker")) as brokers:
-        yield brokers[0].bootstrap
+    folder = tmp_path_factory.mktemp("broker")
+    if os.environ.get(_BROKER_VARIABLE) == "apache":
+        with skip_when_unavailable(), apache_kafka(folder) as brokers:
+            yield brokers[0].bootstrap
+    else:
+        with BrokerProcess(folder) as broker:
+            yield broker.bootstrap
 
 
 @pytest.fixture(scope="session")
