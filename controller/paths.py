@@ -76,7 +76,7 @@ def _decoding(what: str) -> Iterator[None]:
         yield
     except Undecodable:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise Undecodable(f"{what}: {error!r}") from error
 
 
@@ -136,6 +136,13 @@ def _parse(data: bytes | None, versions: range = _ANY_VERSION) -> _Json:
     if version not in versions:
         raise Undecodable(f"version {version}, expected {versions[0]} to {versions[-1]}")
     return members
+
+
+def _at_least_one(value: tuple[int, ...]) -> tuple[int, ...]:
+    """The brokers of one partition, of which there is at least one."""
+    if not value:
+        raise Undecodable("a partition without replicas")
+    return value
 
 
 def _integers(value: object) -> tuple[int, ...]:
@@ -255,8 +262,8 @@ def decode_topic(name: str, data: bytes | None) -> Topic:
         return Topic(
             None if topic_id is None else decode_uuid(topic_id),
             {
-                partition: ReplicaAssignment(replicas, adding.get(partition, ()), removing.get(partition, ()))
-                for partition, replicas in sorted(topic.replicas("partitions").items())
+                partition: ReplicaAssignment(_at_least_one(it), adding.get(partition, ()), removing.get(partition, ()))
+                for partition, it in sorted(topic.replicas("partitions").items())
             },
         )
 

@@ -115,7 +115,9 @@ def plan_partitions(
     if added == 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(existing)} partitions.")
     _check_size(added)
-    replication_factor = len(existing[0].replicas)
+    # Topics made by hand may have gaps; what they have is never assigned anew.
+    first, next_partition = existing[min(existing)].replicas, max(existing) + 1
+    replication_factor = len(first)
     if request.assignments is not None:
         given = [tuple(assignment.broker_ids) for assignment in request.assignments]
         if len(given) != added:
@@ -123,17 +125,16 @@ def plan_partitions(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Increasing the number of partitions by {added} but {len(given)} assignments provided.",
             )
-        by_partition = dict(enumerate(given, start=len(existing)))
+        by_partition = dict(enumerate(given, start=next_partition))
         _check_replicas(by_partition, racks)
         _check_replication_factor_matches(by_partition, replication_factor)
     else:
         _check_replication_factor(replication_factor, racks)
         # Round robin goes on where the topic's first partition began it.
         brokers = sorted(racks)
-        head = existing[0].replicas[0]
-        start = next((index for index, broker in enumerate(brokers) if broker >= head), 0)
+        start = next((index for index, broker in enumerate(brokers) if broker >= first[0]), 0)
         by_partition = assign_replicas(
-            racks, added, replication_factor, start=start, shift=start, first_partition=len(existing)
+            racks, added, replication_factor, start=start, shift=start, first_partition=next_partition
         )
     return {partition: ReplicaAssignment(replicas) for partition, replicas in by_partition.items()}
 

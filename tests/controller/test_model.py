@@ -1,0 +1,40 @@
+"""What an assignment derives about a reassignment, for every small case."""
+
+from itertools import permutations
+
+import pytest
+
+from controller.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+
+
+@pytest.mark.parametrize(
+    ("current", "target", "expected"),
+    [
+        (ReplicaAssignment((1, 2)), (2, 3), ReplicaAssignment((2, 3, 1), (3,), (1,))),
+        (ReplicaAssignment((1, 2)), (2, 1), ReplicaAssignment((2, 1))),
+        (ReplicaAssignment((1, 2)), (1,), ReplicaAssignment((1, 2), (), (2,))),
+        (ReplicaAssignment((1,)), (1, 2, 3), ReplicaAssignment((1, 2, 3), (2, 3), ())),
+        # A newer move replaces a running one: what only that one wanted is not even listed.
+        (ReplicaAssignment((2, 3, 1), (3,), (1,)), (2, 4), ReplicaAssignment((2, 4, 1), (4,), (1,))),
+    ],
+)
+def test_reassigned_to(current: ReplicaAssignment, target: tuple[int, ...], expected: ReplicaAssignment) -> None:
+    assert current.reassigned_to(target) == expected
+
+
+def test_every_move_leads_from_the_original_to_the_target() -> None:
+    lists = [it for size in (1, 2, 3) for it in permutations((1, 2, 3), size)]
+    for original in lists:
+        for target in lists:
+            moving = ReplicaAssignment(original).reassigned_to(target)
+            assert moving.target == target
+            assert set(moving.original) == set(original)
+            assert moving.is_being_reassigned is (set(original) != set(target))
+            assert len(set(moving.replicas)) == len(moving.replicas)
+
+
+def test_the_next_epoch() -> None:
+    state = LeaderAndIsr(1, 4, (1, 2))
+    assert state.with_leader(2) == LeaderAndIsr(2, 5, (1, 2))
+    assert state.with_leader(-1, (2,)) == LeaderAndIsr(-1, 5, (2,))
+    assert str(TopicPartition("a-b", 3)) == "a-b-3"
