@@ -5,7 +5,6 @@ its CRC is right. Must not know what is inside, nor where the bytes come from.
 """
 
 import struct
-import zlib
 from typing import Final, NamedTuple
 
 from protocol.records.batch import (
@@ -14,20 +13,17 @@ from protocol.records.batch import (
     MAX_TIMESTAMP,
     MAX_TIMESTAMP_POSITION,
     NO_LEADER_EPOCH,
-    NO_TIMESTAMP,
     BatchHeader,
     crc_is_valid,
     read_header,
 )
+from protocol.records.legacy import message_crc_is_valid, read_message_header
 
 _PREFIX: Final = struct.Struct(">qi4xb")  # base_offset, batch_length, magic: at the same place in all three
 _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
 _LAST_OFFSET_DELTA_POSITION: Final = 23
 _LENGTH_MIN: Final = {0: 14, 1: 22, 2: 49}
 
-_LEGACY_CRC: Final = struct.Struct(">I")
-_LEGACY_CRC_POSITION: Final = 12
-_LEGACY_CRC_COVERED_POSITION: Final = 16
 _TIMESTAMP_POSITIONS: Final = {1: 18, MAGIC: MAX_TIMESTAMP_POSITION}
 
 
@@ -65,8 +61,7 @@ class StoredBatch(NamedTuple):
     def max_timestamp_ms(self) -> int:
         if self.header is not None:
             return self.header.max_timestamp
-        within = _TIMESTAMP_POSITIONS.get(self.extent.magic)
-        return NO_TIMESTAMP if within is None else timestamp_at(self.view, within)
+        return read_message_header(self.view).timestamp
 
     @property
     def leader_epoch(self) -> int:
@@ -76,8 +71,7 @@ class StoredBatch(NamedTuple):
     def is_crc_valid(self) -> bool:
         if self.header is not None:
             return crc_is_valid(self.view, 0, self.header)
-        crc: int = _LEGACY_CRC.unpack_from(self.view, _LEGACY_CRC_POSITION)[0]
-        return zlib.crc32(self.view[_LEGACY_CRC_COVERED_POSITION:]) == crc
+        return message_crc_is_valid(self.view, 0, read_message_header(self.view))
 
 
 def extent_at(buffer: bytes | bytearray | memoryview, index: int, position: int) -> Extent:

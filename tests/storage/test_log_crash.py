@@ -170,9 +170,9 @@ def each_call(count: int, run: Callable[[int], None]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("torn_bytes", [0, 1, 30, 70])
-def test_killed_at_every_call(tmp_path: Path, calls: int, torn_bytes: int) -> None:
+def test_killed_at_every_call(memory_path: Path, calls: int, torn_bytes: int) -> None:
     def run(number: int) -> None:
-        files, life, directory = FaultyFiles(), Life(), tmp_path / str(number)
+        files, life, directory = FaultyFiles(), Life(), memory_path / str(number)
         files.crash_at(number, torn_bytes=torn_bytes)
         with pytest.raises(Crashed):
             life.run(directory, files)
@@ -184,9 +184,9 @@ def test_killed_at_every_call(tmp_path: Path, calls: int, torn_bytes: int) -> No
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2])
-def test_power_cut_at_every_call(tmp_path: Path, calls: int, seed: int | None) -> None:
+def test_power_cut_at_every_call(memory_path: Path, calls: int, seed: int | None) -> None:
     def run(number: int) -> None:
-        files, life, directory = FaultyFiles(), Life(), tmp_path / str(number)
+        files, life, directory = FaultyFiles(), Life(), memory_path / str(number)
         files.crash_at(number)
         with pytest.raises(Crashed):
             life.run(directory, files)
@@ -200,9 +200,9 @@ def test_power_cut_at_every_call(tmp_path: Path, calls: int, seed: int | None) -
 
 @pytest.mark.parametrize("is_lasting", [False, True])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_every_call_fails_once_or_from_then_on(tmp_path: Path, calls: int, error: int, is_lasting: bool) -> None:
+def test_every_call_fails_once_or_from_then_on(memory_path: Path, calls: int, error: int, is_lasting: bool) -> None:
     def run(number: int) -> None:
-        files, life, directory = FaultyFiles(), Life(), tmp_path / str(number)
+        files, life, directory = FaultyFiles(), Life(), memory_path / str(number)
         if is_lasting:
             files.fail_from(number, error)
         else:
