@@ -1,0 +1,124 @@
+"""Handlers as a client meets them: every request and answer goes through the codec of its version."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeVar, cast
+from uuid import UUID
+
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.group import GroupSettings
+from broker.groups.settings import CoordinatorSettings
+from broker.metadata_cache import BrokerNode, MetadataCache, TopicState
+from broker.request_context import Peer, RequestContext
+from broker.services import Services
+from protocol.api import APIS
+from protocol.codec import decode, encode
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.update_metadata import UpdateMetadataPartitionState
+from tests.broker.groups.fakes import Surroundings
+from tests.support.manual_clock import ManualClock
+
+T = TypeVar("T")
+
+CLIENT_ID = "client"
+
+
+@dataclass
+class ServicesOfGroups:
+    """The parts of a broker that these handlers touch."""
+
+    groups: GroupCoordinator
+    metadata_cache: MetadataCache
+    clock: ManualClock
+
+
+class Served:
+    """A broker with the topics `t` (2 partitions) and `u` (1), that leads all of `__consumer_offsets` (1)."""
+
+    def __init__(self, *, initial_delay_ms: int = 0, max_size: int = 100, has_offsets_topic: bool = True) -> None:
+        settings = CoordinatorSettings(
+            group=GroupSettings(max_size=max_size, initial_rebalance_delay_ms=initial_delay_ms)
+        )
+        self.here = Surroundings(settings, partition_count=1 if has_offsets_topic else None)
+        self.metadata = MetadataCache("cluster")
+        self.metadata.brokers[1] = BrokerNode(1, None, {"PLAINTEXT": ("broker", 9092)})
+        self.add_topic("t", 2)
+        self.add_topic("u", 1)
+        if has_offsets_topic:
+            self.add_topic("__consumer_offsets", 1)
+
+    @classmethod
+    async def up(cls, **details: Any) -> Served:
+        served = cls(**details)
+        await served.here.lead()
+        return served
+
+    @property
+    def coordinator(self) -> GroupCoordinator:
+        return self.here.coordinator
+
+    def add_topic(self, name: str, partition_count: int, leader: int = 1) -> None:
+        self.metadata.topics[name] = TopicState(
+            name,
+            UUID(int=1),
+            {
+                index: UpdateMetadataPartitionState(
+                    partition_index=index, controller_epoch=1, leader=leader, leader_epoch=0, isr=[1], zk_version=0,
+                    replicas=[1],
+                )
+                for index in range(partition_count)
+            },
+        )  # fmt: skip
+
+    def send(self, handler: ModuleType, request: object, version: int) -> Any:
+        """The answer if there is one now, else a task that will have it."""
+        api = APIS[_key_of(request)]
+        assert version in api.versions
+        received = decode(type(request), version, b"".join(encode(request, version)))
+        peer = Peer("192.0.2.1", 50_000, "PLAINTEXT")
+        context = RequestContext(api.key, version, 1, CLIENT_ID, peer)
+        services = cast(Services, ServicesOfGroups(self.coordinator, self.metadata, self.here.clock))
+        try:
+            answer = handler.handle(services, received, context)
+        except KafkaError as error:
+            answer = handler.failed(received, context, error.code)
+        if isinstance(answer, api.response):
+            return _as_received(answer, version)
+        return asyncio.ensure_future(self._later(handler, received, context, answer))
+
+    async def ask(self, handler: ModuleType, request: object, version: int) -> Any:
+        """The answer, however long it takes."""
+        answer = self.send(handler, request, version)
+        return await answer if isinstance(answer, asyncio.Future) else answer
+
+    async def _later(self, handler: ModuleType, received: object, context: RequestContext, awaited: Any) -> Any:
+        try:
+            answer = await awaited
+        except KafkaError as error:
+            answer = handler.failed(received, context, error.code)
+        return _as_received(answer, context.api_version)
+
+
+def versions_of(request: type) -> range:
+    return next(api.versions for api in APIS.values() if api.request is request)
+
+
+def _key_of(request: object) -> int:
+    return next(key for key, api in APIS.items() if api.request is type(request))
+
+
+def _as_received(answer: T, version: int) -> T:
+    return decode(type(answer), version, b"".join(encode(answer, version)))
+
+
+def codes(topics: Any) -> Mapping[tuple[str, int], ErrorCode]:
+    """Error codes by (topic, partition) of a commit's or deletion's answer."""
+    return {
+        (topic.name, partition.partition_index): ErrorCode(partition.error_code)
+        for topic in topics
+        for partition in topic.partitions
+    }

@@ -1,0 +1,75 @@
+"""FindCoordinator: who coordinates, in every version, and what there is to say when nobody does."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.handlers import find_coordinator
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from tests.broker.groups.served import Served, versions_of
+
+VERSIONS = versions_of(FindCoordinatorRequest)
+UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def request(version: int, *keys: str, key_type: int = 0) -> FindCoordinatorRequest:
+    if version < 4:
+        return FindCoordinatorRequest(key=keys[0], key_type=key_type)
+    return FindCoordinatorRequest(coordinator_keys=list(keys), key_type=key_type)
+
+
+def only(response: FindCoordinatorResponse, version: int) -> tuple[int, str, int, int, str | None]:
+    answer: FindCoordinatorResponse | Coordinator = response
+    if version >= 4:
+        (answer,) = response.coordinators
+    return answer.node_id, answer.host, answer.port, answer.error_code, answer.error_message
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_leader_of_the_partition_coordinates(version: int) -> None:
+    served = await Served.up()
+    response = await served.ask(find_coordinator, request(version, "g"), version)
+    message = {0: None, 1: "NONE", 2: "NONE", 3: "NONE"}.get(version, "")  # as Kafka says it
+    assert only(response, version) == (1, "broker", 9092, ErrorCode.NONE, message)
+
+
+async def test_several_keys() -> None:
+    served = await Served.up()
+    response = await served.ask(find_coordinator, request(4, "g", "h"), 4)
+    assert [(each.key, each.node_id) for each in response.coordinators] == [("g", 1), ("h", 1)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_first_request_creates_the_topic_and_waits_for_it(version: int) -> None:
+    served = Served(has_offsets_topic=False)
+    waiting = served.send(find_coordinator, request(version, "g"), version)
+    served.add_topic("__consumer_offsets", 1)
+    assert only(await waiting, version)[0] == 1
+    assert served.here.created == ["__consumer_offsets"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_topic_that_cannot_be_created(version: int) -> None:
+    served = Served(has_offsets_topic=False)
+    served.here.creation_error = KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR)
+    response = await served.ask(find_coordinator, request(version, "g"), version)
+    assert only(response, version)[:4] == (-1, "", -1, UNAVAILABLE)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("leader", "listener"), [(-1, "PLAINTEXT"), (2, "PLAINTEXT"), (1, "OTHER")])
+async def test_nobody_to_name(version: int, leader: int, listener: str) -> None:
+    served = await Served.up()
+    served.add_topic("__consumer_offsets", 1, leader)
+    served.metadata.brokers[1].endpoints[listener] = served.metadata.brokers[1].endpoints.pop("PLAINTEXT")
+    response = await served.ask(find_coordinator, request(version, "g"), version)
+    assert only(response, version)[:4] == (-1, "", -1, UNAVAILABLE)
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+@pytest.mark.parametrize("key_type", [1, 2, -1])
+async def test_other_kinds_of_keys(version: int, key_type: int) -> None:
+    served = await Served.up()
+    response = await served.ask(find_coordinator, request(version, "g", key_type=key_type), version)
+    assert only(response, version)[:4] == (-1, "", -1, ErrorCode.INVALID_REQUEST)

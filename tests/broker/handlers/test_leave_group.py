@@ -1,0 +1,68 @@
+"""LeaveGroup: one member in the old versions, several in the newer ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.handlers import leave_group
+from protocol.errors import ErrorCode
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tests.broker.groups.served import Served, versions_of
+from tests.broker.groups.support import join_request
+
+VERSIONS = versions_of(LeaveGroupRequest)
+
+
+async def with_member(version: int = 0) -> Served:
+    served = await Served.up()
+    served.coordinator.join("g", join_request("a", instance_id="i" if version >= 3 else None))
+    return served
+
+
+@pytest.mark.parametrize("version", VERSIONS[:3])
+@pytest.mark.parametrize(
+    ("group_id", "member_id", "error"),
+    [
+        ("g", "a-1", ErrorCode.NONE),
+        ("g", "nobody", ErrorCode.UNKNOWN_MEMBER_ID),
+        ("other", "a-1", ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", "a-1", ErrorCode.INVALID_GROUP_ID),
+    ],
+)
+async def test_one_member(version: int, group_id: str, member_id: str, error: ErrorCode) -> None:
+    served = await with_member()
+    answer = await served.ask(leave_group, LeaveGroupRequest(group_id=group_id, member_id=member_id), version)
+    assert answer.error_code == error
+    group = served.coordinator.group("g")
+    assert group is not None
+    assert bool(group.members) == bool(error)
+
+
+@pytest.mark.parametrize("version", VERSIONS[3:])
+async def test_several_members(version: int) -> None:
+    served = await with_member(version)
+    members = [
+        MemberIdentity(member_id="nobody"),
+        MemberIdentity(member_id="old", group_instance_id="i"),
+        MemberIdentity(member_id="", group_instance_id="other"),
+        MemberIdentity(member_id="", group_instance_id="i", reason="replaced" if version >= 5 else None),
+        MemberIdentity(member_id="a-1", group_instance_id="i"),
+    ]
+    answer = await served.ask(leave_group, LeaveGroupRequest(group_id="g", members=members), version)
+    assert answer.error_code == ErrorCode.NONE
+    assert [(each.member_id, each.group_instance_id, each.error_code) for each in answer.members] == [
+        ("nobody", None, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("old", "i", ErrorCode.FENCED_INSTANCE_ID),
+        ("", "other", ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", "i", ErrorCode.NONE),
+        ("a-1", "i", ErrorCode.UNKNOWN_MEMBER_ID),
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS[3:])
+async def test_a_group_that_is_not_here(version: int) -> None:
+    served = await with_member(version)
+    served.coordinator.resign(0)
+    sent = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="a-1")])
+    answer = await served.ask(leave_group, sent, version)
+    assert (answer.error_code, answer.members) == (ErrorCode.NOT_COORDINATOR, [])

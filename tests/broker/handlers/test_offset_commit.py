@@ -1,0 +1,159 @@
+"""OffsetCommit: what each version stores, and what is refused one by one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker.handlers import offset_commit
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.broker.groups.served import Served, codes, versions_of
+from tests.broker.groups.support import join_request, sync_request
+
+VERSIONS = versions_of(OffsetCommitRequest)
+UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def request(*partitions: tuple[str, int, int], metadata: str | None = "m", **values: Any) -> OffsetCommitRequest:
+    """A commit of (topic, partition, offset)."""
+    return OffsetCommitRequest(
+        group_id=values.pop("group_id", "g"),
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=index, committed_offset=offset, committed_metadata=metadata
+                    )
+                ],
+            )
+            for topic, index, offset in partitions
+        ],
+        **values,
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+async def test_a_consumer_without_a_group_commits(version: int) -> None:
+    served = await Served.up()
+    sent = request(("t", 0, 5), ("t", 1, 6), ("t", 2, 7), ("nosuch", 0, 8))
+    for topic in sent.topics:
+        topic.partitions[0].committed_leader_epoch = 3 if version >= 6 else -1
+    answer = await served.ask(offset_commit, sent, version)
+    assert codes(answer.topics) == {
+        ("t", 0): ErrorCode.NONE,
+        ("t", 1): ErrorCode.NONE,
+        ("t", 2): UNKNOWN_TOPIC,
+        ("nosuch", 0): UNKNOWN_TOPIC,
+    }
+    stored = served.coordinator.offsets("g").get(("t", 0))
+    assert stored is not None
+    assert (stored.offset, stored.metadata, stored.leader_epoch) == (5, "m", 3 if version >= 6 else -1)
+    assert (stored.commit_timestamp_ms, stored.expire_timestamp_ms) == (served.here.clock.now_ms(), -1)
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+async def test_a_member_commits(version: int) -> None:
+    served = await Served.up()
+    served.coordinator.join("g", join_request("a"))
+    served.coordinator.sync("g", sync_request("a-1", 1))
+    for member_id, generation_id, error in (
+        ("a-1", 1, ErrorCode.NONE),
+        ("a-1", 9, ErrorCode.ILLEGAL_GENERATION),
+        ("nobody", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", -1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ):
+        sent = request(("t", 0, 5), member_id=member_id, generation_id_or_member_epoch=generation_id)
+        assert codes((await served.ask(offset_commit, sent, version)).topics) == {("t", 0): error}
+
+
+async def test_null_metadata_is_none() -> None:
+    served = await Served.up()
+    await served.ask(offset_commit, request(("t", 0, 5), metadata=None), 9)
+    stored = served.coordinator.offsets("g").get(("t", 0))
+    assert stored is not None
+    assert stored.metadata == ""
+
+
+async def test_version_1_has_timestamps() -> None:
+    served = await Served.up()
+    sent = request(("t", 0, 5), ("t", 1, 6))
+    sent.topics[0].partitions[0].commit_timestamp = 1234
+    await served.ask(offset_commit, sent, 1)
+    offsets = served.coordinator.offsets("g").committed
+    assert offsets["t", 0].value.commit_timestamp_ms == 1234
+    assert offsets["t", 1].value.commit_timestamp_ms == served.here.clock.now_ms()
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+async def test_versions_2_to_4_have_a_time_to_live(version: int) -> None:
+    served = await Served.up()
+    await served.ask(offset_commit, request(("t", 0, 5), retention_time_ms=1000), version)
+    stored = served.coordinator.offsets("g").get(("t", 0))
+    assert stored is not None
+    assert stored.expire_timestamp_ms == served.here.clock.now_ms() + 1000
+
+
+async def test_long_metadata_is_refused_beside_the_unknown() -> None:
+    served = await Served.up()
+    sent = request(("t", 0, 5), ("t", 1, 6), ("nosuch", 0, 1))
+    sent.topics[0].partitions[0].committed_metadata = "x" * 5000
+    assert codes((await served.ask(offset_commit, sent, 9)).topics) == {
+        ("t", 0): ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ("t", 1): ErrorCode.NONE,
+        ("nosuch", 0): UNKNOWN_TOPIC,
+    }
+
+
+async def test_a_commit_of_unknown_partitions_alone_makes_no_group() -> None:
+    served = await Served.up()
+    assert codes((await served.ask(offset_commit, request(("nosuch", 0, 1)), 9)).topics) == {
+        ("nosuch", 0): UNKNOWN_TOPIC
+    }
+    assert (await served.ask(offset_commit, request(), 9)).topics == []
+    assert served.coordinator.group("g") is None
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+async def test_a_commit_waits_for_the_log(version: int) -> None:
+    served = await Served.up()
+    served.here.log.holds = True
+    waiting = served.send(offset_commit, request(("t", 0, 5), ("nosuch", 0, 1)), version)
+    assert isinstance(waiting, asyncio.Future)
+    served.here.log.release(error=ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert codes((await waiting).topics) == {
+        ("t", 0): ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ("nosuch", 0): UNKNOWN_TOPIC,
+    }
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+async def test_a_group_that_is_not_here(version: int) -> None:
+    served = await Served.up()
+    served.coordinator.resign(0)
+    answer = await served.ask(offset_commit, request(("t", 0, 5), ("nosuch", 0, 1)), version)
+    assert codes(answer.topics)["t", 0] == ErrorCode.NOT_COORDINATOR
+
+
+async def test_version_0_stores_where_consumers_of_0_8_look() -> None:
+    served = await Served.up()
+    sent = request(("t", 0, 5), ("nosuch", 0, 1))
+    assert codes((await served.ask(offset_commit, sent, 0)).topics) == {
+        ("t", 0): ErrorCode.NONE,
+        ("nosuch", 0): UNKNOWN_TOPIC,
+    }
+    assert served.here.legacy.offsets == {("g", "t", 0): 5}
+    assert served.coordinator.group("g") is None
+    long = request(("t", 0, 5), metadata="x" * 5000)
+    assert codes((await served.ask(offset_commit, long, 0)).topics) == {("t", 0): ErrorCode.OFFSET_METADATA_TOO_LARGE}
+    served.here.legacy.error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert codes((await served.ask(offset_commit, request(("t", 0, 6)), 0)).topics) == {
+        ("t", 0): ErrorCode.UNKNOWN_SERVER_ERROR
+    }

@@ -1,0 +1,142 @@
+"""OffsetFetch: where errors stand in each version, and that no offset is no error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.groups.coordinator import Committer, Producer
+from broker.groups.records import OffsetAndMetadata
+from broker.handlers import offset_fetch
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from tests.broker.groups.served import Served, versions_of
+
+VERSIONS = versions_of(OffsetFetchRequest)
+ASKED = {"t": [0, 1], "nosuch": [0]}
+
+
+def request(version: int, topics: dict[str, list[int]] | None, **values: Any) -> OffsetFetchRequest:
+    if version < 8:
+        wanted = None if topics is None else [
+            OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()
+        ]  # fmt: skip
+        return OffsetFetchRequest(group_id="g", topics=wanted, **values)
+    return OffsetFetchRequest(groups=[group("g", topics)], **values)
+
+
+def group(group_id: str, topics: dict[str, list[int]] | None) -> OffsetFetchRequestGroup:
+    return OffsetFetchRequestGroup(
+        group_id=group_id,
+        topics=None if topics is None else [
+            OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in topics.items()
+        ],
+    )  # fmt: skip
+
+
+Shown = dict[tuple[str, int], tuple[int, int, str | None, int]]
+
+
+def shown(response: Any, version: int) -> tuple[int, Shown]:
+    """(error of the group, (offset, epoch, metadata, error) by partition)."""
+    answer = response.groups[0] if version >= 8 else response
+    return answer.error_code, {
+        (topic.name, each.partition_index): (
+            each.committed_offset, each.committed_leader_epoch, each.metadata, each.error_code,
+        )
+        for topic in answer.topics
+        for each in topic.partitions
+    }  # fmt: skip
+
+
+def commit(served: Served, topic: str, partition: int, offset: int, producer: Producer | None = None) -> None:
+    value = OffsetAndMetadata(offset=offset, leader_epoch=3, metadata="m", commit_timestamp_ms=0)
+    served.coordinator.commit("g", Committer(), {(topic, partition): value}, producer)
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+async def test_committed_and_not(version: int) -> None:
+    served = await Served.up()
+    commit(served, "t", 0, 5)
+    response = await served.ask(offset_fetch, request(version, ASKED), version)
+    nothing = (-1, -1, "", ErrorCode.NONE)
+    epoch = 3 if version >= 5 else -1
+    assert shown(response, version) == (
+        ErrorCode.NONE,
+        {("t", 0): (5, epoch, "m", ErrorCode.NONE), ("t", 1): nothing, ("nosuch", 0): nothing},
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+async def test_a_group_that_does_not_exist(version: int) -> None:
+    served = await Served.up()
+    response = await served.ask(offset_fetch, request(version, {"t": [0]}), version)
+    assert shown(response, version) == (ErrorCode.NONE, {("t", 0): (-1, -1, "", ErrorCode.NONE)})
+
+
+@pytest.mark.parametrize("version", VERSIONS[2:])
+async def test_all_offsets(version: int) -> None:
+    served = await Served.up()
+    for topic, partition in (("t", 0), ("u", 0), ("t", 1)):
+        commit(served, topic, partition, partition + 5)
+    error, found = shown(await served.ask(offset_fetch, request(version, None), version), version)
+    assert not error
+    assert {partition: offset for partition, (offset, *_) in found.items()} == {
+        ("t", 0): 5, ("t", 1): 6, ("u", 0): 5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+async def test_where_the_error_of_a_group_stands(version: int) -> None:
+    served = await Served.up()
+    served.coordinator.resign(0)
+    response = await served.ask(offset_fetch, request(version, {"t": [0]}), version)
+    at_partition = {("t", 0): (-1, -1, "", ErrorCode.NOT_COORDINATOR)}
+    assert shown(response, version) == ((0, at_partition) if version < 2 else (ErrorCode.NOT_COORDINATOR, {}))
+
+
+@pytest.mark.parametrize("version", VERSIONS[7:])
+async def test_stable_offsets(version: int) -> None:
+    served = await Served.up()
+    commit(served, "t", 0, 5)
+    commit(served, "t", 1, 6)
+    commit(served, "t", 0, 9, Producer(7, 0))
+    sent = request(version, {"t": [0, 1]}, require_stable=True)
+    assert shown(await served.ask(offset_fetch, sent, version), version)[1] == {
+        ("t", 0): (-1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT),
+        ("t", 1): (6, 3, "m", ErrorCode.NONE),
+    }
+    sent = request(version, {"t": [0]})
+    assert shown(await served.ask(offset_fetch, sent, version), version)[1]["t", 0][0] == 5
+
+
+@pytest.mark.parametrize("version", VERSIONS[8:])
+async def test_several_groups(version: int) -> None:
+    served = await Served.up()
+    commit(served, "t", 0, 5)
+    sent = OffsetFetchRequest(groups=[group("g", None), group("other", {"t": [0]}), group("third", None)])
+    response = await served.ask(offset_fetch, sent, version)
+    assert [(each.group_id, each.error_code, len(each.topics)) for each in response.groups] == [
+        ("g", 0, 1), ("other", 0, 1), ("third", 0, 0),
+    ]  # fmt: skip
+
+
+async def test_version_0_reads_where_consumers_of_0_8_store() -> None:
+    served = await Served.up()
+    served.here.legacy.offsets["g", "t", 0] = 5
+    nothing = (-1, -1, "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert shown(await served.ask(offset_fetch, request(0, ASKED), 0), 0)[1] == {
+        ("t", 0): (5, -1, "", ErrorCode.NONE),
+        ("t", 1): nothing,
+        ("nosuch", 0): nothing,
+    }
+    served.here.legacy.error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert shown(await served.ask(offset_fetch, request(0, {"t": [0]}), 0), 0)[1] == {
+        ("t", 0): (-1, -1, "", ErrorCode.UNKNOWN_SERVER_ERROR)
+    }
