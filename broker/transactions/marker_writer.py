@@ -1,0 +1,93 @@
+"""Appending markers to the partitions that this broker leads: the receiving side of WriteTxnMarkers.
+
+Owns: the order append, replicate, tell. Must not know: who sends markers, and what the listener does with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from broker.clock import Clock
+from broker.replica.delayed_produce import AwaitedAppend
+from broker.replica.manager import ReplicaManager
+from broker.transactions.markers import Marker
+from broker.transactions.transaction import TopicPartition
+from broker.transactions.verification import Guards
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.control import ControlType, TransactionMarker, build_marker
+from storage.log import AppendOrigin
+
+MarkerListener = Callable[[str, int, Marker], None]
+
+
+class MarkerWriter:
+    """A `MarkerChannel` to this broker itself."""
+
+    def __init__(
+        self,
+        replica_manager: ReplicaManager,
+        guards: Guards,
+        clock: Clock,
+        timeout_ms: int,
+        on_replicated: MarkerListener,
+    ) -> None:
+        """`on_replicated(topic, partition, marker)` is called once a marker cannot be lost any more."""
+        self._replica_manager = replica_manager
+        self._guards = guards
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._on_replicated = on_replicated
+
+    async def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `MarkerChannel`. All appends are issued in the first step."""
+        codes: dict[TopicPartition, int] = {}
+        all_decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def decide(partition: TopicPartition, code: ErrorCode) -> None:
+            codes[partition] = code
+            if len(codes) == len(wanted) and not all_decided.done():
+                all_decided.set_result(None)
+
+        wanted = dict.fromkeys(partitions)
+        for partition in wanted:
+            self._write_one(marker, partition, decide)
+        if wanted:
+            await all_decided
+        return codes
+
+    def _write_one(
+        self, marker: Marker, name: TopicPartition, decide: Callable[[TopicPartition, ErrorCode], None]
+    ) -> None:
+        try:
+            append = self._append(marker, name)
+        except KafkaError as error:
+            decide(name, error.code)
+            return
+
+        def on_decided() -> None:
+            assert append.error is not None
+            if not append.error:
+                self._on_replicated(*name, marker)
+            decide(name, append.error)
+
+        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        self._replica_manager.await_commit([append], deadline_ms, on_decided)
+
+    def _append(self, marker: Marker, name: TopicPartition) -> AwaitedAppend:
+        partition = self._replica_manager.find(*name)
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        now_ms = self._clock.now_ms()
+        control_type = ControlType.COMMIT if marker.is_committed else ControlType.ABORT
+        batch = build_marker(
+            TransactionMarker(control_type, marker.coordinator_epoch),
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            now_ms=now_ms,
+        )
+        result = self._replica_manager.append(
+            partition, memoryview(bytearray(batch)), needs_isr=True, now_ms=now_ms, origin=AppendOrigin.COORDINATOR
+        )
+        self._guards.cancel(name, marker.producer_id)
+        return AwaitedAppend(partition, partition.leader_epoch, result.last_offset + 1)

@@ -1,0 +1,64 @@
+"""The states of a transactional id and the ways between them.
+
+Each member's text is its specification: what it means, and every way out. What each request gets in each state is the
+tables in `broker.transactions.transaction`; docs/transactions.md is generated from both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+
+
+class TransactionState(Enum):
+    """A transactional id's state: its number in the log, and the name that clients see."""
+
+    EMPTY = (0, "Empty")
+    """A producer has its id and epoch, no transaction is open. The first partition or group opens one; a new
+    instance gets the next epoch; idle for too long, the id is removed."""
+    ONGOING = (1, "Ongoing")
+    """A transaction is open and has partitions. Its producer ends it; its timeout or a newer instance of the producer
+    fences the producer and aborts it."""
+    PREPARE_COMMIT = (2, "PrepareCommit")
+    """The outcome is decided and durable: commit. Markers are on their way to the partitions; when all have theirs the
+    transaction is complete. Nothing else leads out, whoever crashes."""
+    PREPARE_ABORT = (3, "PrepareAbort")
+    """The outcome is decided and durable: abort. Otherwise as PrepareCommit."""
+    COMPLETE_COMMIT = (4, "CompleteCommit")
+    """Every partition has its commit marker. As Empty, except that a repeated commit succeeds."""
+    COMPLETE_ABORT = (5, "CompleteAbort")
+    """Every partition has its abort marker. As Empty, except that a repeated abort succeeds."""
+    DEAD = (6, "Dead")
+    """The id has expired, its tombstone is being written. Removed when that is in the log."""
+    PREPARE_EPOCH_FENCE = (7, "PrepareEpochFence")
+    """The epoch is raised in memory, so that the producer which has the open transaction is fenced before that is
+    aborted. Passed through on the way to PrepareAbort and never stored."""
+
+    def __init__(self, number: int, title: str) -> None:
+        self.number = number
+        self.title = title
+
+
+STATES_BY_NUMBER: Mapping[int, TransactionState] = MappingProxyType({state.number: state for state in TransactionState})
+STATES_BY_TITLE: Mapping[str, TransactionState] = MappingProxyType({state.title: state for state in TransactionState})
+
+_EMPTY, _COMMITTED, _ABORTED = TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
+
+VALID_PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = MappingProxyType(
+    {
+        TransactionState.EMPTY: frozenset({_EMPTY, _COMMITTED, _ABORTED}),
+        TransactionState.ONGOING: frozenset({TransactionState.ONGOING, _EMPTY, _COMMITTED, _ABORTED}),
+        TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
+        TransactionState.PREPARE_ABORT: frozenset({TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE}),
+        TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
+        TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
+        TransactionState.DEAD: frozenset({_EMPTY, _COMMITTED, _ABORTED}),
+        TransactionState.PREPARE_EPOCH_FENCE: frozenset({TransactionState.ONGOING}),
+    }
+)
+
+RESTING = tuple(
+    state for state in TransactionState if state not in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
+)
+"""Where an id can be between two events; the other two are only passed through."""
