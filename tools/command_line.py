@@ -127,12 +127,14 @@ class CommandLine(argparse.ArgumentParser):
                 raise UsageError(f'Option "[{used.lstrip("-")}]" can\'t be used with option "[{name.lstrip("-")}]"')
 
 
-def run_tool(line: CommandLine, main: Callable[[argparse.Namespace], int], arguments: Sequence[str] | None) -> int:
+def run_tool(
+    line: CommandLine, main: Callable[[CommandLine, argparse.Namespace], int], arguments: Sequence[str] | None
+) -> int:
     """Parses, runs and ends a tool: the exit status for every way it can end."""
-    signal.signal(signal.SIGTERM, _interrupt)
     log_to_stderr(logging.WARNING)
+    previous_handler = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        status = main(line.parse(arguments))
+        status = main(line, line.parse(arguments))
         sys.stdout.flush()
     except UsageError as error:
         if str(error):
@@ -145,6 +147,8 @@ def run_tool(line: CommandLine, main: Callable[[argparse.Namespace], int], argum
         # The reader of our output is gone; nothing that is still buffered may be written at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    finally:
+        signal.signal(signal.SIGTERM, previous_handler)
     return status
 
 

@@ -131,8 +131,8 @@ def formatter_settings(options: argparse.Namespace) -> dict[str, str]:
     }
 
 
-def _run(options: argparse.Namespace) -> int:
-    _check(_command_line(), options)
+def _run(line: CommandLine, options: argparse.Namespace) -> int:
+    _check(line, options)
     settings = consumer_settings(options)
     formatter = message_formatter(options.formatter, formatter_settings(options))
     output = sys.stdout.buffer

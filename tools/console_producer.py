@@ -110,8 +110,7 @@ def producer_settings(options: argparse.Namespace) -> dict[str, str]:
     return settings
 
 
-def _run(options: argparse.Namespace) -> int:
-    line = _command_line()
+def _run(line: CommandLine, options: argparse.Namespace) -> int:
     line.require(options, "--topic", "--bootstrap-server")
     line.require_one_of(options, "--compression-codec", _CODECS)
     settings = producer_settings(options)

@@ -92,8 +92,7 @@ def _command_line() -> CommandLine:
     return line
 
 
-def _run(options: argparse.Namespace) -> int:
-    line = _command_line()
+def _run(line: CommandLine, options: argparse.Namespace) -> int:
     action = _check(line, options)
     try:
         with admin_client(options, timeout_ms=options.timeout) as admin:

@@ -78,9 +78,8 @@ def _run(config: BrokerConfig) -> int:
         logger.info(notice)
     for warning in config.warnings:
         logger.warning(warning)
-    logger.info(
-        "KafkaConfig values:\n%s", "\n".join(f"\t{name} = {value}" for name, value in config.effective_values())
-    )
+    values = (f"\t{name} = {'null' if value is None else value}" for name, value in config.effective_values())
+    logger.info("KafkaConfig values:\n%s", "\n".join(values))
     logger.info("Kafka version: %s", KAFKA_VERSION)
     logger.info("Kafka commitId: %s", KAFKA_COMMIT_ID)
 

@@ -111,8 +111,7 @@ def _command_line() -> CommandLine:
     return line
 
 
-def _run(options: argparse.Namespace) -> int:
-    line = _command_line()
+def _run(line: CommandLine, options: argparse.Namespace) -> int:
     _check(line, options)
     try:
         with admin_client(options) as admin:

@@ -1,0 +1,100 @@
+"""Java's names of client settings."""
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException
+
+from tools.client_settings import _RENAMED, _SAME, library_settings, load_settings, parse_assignments
+from tools.command_line import UsageError
+
+
+@pytest.mark.parametrize(
+    ("java", "library", "is_consumer"),
+    [
+        ({"acks": "all"}, {"acks": "all"}, False),
+        ({"fetch.max.wait.ms": "5"}, {"fetch.wait.max.ms": "5"}, True),
+        ({"request.timeout.ms": "5"}, {"request.timeout.ms": "5"}, False),
+        ({"request.timeout.ms": "5"}, {"socket.timeout.ms": "5"}, True),
+        ({"buffer.memory": "33554432"}, {"queue.buffering.max.kbytes": "32768"}, False),
+        ({"buffer.memory": "1"}, {"queue.buffering.max.kbytes": "1"}, False),
+        ({"max.block.ms": "5", "key.serializer": "x"}, {}, False),
+        (
+            {
+                "partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor, "
+                "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+            },
+            {"partition.assignment.strategy": "range,cooperative-sticky"},
+            True,
+        ),
+        (
+            {
+                "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+                "username=\"alice\" password='se;cret';"
+            },
+            {"sasl.username": "alice", "sasl.password": "se;cret"},
+            True,
+        ),
+    ],
+)
+def test_translation(java: dict[str, str], library: dict[str, str], is_consumer: bool) -> None:
+    assert library_settings(java, is_consumer=is_consumer) == library
+
+
+def test_unknown_names_warn(capsys: pytest.CaptureFixture[str]) -> None:
+    assert library_settings({"no.such.key": "1"}, is_consumer=True) == {}
+    assert "'no.such.key' was supplied but isn't a known config" in capsys.readouterr().err
+
+
+def test_wrong_number() -> None:
+    with pytest.raises(UsageError, match=r"Invalid value lots for configuration buffer\.memory"):
+        library_settings({"buffer.memory": "lots"}, is_consumer=False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"metadata.broker.list": "a:1"}, {"bootstrap.servers": "a:1"}),
+        ({"request.required.acks": "1"}, {"acks": "1"}),
+        ({"compression.codec": "gzip"}, {"compression.type": "gzip"}),
+        ({"compression.codec": "gzip", "compression.type": "lz4"}, {"compression.type": "lz4"}),
+        ({"auto.offset.reset": "smallest"}, {"auto.offset.reset": "earliest"}),
+        ({"auto.offset.reset": "largest"}, {"auto.offset.reset": "latest"}),
+        ({"producer.type": "sync"}, {}),
+    ],
+)
+def test_names_of_0_8_cost_a_warning(
+    old: dict[str, str], new: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert load_settings(None, [f"{key}={value}" for key, value in old.items()]) == new
+    assert capsys.readouterr().err.count("WARNING:") == 1
+
+
+def test_options_beat_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("acks = 1\nlinger.ms = 5 \n")
+    assert load_settings(str(path), ["acks=all"]) == {"acks": "all", "linger.ms": "5"}
+
+
+def test_unreadable_file() -> None:
+    with pytest.raises(UsageError, match="Cannot read /nowhere"):
+        load_settings("/nowhere", ())
+
+
+def test_assignments() -> None:
+    assert parse_assignments(["a=1=2", "b="]) == {"a": "1=2", "b": ""}
+    for wrong in ("a", "=1"):
+        with pytest.raises(UsageError):
+            parse_assignments([wrong])
+
+
+# None of these has a meaning of its own for the test: what matters is that the library has a setting of the name.
+@pytest.mark.parametrize("name", sorted({*_SAME, *_RENAMED.values()}))
+def test_library_knows_the_names(name: str) -> None:
+    try:
+        Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, name: "1"}).close()
+    except KafkaException as error:
+        reason = error.args[0].str()
+    else:
+        reason = ""
+    assert "No such configuration property" not in reason

@@ -1,0 +1,134 @@
+"""Options as Java programs read them, usage errors, and the ends of a tool."""
+
+import argparse
+import os
+import signal
+
+import pytest
+
+from tests.tools.conftest import RunTool
+from tools.command_line import BOOTSTRAP_SERVER, CommandLine, UsageError, run_tool
+
+
+def line() -> CommandLine:
+    line = CommandLine("kafka-example", "Shows how options are read.")
+    line.add_option(*BOOTSTRAP_SERVER, value="servers", help_text="Brokers.")
+    line.add_option("--partitions", value="count", parse=int, help_text="A number.")
+    line.add_option("--property", value="key=value", repeatable=True, help_text="A setting.")
+    line.add_option("--consumer.config", value="file", help_text="A file.")
+    line.add_option("--codec", value="name", value_is_optional=True, value_if_absent="gzip", help_text="A codec.")
+    line.add_flag("--under-replicated-partitions", "A flag.")
+    line.add_flag(
+        "--unavailable-partitions", "A flag with a description that is too long for one line of the table it is in."
+    )
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "value"),
+    [
+        (["--partitions", "3"], "partitions", 3),
+        (["--partitions=3"], "partitions", 3),
+        (["--partitions", "-1"], "partitions", -1),
+        (["--par", "3"], "partitions", 3),
+        (["--under-rep"], "under_replicated_partitions", True),
+        (["--unavailable-partitions"], "under_replicated_partitions", False),
+        (["--bootstrap-server", "a:1"], "bootstrap_server", "a:1"),
+        (["--bootstrap-servers", "a:1"], "bootstrap_server", "a:1"),
+        (["--broker-list=a:1"], "bootstrap_server", "a:1"),
+        (["--bootstrap", "a:1"], "bootstrap_server", "a:1"),
+        (["--property", "a=1", "--property=b=2"], "property", ["a=1", "b=2"]),
+        (["--codec"], "property", []),
+        (["--codec"], "codec", "gzip"),
+        (["--codec", "lz4"], "codec", "lz4"),
+        (["--codec", "--partitions=1"], "codec", "gzip"),
+        (["--consumer.config", "f"], "consumer_config", "f"),
+    ],
+)
+def test_options(arguments: list[str], name: str, value: object) -> None:
+    assert getattr(line().parse(arguments), name) == value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], ""),
+        (["--help"], ""),
+        (["--nosuch"], "nosuch is not a recognized option"),
+        (["--nosuch=1"], "nosuch is not a recognized option"),
+        (["--partitions"], "Option partitions requires an argument"),
+        (["--bootstrap-server"], "Option bootstrap-server requires an argument"),
+        (["--partitions", "many"], "Cannot parse argument 'many' of option partitions"),
+        (
+            ["--partitions=1", "--partitions=2"],
+            "Found multiple arguments for option partitions, but you asked for only one",
+        ),
+    ],
+)
+def test_usage_errors(arguments: list[str], text: str) -> None:
+    with pytest.raises(UsageError) as failure:
+        line().parse(arguments)
+    assert str(failure.value) == text
+
+
+def test_ambiguous_beginning_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="ambiguous option: --un"):
+        line().parse(["--un"])
+
+
+def test_stray_words_are_ignored_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert line().parse(["--partitions", "1", "stray"]).partitions == 1
+    assert "stray is ignored" in capsys.readouterr().err
+
+
+def test_rules_between_options() -> None:
+    options = line().parse(["--partitions=1", "--codec=lz4"])
+    line().require(options, "--partitions")
+    line().require_one_of(options, "--codec", ("lz4", "gzip"))
+    line().forbid(options, "--partitions", "--unavailable-partitions", "--property")
+    line().forbid(options, "--unavailable-partitions", "--partitions")
+    with pytest.raises(UsageError, match=r'Missing required argument "\[bootstrap-server\]"'):
+        line().require(options, "--partitions", "--bootstrap-server")
+    with pytest.raises(UsageError, match=r'Option "\[partitions\]" can\'t be used with option "\[codec\]"'):
+        line().forbid(options, "--partitions", "--codec")
+    with pytest.raises(UsageError, match="Cannot parse argument 'lz4' of option codec: expected zstd"):
+        line().require_one_of(options, "--codec", ("zstd",))
+
+
+def _fail(line: CommandLine, options: argparse.Namespace) -> int:
+    raise UsageError("That makes no sense.")
+
+
+def _interrupt(line: CommandLine, options: argparse.Namespace) -> int:
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pause()
+    return 0
+
+
+def test_usage_error_is_one_line_and_the_usage_on_stderr(run: RunTool) -> None:
+    outcome = run(lambda arguments: run_tool(line(), _fail, arguments), "--partitions=1")
+    assert outcome.status == 1
+    assert outcome.stdout == ""
+    first, second, *table = outcome.stderr.splitlines()
+    assert (first, second) == ("That makes no sense.", "Shows how options are read.")
+    assert any(row.startswith("--partitions <count>") for row in table)
+    assert all(len(row) <= 120 for row in table)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",)])
+def test_help_is_the_usage_on_stderr_and_status_1(run: RunTool, arguments: tuple[str, ...]) -> None:
+    outcome = run(lambda given: run_tool(line(), _fail, given), *arguments)
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert outcome.stderr.startswith("Shows how options are read.")
+
+
+def test_version(run: RunTool) -> None:
+    outcome = run(lambda arguments: run_tool(line(), _fail, arguments), "--version")
+    assert (outcome.status, outcome.stdout, outcome.stderr) == (0, "3.9.1 (Commit:f745dfdcee2b9851)\n", "")
+
+
+def test_sigterm_ends_a_tool_without_a_traceback(run: RunTool) -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    outcome = run(lambda arguments: run_tool(line(), _interrupt, arguments), "--partitions=1")
+    assert (outcome.status, outcome.stderr) == (130, "")
+    assert signal.getsignal(signal.SIGTERM) is handler

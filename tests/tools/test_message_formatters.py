@@ -1,0 +1,113 @@
+"""How records print."""
+
+import pytest
+
+from tools.command_line import UsageError
+from tools.deserializers import DeserializationError
+from tools.message_formatters import ConsumedRecord, TimestampType, message_formatter
+
+RECORD = ConsumedRecord("t", 1, 7, TimestampType.CREATE_TIME, 1795229526193, b"k1", b"v1", [])
+DEFAULT = "DefaultMessageFormatter"
+EVERYTHING = {
+    "print.timestamp": "true",
+    "print.partition": "true",
+    "print.offset": "true",
+    "print.headers": "true",
+    "print.key": "true",
+}
+
+
+@pytest.mark.parametrize(
+    ("properties", "record", "printed"),
+    [
+        ({}, RECORD, b"v1\n"),
+        (EVERYTHING, RECORD, b"CreateTime:1795229526193\tPartition:1\tOffset:7\tNO_HEADERS\tk1\tv1\n"),
+        (
+            EVERYTHING,
+            RECORD._replace(timestamp_ms=-1, headers=[("a", b"1"), ("b", None)]),
+            b"CreateTime:-1\tPartition:1\tOffset:7\ta:1,b:null\tk1\tv1\n",
+        ),
+        ({"print.timestamp": "true"}, RECORD._replace(timestamp_type=TimestampType.NONE), b"NO_TIMESTAMP\tv1\n"),
+        (
+            {"print.timestamp": "true"},
+            RECORD._replace(timestamp_type=TimestampType.LOG_APPEND_TIME, timestamp_ms=5),
+            b"LogAppendTime:5\tv1\n",
+        ),
+        ({"print.key": "true"}, RECORD._replace(key=None, value=None), b"null\tnull\n"),
+        ({"print.key": "true", "null.literal": "-"}, RECORD._replace(key=None), b"-\tv1\n"),
+        ({"print.key": "true", "print.value": "false"}, RECORD, b"k1\n"),
+        ({"print.key": "true", "key.separator": "=>", "line.separator": ";"}, RECORD, b"k1=>v1;"),
+        (
+            {"print.headers": "true", "headers.separator": "|"},
+            RECORD._replace(headers=[("a", b""), ("b", b"2")]),
+            b"a:|b:2\tv1\n",
+        ),
+        ({}, RECORD._replace(value=b"\xff\x00"), b"\xff\x00\n"),
+    ],
+)
+def test_default(properties: dict[str, str], record: ConsumedRecord, printed: bytes) -> None:
+    assert message_formatter(DEFAULT, properties).format(record) == printed
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "printed"),
+    [
+        ("org.apache.kafka.common.serialization.StringDeserializer", b"caf\xc3\xa9", b"caf\xc3\xa9"),
+        ("StringDeserializer", b"\xff", b"\xef\xbf\xbd"),
+        ("ByteArrayDeserializer", b"\xff", b"\xff"),
+        ("IntegerDeserializer", b"\xff\xff\xff\xfe", b"-2"),
+        ("LongDeserializer", b"\0\0\0\0\0\0\0\x07", b"7"),
+        ("ShortDeserializer", b"\x01\x00", b"256"),
+        ("FloatDeserializer", b"\x3d\xcc\xcc\xcd", b"0.1"),
+        ("FloatDeserializer", b"\x4f\x00\x00\x00", b"2.1474836E9"),
+        ("DoubleDeserializer", b"\x3f\xb9\x99\x99\x99\x99\x99\x9a", b"0.1"),
+        ("UUIDDeserializer", b"b2a5c2b3-0e40-4b1f-9f5f-000000000001", b"b2a5c2b3-0e40-4b1f-9f5f-000000000001"),
+    ],
+)
+def test_deserializers(name: str, data: bytes, printed: bytes) -> None:
+    formatter = message_formatter(DEFAULT, {"value.deserializer": name})
+    assert formatter.format(RECORD._replace(value=data)) == printed + b"\n"
+
+
+@pytest.mark.parametrize(("name", "data"), [("IntegerDeserializer", b"123"), ("VoidDeserializer", b"x")])
+def test_bytes_that_do_not_fit(name: str, data: bytes) -> None:
+    with pytest.raises(DeserializationError):
+        message_formatter(DEFAULT, {"value.deserializer": name}).format(RECORD._replace(value=data))
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("kafka.tools.DefaultMessageFormatter", b"v1\n"),
+        ("org.apache.kafka.tools.consumer.DefaultMessageFormatter", b"v1\n"),
+        ("kafka.tools.NoOpMessageFormatter", b""),
+        (
+            "org.apache.kafka.tools.consumer.LoggingMessageFormatter",
+            b"v1\nCreateTime:1795229526193, key:k1, value:v1\n",
+        ),
+        ("tests.tools.test_message_formatters:Upper", b"V1"),
+    ],
+)
+def test_formatters_by_name(name: str, printed: bytes) -> None:
+    assert message_formatter(name, {}).format(RECORD) == printed
+
+
+@pytest.mark.parametrize("name", ["NoSuchFormatter", "nosuch:Formatter", "tests.tools.test_message_formatters:Lower"])
+def test_unknown_formatter(name: str) -> None:
+    with pytest.raises(UsageError, match="formatter"):
+        message_formatter(name, {})
+
+
+def test_unknown_deserializer() -> None:
+    with pytest.raises(UsageError, match="Unknown deserializer"):
+        message_formatter(DEFAULT, {"key.deserializer": "NoSuchDeserializer"})
+
+
+class Upper:
+    """A plug-in."""
+
+    def __init__(self, properties: dict[str, str]) -> None:
+        pass
+
+    def format(self, record: ConsumedRecord) -> bytes:
+        return (record.value or b"").upper()

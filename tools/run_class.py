@@ -1,0 +1,44 @@
+"""kafka-run-class: runs the tool that stands for a Java class, under its old or new package."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+
+TOOLS: Mapping[str, str] = {
+    "Kafka": "tools.server_start",
+    "TopicCommand": "tools.topics",
+    "ConsumerGroupCommand": "tools.consumer_groups",
+    "ConsoleProducer": "tools.console_producer",
+    "ConsoleConsumer": "tools.console_consumer",
+}
+"""The last part of a class name, and the module whose `main` does its work."""
+
+PACKAGES = (
+    "kafka",
+    "kafka.admin",
+    "kafka.tools",
+    "org.apache.kafka.tools",
+    "org.apache.kafka.tools.consumer",
+    "org.apache.kafka.tools.consumer.group",
+    "org.apache.kafka.clients.tools",
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status of the tool; 1 when no tool has the name."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if not given:
+        print("USAGE: kafka-run-class [-daemon] [-name servicename] [-loggc] classname [opts]", file=sys.stderr)
+        return 1
+    class_name, *rest = given
+    package, _, name = class_name.rpartition(".")
+    module = TOOLS.get(name) if package in PACKAGES else None
+    if module is None:
+        print(f"Error: Could not find or load main class {class_name}: no tool stands for it", file=sys.stderr)
+        return 1
+    status: int = import_module(module).main(rest)
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
