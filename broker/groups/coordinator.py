@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.clock import Clock
+from broker.coordinator_log import CoordinatorLog, PartitionState, append_now, replay
 from broker.groups.events import (
     AnswerJoin,
     AnswerSync,
@@ -38,26 +39,23 @@ from broker.groups.group import Group
 from broker.groups.loading import ReplayedPartition
 from broker.groups.member import NEVER
 from broker.groups.offsets import GroupOffsets, Offsets, TopicPartition, expiry_rule
-from broker.groups.partition import CoordinatedGroup, OffsetsPartition, PartitionState
+from broker.groups.partition import CoordinatedGroup, OffsetsPartition
 from broker.groups.partitioner import partition_for
-from broker.groups.ports import LegacyOffsets, OffsetsLog
+from broker.groups.ports import LegacyOffsets
 from broker.groups.records import group_key, group_value, offset_key, offset_value
 from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState
 from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from broker.timer import Timer, TimerHandle
 from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 
-LOAD_SLICE_RECORDS = 500
-"""Records replayed, or offsets looked at, before other requests get their turn: a few milliseconds."""
-OPENED_BATCH_SIZE_MAX = 104_857_600
-"""No batch is larger than a segment of the topic, opened or not (offsets.topic.segment.bytes)."""
+SLICE_SIZE = 500
+"""Groups built, or offsets looked at, before other requests get their turn: a few milliseconds."""
 TOMBSTONE_BATCH_SIZE_MAX = 524_288
 """Tombstones are cut into batches of about half of what a topic takes by default (message.max.bytes)."""
 LOAD_TIMES_KEPT = 50
@@ -118,7 +116,7 @@ class GroupCoordinator:
     def __init__(
         self,
         settings: CoordinatorSettings,
-        log: OffsetsLog,
+        log: CoordinatorLog,
         timer: Timer,
         clock: Clock,
         ensure_internal_topic: Callable[[str], Awaitable[None]],
@@ -381,7 +379,7 @@ class GroupCoordinator:
             if group is None:
                 continue
             looked_at += 1 + len(group.offsets.committed)
-            if looked_at >= LOAD_SLICE_RECORDS:
+            if looked_at >= SLICE_SIZE:
                 looked_at = 0
                 await asyncio.sleep(0)
             if self._groups.get(group_id) is group:
@@ -598,25 +596,16 @@ class GroupCoordinator:
             self._append(partition, build_batch(tombstones, compression=self.settings.compression), finish)
 
     def _append(self, partition: OffsetsPartition, batch: bytes, finish: Callable[[ErrorCode], None]) -> None:
-        """Append in this very step; `finish` gets the outcome exactly once, perhaps before this returns."""
-        try:
-            appending = asyncio.ensure_future(
-                self._log.append(partition.number, bytearray(batch), self.settings.commit_timeout_ms)
-            )
-        except KafkaError as error:
-            finish(error.code)
-            return
-        if appending.done():
-            finish(_outcome(appending))
-        else:
-            appending.add_done_callback(lambda done: finish(_outcome(done)))
+        append_now(self._log, partition.number, batch, self.settings.commit_timeout_ms, finish)
 
     # Loading
 
     async def _load(self, partition: OffsetsPartition) -> None:
         started_ms = self._clock.monotonic_ms()
+        replayed = ReplayedPartition()
         try:
-            replayed = await self._replay(partition)
+            partition.next_order = self._log.end_offset(partition.number)
+            await replay(self._log, partition.number, self.settings.load_buffer_size, replayed.replay)
             groups = await self._build_groups(partition, replayed)
         except (KafkaError, Malformed) as error:
             partition.state = PartitionState.FAILED
@@ -631,28 +620,6 @@ class GroupCoordinator:
         self.load_times_ms.append(elapsed_ms)
         if groups:
             logger.info("Loaded %d groups of partition %d in %d ms", len(groups), partition.number, elapsed_ms)
-
-    async def _replay(self, partition: OffsetsPartition) -> ReplayedPartition:
-        """Read the log as far as it reached when loading began, in pieces, with turns for others in between."""
-        replayed = ReplayedPartition()
-        number, count = partition.number, 0
-        position, end = self._log.start_offset(number), self._log.end_offset(number)
-        partition.next_order = end
-        while position < end:
-            buffer = await self._log.read(number, position, self.settings.load_buffer_size)
-            before = position
-            for at, header in batches(buffer):
-                for record in records(buffer, at, size_max=OPENED_BATCH_SIZE_MAX):
-                    replayed.replay(header, record)
-                    count += 1
-                    if count % LOAD_SLICE_RECORDS == 0:
-                        await asyncio.sleep(0)
-                position = header.next_offset
-            if not buffer:  # the cleaner may have left nothing between here and the end
-                break
-            if position == before:
-                raise Malformed(f"no whole batch at offset {position}")
-        return replayed
 
     async def _build_groups(
         self, partition: OffsetsPartition, replayed: ReplayedPartition
@@ -669,7 +636,7 @@ class GroupCoordinator:
             for producer_id in offsets.open_transactions():
                 partition.groups_by_producer.setdefault(producer_id, set()).add(group_id)
             groups[group_id] = CoordinatedGroup(machine, offsets, partition, machine.state)
-            if number % LOAD_SLICE_RECORDS == 0:
+            if number % SLICE_SIZE == 0:
                 await asyncio.sleep(0)
         return groups
 
@@ -700,19 +667,6 @@ def _disarm(group: CoordinatedGroup) -> None:
 def _java_length(text: str, size_max: int) -> int:
     """The length of a text in UTF-16 units, which is what limits are compared with; short ones are only estimated."""
     return len(text) if 2 * len(text) <= size_max else len(text.encode("utf-16-be", "surrogatepass")) // 2
-
-
-def _outcome(appending: asyncio.Future[None]) -> ErrorCode:
-    """The code of a finished append. Anything but a KafkaError is a bug of ours, which the log shows."""
-    if appending.cancelled():
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    error = appending.exception()
-    if error is None:
-        return ErrorCode.NONE
-    if isinstance(error, KafkaError):
-        return error.code
-    logger.error("Append to %s failed unexpectedly", GROUP_METADATA_TOPIC, exc_info=error)
-    return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

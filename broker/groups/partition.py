@@ -7,22 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
+from broker.coordinator_log import PartitionState
 from broker.groups.group import Group
 from broker.groups.member import NEVER
 from broker.groups.offsets import GroupOffsets
 from broker.groups.states import GroupState
 from broker.timer import TimerHandle
-
-
-class PartitionState(Enum):
-    """How far this broker is with coordinating a partition that it leads."""
-
-    LOADING = auto()
-    ACTIVE = auto()
-    FAILED = auto()
-    """The log could not be read back. Its groups are not served, as they would appear to have no offsets."""
 
 
 @dataclass(slots=True, eq=False)
