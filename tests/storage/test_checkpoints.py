@@ -1,0 +1,120 @@
+"""Small text files: exact bytes, round trips, and an error that names file and line for whatever is wrong."""
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from storage import checkpoints, meta_properties
+from storage.checkpoints import MalformedCheckpointError, TopicPartition
+from storage.files import OsFiles
+from storage.leader_epochs import EpochStart
+from storage.meta_properties import MetaProperties, WrongDirectoryError
+
+FILES = OsFiles()
+
+
+def test_offsets(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    offsets = {TopicPartition("a", 0): 17, TopicPartition("b.c-d", 12): 0}
+    checkpoints.write_offsets(FILES, str(path), offsets)
+    assert path.read_bytes() == b"0\n2\na 0 17\nb.c-d 12 0\n"
+    assert checkpoints.read_offsets(FILES, str(path)) == offsets
+    assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_leader_epochs(tmp_path: Path) -> None:
+    path = tmp_path / "leader-epoch-checkpoint"
+    entries = [EpochStart(10, 0), EpochStart(18, 1)]
+    checkpoints.write_leader_epochs(FILES, str(path), entries)
+    assert path.read_bytes() == b"0\n2\n10 0\n18 1\n"
+    assert checkpoints.read_leader_epochs(FILES, str(path)) == entries
+
+
+def test_partition_metadata(tmp_path: Path) -> None:
+    path = tmp_path / "partition.metadata"
+    path.write_bytes(b"version: 0\ntopic_id: krjTCcBgSvyOjmyBm_Pb-g")
+    topic_id = checkpoints.read_partition_metadata(FILES, str(path))
+    assert topic_id == uuid.UUID("92b8d309-c060-4afc-8e8e-6c819bf3dbfa")
+    expected = path.read_bytes()
+    checkpoints.write_partition_metadata(FILES, str(path), topic_id)
+    assert path.read_bytes() == expected
+
+
+@pytest.mark.parametrize("content", [None, b""])
+def test_missing_and_empty_files_hold_nothing(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "checkpoint"
+    if content is not None:
+        path.write_bytes(content)
+    assert checkpoints.read_offsets(FILES, str(path)) == {}
+    assert checkpoints.read_leader_epochs(FILES, str(path)) == []
+    assert checkpoints.read_partition_metadata(FILES, str(path)) is None
+
+
+MALFORMED_OFFSETS = {
+    b"1\n0\n": "line 1",
+    b"garbage": "line 1",
+    b"0\n": "line 2",
+    b"0\nx\n": "line 2",
+    b"0\n2\na 0 1\n": "line 2",
+    b"0\n1\na 0 1\nb 0 1\n": "line 2",
+    b"0\n1\na 0\n": "line 3",
+    b"0\n2\na 0 1\na 0 -1\n": "line 4",
+    b"0\n1\na x 1\n": "line 3",
+    bytes(40): "line 1",
+}
+
+
+@pytest.mark.parametrize(("content", "line"), MALFORMED_OFFSETS.items())
+def test_malformed_offsets(tmp_path: Path, content: bytes, line: str) -> None:
+    path = tmp_path / "replication-offset-checkpoint"
+    path.write_bytes(content)
+    with pytest.raises(MalformedCheckpointError, match=f"replication-offset-checkpoint {line}"):
+        checkpoints.read_offsets(FILES, str(path))
+
+
+@pytest.mark.parametrize("content", [b"0\n1\n5\n", b"0\n2\n5 0\n4 9\n", b"0\n2\n5 9\n6 9\n", b"0\n1\n5 0 0\n"])
+def test_malformed_leader_epochs(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "epochs"
+    path.write_bytes(content)
+    with pytest.raises(MalformedCheckpointError, match="epochs line"):
+        checkpoints.read_leader_epochs(FILES, str(path))
+
+
+@pytest.mark.parametrize(
+    "content", [b"version: 1\ntopic_id: x", b"version: 0\n", b"version: 0\ntopic_id: short", bytes(9)]
+)
+def test_malformed_partition_metadata(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "partition.metadata"
+    path.write_bytes(content)
+    with pytest.raises(MalformedCheckpointError, match=r"partition\.metadata"):
+        checkpoints.read_partition_metadata(FILES, str(path))
+
+
+def test_meta_properties(tmp_path: Path) -> None:
+    path = str(tmp_path / "meta.properties")
+    assert meta_properties.read(FILES, path) is None
+    meta_properties.write(FILES, path, MetaProperties(3, "7ym0r3ycTc-XAnwnQmXzjg"))
+    found = meta_properties.read(FILES, path)
+    assert found == MetaProperties(3, "7ym0r3ycTc-XAnwnQmXzjg")
+    meta_properties.verify(found, path, broker_id=3, cluster_id=None)
+    with pytest.raises(WrongDirectoryError, match=r"meta\.properties: broker\.id is 3, expected 4"):
+        meta_properties.verify(found, path, broker_id=4, cluster_id=None)
+    with pytest.raises(WrongDirectoryError, match=r'cluster\.id is "7ym0r3ycTc-XAnwnQmXzjg", expected "other"'):
+        meta_properties.verify(found, path, broker_id=3, cluster_id="other")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "version=1\nbroker.id=1\ncluster.id=x\n",
+        "version=0\nbroker.id=x\ncluster.id=x\n",
+        "version=0\nbroker.id=1\n",
+    ],
+)
+def test_meta_properties_that_say_nothing(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "meta.properties"
+    path.write_text(text)
+    with pytest.raises(WrongDirectoryError, match=r"meta\.properties"):
+        meta_properties.read(FILES, str(path))

@@ -1,0 +1,414 @@
+"""A log as its callers see it: answers, refusals, rolls, idempotence, transactions, bounds, deletion, failure."""
+
+import errno
+import uuid
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import batches, read_header
+from protocol.records.control import ControlType
+from storage import names
+from storage.log import AppendResult, Log
+from tests.storage.builders import (
+    NOW_MS,
+    Damage,
+    append,
+    append_marker,
+    batch,
+    create_log,
+    load_log,
+    log_config,
+    log_options,
+    marker,
+    read_all,
+)
+from tests.support.faulty_files import FaultyFiles
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return create_log(tmp_path)
+
+
+def bases(log: Log) -> list[int]:
+    return [segment.base_offset for segment in log.segments.all()]
+
+
+def code_of(call: object) -> ErrorCode:
+    with pytest.raises(KafkaError) as raised:
+        call()  # type: ignore[operator]
+    return raised.value.code
+
+
+# Appending
+
+
+def test_offsets_epochs_and_answers(log: Log) -> None:
+    assert append(log, batch(3), leader_epoch=4) == AppendResult(0, 2, -1, 0)
+    assert append(log, batch(1), leader_epoch=4) == AppendResult(3, 3, -1, 0)
+    assert append(log, batch(2), leader_epoch=6).first_offset == 4
+    headers = [read_header(content) for _, content in read_all(log)]
+    assert [(header.base_offset, header.partition_leader_epoch) for header in headers] == [(0, 4), (3, 4), (4, 6)]
+    assert list(log.leader_epochs.entries) == [(4, 0), (6, 4)]
+
+
+def test_log_append_time(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(message_timestamp_type="LogAppendTime"))
+    assert append(log, batch(2), now_ms=NOW_MS + 5).log_append_time_ms == NOW_MS + 5
+    found = log.offset_for_timestamp(NOW_MS + 5, upper_bound_offset=2)
+    assert found == (NOW_MS + 5, 0, 0)
+    assert log.max_timestamp(upper_bound_offset=2) == (NOW_MS + 5, 0, 0)
+
+
+def test_what_is_refused_changes_nothing(log: Log) -> None:
+    append(log, batch(1))
+    damaged = batch(1)
+    damaged[-1] ^= 1
+    assert code_of(lambda: append(log, damaged)) is ErrorCode.CORRUPT_MESSAGE
+    assert code_of(lambda: append(log, batch(1, size=2_000_000))) is ErrorCode.MESSAGE_TOO_LARGE
+    assert log.log_end_offset == 1
+    assert append(log, batch(1)).first_offset == 1
+
+
+def test_a_follower_keeps_what_the_leader_says(tmp_path: Path, log: Log) -> None:
+    append(log, batch(2), leader_epoch=3)
+    append(log, batch(1, producer_id=5, sequence=0), leader_epoch=7)
+    sent = b"".join(content for _, content in read_all(log))
+    follower = create_log(tmp_path / "follower")
+    result = follower.append_as_follower(memoryview(bytearray(sent + sent[:30])), now_ms=NOW_MS)
+    assert (result.first_offset, result.last_offset) == (0, 2)
+    assert list(read_all(follower)) == list(read_all(log))
+    assert list(follower.leader_epochs.entries) == [(3, 0), (7, 2)]
+    assert follower.producers().producers[5].last_sequence == 0
+
+
+def test_a_follower_refuses_damage_and_offsets_that_go_back(tmp_path: Path, log: Log) -> None:
+    append(log, batch(2))
+    ((_, sent),) = read_all(log)
+    follower = create_log(tmp_path / "follower")
+    damaged = memoryview(bytearray(sent))
+    damaged[-1] ^= 1
+    assert code_of(lambda: follower.append_as_follower(damaged, now_ms=NOW_MS)) is ErrorCode.CORRUPT_MESSAGE
+    follower.append_as_follower(memoryview(bytearray(sent)), now_ms=NOW_MS)
+    again = memoryview(bytearray(sent))
+    assert code_of(lambda: follower.append_as_follower(again, now_ms=NOW_MS)) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert follower.append_as_follower(memoryview(b""), now_ms=NOW_MS).first_offset == -1
+
+
+# Idempotence and transactions
+
+
+def test_a_repeated_batch_gets_the_first_answer(log: Log) -> None:
+    for number in range(6):
+        append(log, batch(2, producer_id=1, sequence=2 * number))
+    assert append(log, batch(2, producer_id=1, sequence=8)) == AppendResult(8, 9, -1, 0, is_duplicate=True)
+    assert code_of(lambda: append(log, batch(2, producer_id=1, sequence=0))) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.log_end_offset == 12
+
+
+def test_duplicates_are_known_after_a_restart(tmp_path: Path, log: Log) -> None:
+    for number in range(3):
+        append(log, batch(1, producer_id=1, sequence=number))
+    killed = load_log(tmp_path)
+    assert append(killed, batch(1, producer_id=1, sequence=0)).first_offset == 0
+    killed.close(NOW_MS)
+    closed = load_log(tmp_path, is_clean=True)
+    # A snapshot holds the last batch only.
+    assert append(closed, batch(1, producer_id=1, sequence=2)).is_duplicate
+    assert (
+        code_of(lambda: append(closed, batch(1, producer_id=1, sequence=0))) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+
+
+def test_the_last_stable_offset_follows_markers_and_high_watermark(log: Log) -> None:
+    append(log, batch(1))
+    append(log, batch(2, producer_id=1, sequence=0, is_transactional=True))
+    append(log, batch(1))
+    log.advance_high_watermark(4)
+    assert log.last_stable_offset == 1
+    append_marker(log, marker(ControlType.ABORT, 1))
+    assert log.last_stable_offset == 1
+    log.advance_high_watermark(5)
+    assert log.last_stable_offset == 5
+    assert log.aborted_transactions(0, 5) == [(1, 1, 4, 5)]
+    assert log.aborted_transactions(0, 1) == []
+    path = log.directory / names.segment_file(0, names.TRANSACTION_INDEX)
+    assert path.stat().st_size == 34
+
+
+def test_an_open_transaction_survives_restart_and_truncation(tmp_path: Path, log: Log) -> None:
+    append(log, batch(2, producer_id=1, sequence=0, is_transactional=True))
+    append_marker(log, marker(ControlType.ABORT, 1))
+    log.roll(NOW_MS)
+    append(log, batch(1, producer_id=1, sequence=2, is_transactional=True))
+    reopened = load_log(tmp_path, high_watermark=4)
+    assert reopened.last_stable_offset == 3
+    reopened.truncate_to(2, now_ms=NOW_MS)
+    assert reopened.aborted_transactions(0, 9) == []
+    assert reopened.last_stable_offset == 0
+    append_marker(reopened, marker(ControlType.COMMIT, 1))
+    reopened.advance_high_watermark(3)
+    assert reopened.last_stable_offset == 3
+
+
+# Rolling
+
+
+def test_roll_by_size(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(segment_bytes=2 * len(batch(1))))
+    for _ in range(5):
+        append(log, batch(1))
+    assert bases(log) == [0, 2, 4]
+
+
+def test_roll_by_time_of_the_batches(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(segment_ms=1000))
+    for step_ms in (0, 1000, 1001, 2001, 2002):
+        append(log, batch(1, timestamp_ms=NOW_MS + step_ms), now_ms=NOW_MS + 10**9)
+    assert bases(log) == [0, 2, 4]
+
+
+def test_roll_by_the_clock_without_timestamps(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(segment_ms=1000))
+    for now_ms in (NOW_MS, NOW_MS + 1000, NOW_MS + 1001):
+        append(log, batch(1, timestamp_ms=-1), now_ms=now_ms)
+    assert bases(log) == [0, 2]
+
+
+def test_a_compacted_log_rolls_for_its_greatest_lag(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(cleanup_policy=frozenset({"compact"}), max_compaction_lag_ms=1000))
+    for step_ms in (0, 1001):
+        append(log, batch(1, timestamp_ms=NOW_MS + step_ms))
+    assert bases(log) == [0, 1]
+
+
+def test_roll_when_an_index_is_full(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(index_interval_bytes=0, segment_index_bytes=24))
+    for number in range(6):
+        append(log, batch(1, timestamp_ms=NOW_MS + number))
+    assert bases(log) == [0, 3]
+
+
+def test_roll_before_a_relative_offset_overflows(tmp_path: Path, log: Log) -> None:
+    append(log, batch(1))
+    ((_, sent),) = read_all(log)
+    follower = create_log(tmp_path / "follower")
+    follower.append_as_follower(memoryview(bytearray(sent)), now_ms=NOW_MS)
+    far = memoryview(bytearray(sent))
+    far[0:8] = (2**31).to_bytes(8, "big")
+    follower.append_as_follower(far, now_ms=NOW_MS)
+    assert bases(follower) == [0, 2**31]
+    assert [offset for offset, _ in read_all(follower)] == [0, 2**31]
+
+
+def test_an_empty_active_segment_is_not_rolled(log: Log) -> None:
+    log.roll(NOW_MS)
+    append(log, batch(1))
+    log.roll(NOW_MS)
+    log.roll(NOW_MS)
+    assert bases(log) == [0, 1]
+
+
+def test_a_roll_leaves_files_at_their_size_and_a_snapshot(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(preallocate=True, segment_bytes=1000, index_interval_bytes=50))
+    append(log, batch(1, producer_id=1, sequence=0))
+    append(log, batch(1))
+    assert (log.directory / f"{0:020d}.log").stat().st_size == 1000
+    log.roll(NOW_MS)
+    sizes = {path.name: path.stat().st_size for path in log.directory.iterdir()}
+    assert sizes[f"{0:020d}.log"] == log.size
+    assert sizes[f"{0:020d}.index"] == 8
+    assert sizes[f"{0:020d}.timeindex"] == 12
+    assert sizes[f"{2:020d}.snapshot"] == 56
+    assert sizes[f"{2:020d}.log"] == 1000
+
+
+# Reading
+
+
+def test_bounds_and_pieces(log: Log) -> None:
+    for count in (1, 3, 2):
+        append(log, batch(count))
+    size = len(batch(1))
+
+    def offsets(offset: int, max_bytes: int, bound: int, *, min_one_batch: bool = True) -> list[int]:
+        fetched = log.read(offset, max_bytes, upper_bound_offset=bound, min_one_batch=min_one_batch, nowait=True)
+        assert fetched is not None
+        return [header.base_offset for _, header in batches(fetched.records)]
+
+    assert offsets(0, 10_000, 6) == [0, 1, 4]
+    assert offsets(2, 10_000, 6) == [1, 4]
+    assert offsets(0, 10_000, 4) == [0, 1]
+    assert offsets(0, 10_000, 3) == [0]  # the bound lies inside a batch: it is left out
+    assert offsets(1, 1, 6) == [1]
+    assert offsets(1, 1, 6, min_one_batch=False) == []
+    assert offsets(0, size, 6) == [0]
+    assert offsets(6, 10_000, 6) == []
+    assert offsets(4, 10_000, 2) == []
+    assert code_of(lambda: offsets(7, 1, 6)) is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_an_index_that_lies_costs_no_record(tmp_path: Path) -> None:
+    config = log_config(segment_bytes=1000, index_interval_bytes=100)
+    log = create_log(tmp_path, config)
+    for _ in range(20):
+        append(log, batch(1, size=40))
+    log.close(NOW_MS)
+    expected = list(read_all(log))
+    index = log.directory / f"{0:020d}.index"
+    content = bytearray(index.read_bytes())
+    content[4:8], content[12:16] = content[12:16], content[4:8]
+    index.write_bytes(content)
+    damage = Damage()
+    reopened = load_log(tmp_path, config, log_options(on_damage=damage.on_damage), is_clean=True)
+    for offset, stored in reversed(expected):  # forwards each read would begin where the last has ended
+        fetched = reopened.read(offset, 1, upper_bound_offset=20, min_one_batch=True)
+        assert fetched is not None
+        assert bytes(fetched.records) == stored
+    assert any(str(index) in text for text in damage.texts)
+
+
+def test_damage_in_a_sealed_segment_is_told_with_its_place(tmp_path: Path) -> None:
+    config = log_config(segment_bytes=1000)
+    log = create_log(tmp_path, config)
+    for _ in range(20):
+        append(log, batch(1, size=40))
+    path = log.directory / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    size = len(batch(1, size=40))
+    content[2 * size + 16] = 9  # the magic of the third batch
+    path.write_bytes(content)
+    assert [header.base_offset for _, header in batches(_read(log, 0, size))] == [0]
+    with pytest.raises(KafkaError, match=f"{path} at position {2 * size}") as raised:
+        _read(log, 2, size)
+    assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert _read(log, 15, size)
+
+
+def _read(log: Log, offset: int, max_bytes: int) -> memoryview:
+    fetched = log.read(offset, max_bytes, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+    assert fetched is not None
+    return fetched.records
+
+
+def test_legacy_offsets(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(segment_bytes=2 * len(batch(1))))
+    for _ in range(5):
+        append(log, batch(1))
+    for number, segment in enumerate(log.segments.all()):
+        log._files.set_modified_ms(segment.path, 1000 * (number + 1))
+    assert log.legacy_offsets_before(-1, 10, now_ms=9000) == [5, 4, 2, 0]
+    assert log.legacy_offsets_before(-1, 2, now_ms=9000) == [5, 4]
+    assert log.legacy_offsets_before(-2, 10, now_ms=9000) == [0]
+    assert log.legacy_offsets_before(2500, 10, now_ms=9000) == [2, 0]
+    assert log.legacy_offsets_before(500, 10, now_ms=9000) == []
+
+
+# Deleting
+
+
+def test_delete_records(tmp_path: Path) -> None:
+    config = log_config(segment_bytes=2 * len(batch(1)), file_delete_delay_ms=100)
+    log = create_log(tmp_path, config)
+    for _ in range(5):
+        append(log, batch(1))
+    log.advance_high_watermark(4)
+    assert code_of(lambda: log.delete_records_before(5)) is ErrorCode.OFFSET_OUT_OF_RANGE
+    log.delete_records_before(3)
+    assert code_of(lambda: _read(log, 2, 100)) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.delete_expired_segments(NOW_MS) == 1
+    assert bases(log) == [2, 4]
+    assert list(log.directory.glob("*.log.deleted"))
+    assert log.remove_deleted(NOW_MS + 99) == 0
+    assert log.remove_deleted(NOW_MS + 100) == 3
+    assert not list(log.directory.glob("*.deleted"))
+    assert load_log(tmp_path, config, log_start_offset=3).log_start_offset == 3
+
+
+def test_expired_active_segment_is_rolled_and_goes(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(retention_ms=1000))
+    append(log, batch(3))
+    assert log.delete_expired_segments(NOW_MS + 5000) == 0  # not below the high watermark
+    log.advance_high_watermark(3)
+    assert log.delete_expired_segments(NOW_MS + 5000) == 1
+    assert (log.log_start_offset, log.log_end_offset, bases(log)) == (3, 3, [3])
+    assert append(log, batch(1)).first_offset == 3
+
+
+def test_a_reader_outlives_a_deletion(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(retention_ms=1000))
+    append(log, batch(3))
+    segment = log.segments.first
+    segment.release()
+    log.advance_high_watermark(3)
+    log.delete_expired_segments(NOW_MS + 5000)
+    assert len(segment.read(0, segment.size)) == segment.size
+
+
+def test_compact_only_keeps_what_is_old(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(retention_ms=1000, cleanup_policy=frozenset({"compact"})))
+    append(log, batch(3))
+    log.advance_high_watermark(3)
+    assert log.delete_expired_segments(NOW_MS + DAY_MS) == 0
+
+
+# Durability and failure
+
+
+def test_flush_policy(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(flush_messages=3, flush_ms=1000))
+    append(log, batch(2))
+    assert not log.needs_flush
+    append(log, batch(1))
+    assert log.needs_flush
+    assert not log.is_flush_due(NOW_MS + 999)
+    assert log.is_flush_due(NOW_MS + 1000)
+    log.flush(NOW_MS + 1000)
+    assert (log.recovery_point, log.needs_flush, log.is_flush_due(NOW_MS + 9999)) == (3, False, False)
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EROFS])
+def test_a_failed_write_takes_the_log_out_of_service(tmp_path: Path, error: int) -> None:
+    files, told = FaultyFiles(), []
+    log = create_log(tmp_path, options=log_options(files, on_io_error=told.append))
+    append(log, batch(1))
+    files.fail_call(len(files.calls), error)
+    with pytest.raises(KafkaError, match=errno.errorcode[error]) as raised:
+        append(log, batch(1))
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert [failure.errno for failure in told] == [error]
+    assert log.log_end_offset == 1
+    assert code_of(lambda: append(log, batch(1))) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert code_of(lambda: _read(log, 0, 10)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert load_log(tmp_path).log_end_offset == 1
+
+
+def test_idle_logs_hold_nothing_open(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(index_interval_bytes=10))
+    for _ in range(3):
+        append(log, batch(1))
+    assert not log.release_idle()
+    assert log.release_idle()
+    assert log.segments.active._file is None
+    append(log, batch(1))
+    assert len(list(read_all(log))) == 4
+
+
+def test_topic_id_is_kept(tmp_path: Path, log: Log) -> None:
+    topic_id = uuid.uuid4()
+    log.assign_topic_id(topic_id)
+    assert load_log(tmp_path).topic_id == topic_id
+
+
+def test_an_unused_log_is_two_small_files_until_it_closes(log: Log) -> None:
+    assert [path.name for path in log.directory.iterdir()] == [f"{0:020d}.log"]
+    log.close(NOW_MS)
+    assert {path.suffix: path.stat().st_size for path in log.directory.iterdir()} == {
+        ".log": 0,
+        ".index": 0,
+        ".timeindex": 0,
+    }

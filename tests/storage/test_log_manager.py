@@ -1,0 +1,292 @@
+"""The log manager: whose directories, what is loaded, where a log goes, what a failure takes with it."""
+
+import errno
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from storage.files import Files
+from storage.log_manager import (
+    DirectoryLockedError,
+    DuplicateLogError,
+    ForeignDirectoryError,
+    LoadStatus,
+    LogManager,
+    LogManagerSettings,
+    NoUsableDirectoryError,
+    WrongDirectoryError,
+)
+from storage.meta_properties import MetaProperties
+from tests.storage.builders import NOW_MS, QuickFiles, append, batch, log_config, read_all
+from tests.support.faulty_files import FaultyFiles
+
+CONFIG = log_config(segment_bytes=300, file_delete_delay_ms=1000)
+META = MetaProperties(1, "cluster")
+
+
+class Disks:
+    """Managers over the same directories, one after the other."""
+
+    def __init__(self, *paths: Path) -> None:
+        self.paths = [str(path) for path in paths]
+        self.failed: list[str] = []
+        self.progress: list[LoadStatus] = []
+
+    def manager(self, files: Files | None = None, **settings: int) -> LogManager:
+        return LogManager(
+            self.paths,
+            LogManagerSettings(**{"file_delete_delay_ms": 1000, **settings}),
+            files or QuickFiles(),
+            random=Random(1),
+            on_directory_failed=lambda path, error: self.failed.append(path),
+        )
+
+    def start(self, files: Files | None = None, **settings: int) -> LogManager:
+        manager = self.manager(files, **settings)
+        manager.open()
+        manager.claim(META)
+        manager.load(lambda topic: CONFIG, now_ms=NOW_MS, on_progress=self.progress.append)
+        return manager
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Disks:
+    return Disks(tmp_path / "a", tmp_path / "b")
+
+
+def create(manager: LogManager, topic: str, partition: int = 0) -> None:
+    manager.get_or_create(topic, partition, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+
+
+# Whose directories
+
+
+def test_new_directories_are_claimed_and_known_again(disks: Disks, tmp_path: Path) -> None:
+    manager = disks.manager()
+    assert manager.open() is None
+    manager.claim(META)
+    manager.unlock()
+    assert (tmp_path / "b" / "meta.properties").read_text() == "version=0\nbroker.id=1\ncluster.id=cluster\n"
+    assert disks.manager().open() == META
+
+
+def test_directories_of_another_broker_are_not_touched(disks: Disks, tmp_path: Path) -> None:
+    disks.start().unlock()
+    manager = disks.manager()
+    manager.open()
+    with pytest.raises(WrongDirectoryError, match=r"a/meta\.properties: broker\.id is 1, expected 2"):
+        manager.claim(MetaProperties(2, "cluster"))
+    manager.unlock()
+    (tmp_path / "b" / "meta.properties").write_text("version=0\nbroker.id=5\ncluster.id=cluster\n")
+    with pytest.raises(WrongDirectoryError, match=r"b/meta\.properties: broker\.id is 5, expected 1"):
+        disks.manager().open()
+
+
+def test_a_directory_in_use_is_refused(disks: Disks, tmp_path: Path) -> None:
+    running = disks.start()
+    with pytest.raises(DirectoryLockedError, match=str(tmp_path / "a" / ".lock")):
+        disks.manager().open()
+    running.close(NOW_MS)
+    disks.manager().open()
+
+
+def test_a_directory_that_cannot_be_used_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    disks = Disks(tmp_path / "file", tmp_path / "good")
+    manager = disks.start()
+    assert disks.failed == [str(tmp_path / "file")]
+    create(manager, "topic")
+    manager.unlock()
+    with pytest.raises(NoUsableDirectoryError, match=str(tmp_path / "file")):
+        Disks(tmp_path / "file").manager().open()
+
+
+# Loading
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_everything_is_there_again(disks: Disks, is_clean: bool, threads: int) -> None:
+    manager = disks.start()
+    topic_id = uuid.uuid4()
+    for partition in range(5):
+        log = manager.get_or_create("topic", partition, topic_id=topic_id, config=CONFIG, now_ms=NOW_MS)
+        for _ in range(3 * partition):
+            append(log, batch(2))
+        log.advance_high_watermark(3)
+    manager.checkpoint_high_watermarks()
+    expected = {log.name: list(read_all(log)) for log in manager.logs()}
+    if is_clean:
+        manager.close(NOW_MS)
+    else:
+        manager.unlock()
+    again = disks.start(recovery_threads_per_directory=threads)
+    assert {log.name: list(read_all(log)) for log in again.logs()} == expected
+    assert {log.topic_id for log in again.logs()} == {topic_id}
+    assert [log.high_watermark for log in sorted(again.logs(), key=lambda log: log.partition)] == [0, 3, 3, 3, 3]
+    status = disks.progress[-1]
+    assert (status.logs_done, status.logs_total) == (5, 5)
+    assert status.bytes_done == status.bytes_total
+    assert (status.bytes_total == 0) is is_clean
+
+
+def test_the_marker_of_a_clean_stop_is_taken_away(disks: Disks, tmp_path: Path) -> None:
+    manager = disks.start()
+    create(manager, "topic")
+    manager.close(NOW_MS)
+    marker = tmp_path / "a" / ".kafka_cleanshutdown"
+    assert marker.read_text() == '{"version":0,"brokerEpoch":-1}'
+    disks.start().unlock()
+    assert not marker.exists()
+
+
+def test_a_foreign_directory_stops_the_start(disks: Disks, tmp_path: Path) -> None:
+    (tmp_path / "a" / "lost+found").mkdir(parents=True)
+    with pytest.raises(ForeignDirectoryError, match=str(tmp_path / "a" / r"lost\+found")):
+        disks.start()
+
+
+def test_a_partition_in_two_directories_stops_the_start(disks: Disks, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "topic-0").mkdir(parents=True)
+    with pytest.raises(DuplicateLogError, match="topic-0"):
+        disks.start()
+
+
+GARBLED: dict[str, bool] = {
+    "recovery-point-offset-checkpoint": True,
+    "log-start-offset-checkpoint": True,
+    "replication-offset-checkpoint": False,
+}
+
+
+@pytest.mark.parametrize(("name", "is_usable"), GARBLED.items())
+def test_garbled_checkpoints(disks: Disks, tmp_path: Path, name: str, is_usable: bool) -> None:
+    manager = disks.start()
+    create(manager, "one")
+    create(manager, "two")
+    append(manager.get("one", 0), batch(3))  # type: ignore[arg-type]
+    manager.close(NOW_MS)
+    (tmp_path / "a" / name).write_bytes(b"garbage")
+    again = disks.start()
+    assert disks.failed == ([] if is_usable else [str(tmp_path / "a")])
+    assert (again.get("one", 0) is not None) is is_usable
+    assert again.get("two", 0) is not None
+
+
+# Placement and deletion
+
+
+def test_a_new_log_goes_where_fewest_are(disks: Disks, tmp_path: Path) -> None:
+    manager = disks.start()
+    for partition in range(5):
+        create(manager, "topic", partition)
+    found = [manager.directory_of("topic", partition).path for partition in range(5)]  # type: ignore[union-attr]
+    assert sorted(found) == [str(tmp_path / "a")] * 3 + [str(tmp_path / "b")] * 2
+    first = manager.get("topic", 0)
+    assert manager.get_or_create("topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS) is first
+
+
+def test_a_deleted_log_frees_its_name_at_once_and_its_files_later(disks: Disks, tmp_path: Path) -> None:
+    manager = disks.start()
+    create(manager, "topic")
+    log = manager.get("topic", 0)
+    assert log is not None
+    append(log, batch(1))
+    manager.delete("topic", 0, now_ms=NOW_MS)
+    assert manager.get("topic", 0) is None
+    create(manager, "topic")
+    assert manager.get("topic", 0).log_end_offset == 0  # type: ignore[union-attr]
+    assert len(list(tmp_path.glob("*/topic-0.*-delete"))) == 1
+    manager.remove_deleted(NOW_MS + 999)
+    assert len(list(tmp_path.glob("*/topic-0.*-delete"))) == 1
+    manager.remove_deleted(NOW_MS + 1000)
+    assert not list(tmp_path.glob("*/topic-0.*-delete"))
+    manager.delete("nosuch", 0, now_ms=NOW_MS)
+
+
+def test_deletion_goes_on_after_a_restart(disks: Disks, tmp_path: Path) -> None:
+    manager = disks.start()
+    create(manager, "topic")
+    manager.delete("topic", 0, now_ms=NOW_MS)
+    manager.unlock()
+    again = disks.start()
+    assert again.get("topic", 0) is None
+    again.remove_deleted(NOW_MS + 1000)
+    assert not list(tmp_path.glob("*/topic-0*"))
+
+
+def test_log_starts_are_checkpointed_where_no_file_name_tells_them(disks: Disks, tmp_path: Path) -> None:
+    manager = disks.start()
+    create(manager, "topic")
+    log = manager.get("topic", 0)
+    assert log is not None
+    for _ in range(3):
+        append(log, batch(1))
+    log.advance_high_watermark(3)
+    log.delete_records_before(2)
+    manager.close(NOW_MS)
+    assert (tmp_path / "a" / "log-start-offset-checkpoint").read_text() == "0\n1\ntopic 0 2\n"
+    assert disks.start().get("topic", 0).log_start_offset == 2  # type: ignore[union-attr]
+
+
+# Periodic work and failure
+
+
+def test_a_rolled_segment_is_synced_by_the_next_flush(disks: Disks) -> None:
+    manager = disks.start()
+    create(manager, "topic")
+    log = manager.get("topic", 0)
+    assert log is not None
+    for _ in range(4):
+        append(log, batch(1, size=50))
+    assert log.segment_count > 1
+    assert log.recovery_point == 0
+    assert manager.flush_due(NOW_MS) == 1
+    assert log.recovery_point == 4
+    assert manager.flush_due(NOW_MS) == 0
+
+
+FAILING: dict[str, Callable[[LogManager], object]] = {
+    "checkpoint": lambda manager: manager.checkpoint_high_watermarks(),
+    "flush": lambda manager: [log.flush(NOW_MS) for log in manager.logs() if not log.is_offline],
+    "append": lambda manager: append(manager.get("topic", 0), batch(1)),  # type: ignore[arg-type]
+    "create": lambda manager: create(manager, "new"),
+    "delete": lambda manager: manager.delete("topic", 0, now_ms=NOW_MS),
+}
+
+
+@pytest.mark.parametrize("action", FAILING)
+def test_a_failed_directory_goes_and_the_other_stays(disks: Disks, tmp_path: Path, action: str) -> None:
+    files = FaultyFiles()
+    manager = disks.start(files)
+    for topic in ("topic", "other", "third", "last"):
+        create(manager, topic)
+    append(manager.get("topic", 0), batch(1))  # type: ignore[arg-type]
+    files.fail_call(len(files.calls), errno.EIO)
+    try:
+        FAILING[action](manager)
+    except KafkaError as error:
+        failure: KafkaError | None = error
+    else:
+        failure = None
+    assert failure is None or failure.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert disks.failed == [str(tmp_path / "a")]
+    assert {log.topic for log in manager.logs() if not log.is_offline} == {"other", "last"}
+    create(manager, "newer")
+    assert manager.directory_of("newer", 0).path == str(tmp_path / "b")  # type: ignore[union-attr]
+    manager.close(NOW_MS)
+    assert not (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
+
+
+def test_fifty_idle_partitions_are_cheap(tmp_path: Path) -> None:
+    manager = Disks(tmp_path / "a").start()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for partition in range(50):
+        create(manager, "__consumer_offsets", partition)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before

@@ -1,0 +1,150 @@
+"""The table of what a producer's batch meets, transactions and the last stable offset."""
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader, read_header
+from protocol.records.control import ControlType, TransactionMarker
+from storage.producer_state import BATCHES_KEPT, SEQUENCE_MAX, ProducerState
+from tests.storage.builders import NOW_MS, batch, marker
+
+PRODUCER = 7
+
+
+def header(
+    sequence: int, count: int = 1, *, epoch: int = 0, transactional: bool = False, producer: int = PRODUCER
+) -> BatchHeader:
+    return read_header(
+        batch(count, producer_id=producer, sequence=sequence, producer_epoch=epoch, is_transactional=transactional)
+    )
+
+
+def marker_header(epoch: int = 0, producer: int = PRODUCER) -> BatchHeader:
+    return read_header(marker(ControlType.COMMIT, producer, epoch=epoch))
+
+
+def state(*appended: BatchHeader) -> ProducerState:
+    """After these batches, at consecutive offsets from 0."""
+    producers, offset = ProducerState("topic-0"), 0
+    for one in appended:
+        producers.append_data(one, offset)
+        offset += one.last_offset_delta + 1
+    return producers
+
+
+KNOWN = (header(0, 3, epoch=4), header(3, 2, epoch=4))  # last sequence 4
+CASES: dict[str, tuple[BatchHeader, ErrorCode | None]] = {
+    "next": (header(5, epoch=4), None),
+    "gap": (header(6, epoch=4), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    "goes back": (header(2, epoch=4), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    "same first, other last": (header(3, 1, epoch=4), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    "higher epoch from 0": (header(0, epoch=5), None),
+    "higher epoch from 1": (header(1, epoch=5), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    "lower epoch": (header(5, epoch=3), ErrorCode.INVALID_PRODUCER_EPOCH),
+    "unknown producer, any sequence": (header(99, producer=8), None),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_data_of_a_known_producer(case: str) -> None:
+    incoming, code = CASES[case]
+    producers = state(*KNOWN)
+    if code is None:
+        producers.check_data(incoming, 5)
+        return
+    with pytest.raises(KafkaError) as raised:
+        producers.check_data(incoming, 5)
+    assert raised.value.code is code
+    assert producers.producers[PRODUCER].last_sequence == 4
+
+
+def test_sequences_wrap() -> None:
+    producers = state(header(SEQUENCE_MAX - 1, 2))
+    assert producers.producers[PRODUCER].last_sequence == SEQUENCE_MAX
+    producers.check_data(header(0), 2)
+    around = state(header(SEQUENCE_MAX, 2))  # SEQUENCE_MAX and 0
+    assert around.producers[PRODUCER].last_sequence == 0
+    assert around.duplicate_of(header(SEQUENCE_MAX, 2)) is not None
+    around.check_data(header(1), 2)
+
+
+def test_duplicates_are_known_for_five_batches() -> None:
+    sent = [header(number) for number in range(BATCHES_KEPT + 2)]
+    producers = state(*sent)
+    found = [producers.duplicate_of(one) for one in sent]
+    assert [duplicate and duplicate.first_offset for duplicate in found] == [None, None, 2, 3, 4, 5, 6]
+    assert producers.duplicate_of(header(6, epoch=1)) is None
+
+
+def test_a_new_epoch_forgets_old_batches() -> None:
+    producers = state(header(0), header(1), header(0, epoch=1))
+    assert producers.duplicate_of(header(1)) is None
+    with pytest.raises(KafkaError):
+        producers.check_data(header(2, epoch=1), 3)
+
+
+def test_plain_batch_within_a_transaction() -> None:
+    producers = state(header(0, transactional=True))
+    with pytest.raises(KafkaError) as raised:
+        producers.check_data(header(1), 1)
+    assert raised.value.code is ErrorCode.INVALID_TXN_STATE
+    producers.check_data(header(1, transactional=True), 1)
+
+
+def test_marker_of_an_older_coordinator() -> None:
+    producers = state(header(0, transactional=True))
+    producers.append_marker(marker_header(), TransactionMarker(ControlType.COMMIT, 5), 1)
+    producers.check_marker(marker_header(), TransactionMarker(ControlType.COMMIT, 5), 2)
+    with pytest.raises(KafkaError) as raised:
+        producers.check_marker(marker_header(), TransactionMarker(ControlType.ABORT, 4), 2)
+    assert raised.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+def test_the_first_sequence_after_a_marker_of_a_new_epoch_is_0() -> None:
+    producers = state(header(0, transactional=True))
+    producers.append_marker(marker_header(epoch=1), TransactionMarker(ControlType.ABORT, 0), 1)
+    with pytest.raises(KafkaError):
+        producers.check_data(header(1, epoch=1), 2)
+    producers.check_data(header(0, epoch=1), 2)
+
+
+def test_what_holds_the_last_stable_offset_back() -> None:
+    producers = ProducerState("topic-0")
+    producers.append_data(header(0, transactional=True, producer=1), 10)
+    producers.append_data(header(0, transactional=True, producer=2), 11)
+    assert producers.first_unstable_offset == 10
+    aborted = producers.append_marker(marker_header(producer=1), TransactionMarker(ControlType.ABORT, 0), 12)
+    assert aborted is not None
+    assert aborted == (1, 10, 12, 11)  # producer 2 is still open at 11
+    assert producers.first_unstable_offset == 10  # the marker is not committed yet
+    producers.on_high_watermark(12)
+    assert producers.first_unstable_offset == 10
+    producers.on_high_watermark(13)
+    assert producers.first_unstable_offset == 11
+    assert producers.append_marker(marker_header(producer=2), TransactionMarker(ControlType.COMMIT, 0), 13) is None
+    producers.on_high_watermark(14)
+    assert producers.first_unstable_offset is None
+    assert not producers.has_open_transaction
+
+
+def test_the_older_of_two_ended_transactions_ended_last() -> None:
+    producers = ProducerState("topic-0")
+    producers.append_data(header(0, transactional=True, producer=1), 0)
+    producers.append_data(header(0, transactional=True, producer=2), 1)
+    producers.append_marker(marker_header(producer=2), TransactionMarker(ControlType.COMMIT, 0), 2)
+    producers.append_marker(marker_header(producer=1), TransactionMarker(ControlType.COMMIT, 0), 3)
+    producers.on_high_watermark(3)
+    assert producers.first_unstable_offset == 0
+
+
+def test_a_marker_without_data_is_no_transaction() -> None:
+    producers = ProducerState("topic-0")
+    assert producers.append_marker(marker_header(), TransactionMarker(ControlType.ABORT, 0), 0) is None
+    assert producers.first_unstable_offset is None
+
+
+@pytest.mark.parametrize(("now_ms", "left"), [(NOW_MS + 999, {1, 2}), (NOW_MS + 1000, {2})])
+def test_expiry_spares_open_transactions(now_ms: int, left: set[int]) -> None:
+    producers = state(header(0, producer=1), header(0, producer=2, transactional=True))
+    producers.remove_expired(now_ms, 1000)
+    assert producers.producers.keys() == left

@@ -1,0 +1,228 @@
+"""Torn tails, garbage, lost and damaged files: a load repairs them, says so, and keeps everything before the damage."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from storage import names
+from storage.log import Log
+from storage.log_loader import LoadProgress
+from tests.storage.builders import NOW_MS, Damage, append, batch, create_log, load_log, log_config, read_all
+
+CONFIG = log_config(segment_bytes=500, index_interval_bytes=100)
+COUNT = 12
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Log:
+    log = create_log(tmp_path, CONFIG)
+    for number in range(COUNT):
+        append(log, batch(1, size=20, producer_id=3, sequence=number), leader_epoch=number // 5)
+    assert log.segment_count == 3
+    return log
+
+
+def last_file(log: Log, suffix: str = names.LOG) -> Path:
+    return sorted(log.directory.glob(f"*{suffix}"))[-1]
+
+
+def offsets(log: Log) -> list[int]:
+    return [offset for offset, _ in read_all(log)]
+
+
+def test_cut_at_every_byte(filled: Log, tmp_path: Path) -> None:
+    path = last_file(filled)
+    content = path.read_bytes()
+    base_offset = int(path.stem)
+    size = len(batch(1, size=20, producer_id=3, sequence=0))
+    for kept in range(len(content)):
+        path.write_bytes(content[:kept])
+        log = load_log(tmp_path, CONFIG)
+        assert log.log_end_offset == base_offset + kept // size
+        assert path.stat().st_size == kept - kept % size
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 100, b"\xff" * 100, bytes(range(100)), b"x"])
+def test_garbage_after_the_last_batch(filled: Log, tmp_path: Path, garbage: bytes) -> None:
+    path = last_file(filled)
+    size = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(garbage)
+    damage = Damage()
+    log = load_log(tmp_path, CONFIG, progress=damage)
+    assert offsets(log) == list(range(COUNT))
+    assert path.stat().st_size == size
+    assert damage.texts[0].startswith(f"{path} at position {size}")
+    assert f"cut {len(garbage)} bytes" in damage.texts[0]
+
+
+def test_every_flipped_byte_of_a_batch_ends_the_log_there(filled: Log, tmp_path: Path) -> None:
+    path = last_file(filled)
+    content = path.read_bytes()
+    base_offset = int(path.stem)
+    uncovered = set(range(8)) | set(range(12, 16))  # base offset and leader epoch stand outside the CRC
+    for position in range(len(batch(1, size=20, producer_id=3, sequence=0))):
+        damaged = bytearray(content)
+        damaged[position] ^= 0x80 if position < 8 else 1
+        path.write_bytes(damaged)
+        log = load_log(tmp_path, CONFIG)
+        if position not in uncovered:
+            assert log.log_end_offset == base_offset
+            assert path.stat().st_size == 0
+
+
+def test_damage_in_an_older_segment_drops_the_later_ones(filled: Log, tmp_path: Path) -> None:
+    first, second, third = sorted(filled.directory.glob("*.log"))
+    content = bytearray(second.read_bytes())
+    content[-1] ^= 1
+    second.write_bytes(content)
+    damage = Damage()
+    log = load_log(tmp_path, CONFIG, progress=damage)
+    assert log.log_end_offset == int(third.stem) - 1
+    assert not third.exists()
+    assert "and 1 later segments" in damage.texts[0]
+    assert append(log, batch(1)).first_offset == int(third.stem) - 1
+    assert first.exists()
+
+
+def test_segments_below_the_recovery_point_are_not_scanned(filled: Log, tmp_path: Path) -> None:
+    scanned: list[int] = []
+
+    class Counting(LoadProgress):
+        def on_bytes_scanned(self, size: int) -> None:
+            scanned.append(size)
+
+    load_log(tmp_path, CONFIG, recovery_point=COUNT, progress=Counting())
+    assert sum(scanned) == last_file(filled).stat().st_size
+
+
+def test_a_clean_start_scans_nothing(filled: Log, tmp_path: Path) -> None:
+    filled.close(NOW_MS)
+
+    class Refusing(LoadProgress):
+        def on_bytes_scanned(self, size: int) -> None:
+            raise AssertionError("scanned after a clean stop")
+
+        def on_damage(self, text: str) -> None:
+            raise AssertionError(text)
+
+    log = load_log(tmp_path, CONFIG, is_clean=True, progress=Refusing())
+    assert offsets(log) == list(range(COUNT))
+    assert log.recovery_point == COUNT
+
+
+def test_a_clean_marker_over_a_torn_log_is_not_believed(filled: Log, tmp_path: Path) -> None:
+    filled.close(NOW_MS)
+    path = last_file(filled)
+    path.write_bytes(path.read_bytes()[:-3])
+    damage = Damage()
+    log = load_log(tmp_path, CONFIG, is_clean=True, progress=damage)
+    assert offsets(log) == list(range(COUNT - 1))
+    assert "although the stop was clean" in damage.texts[0]
+
+
+def _delete(path: Path) -> None:
+    path.unlink()
+
+
+def _garble(path: Path) -> None:
+    path.write_bytes(b"\x7f" * (path.stat().st_size + 1))
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("spoil", [_delete, _garble, _empty])
+@pytest.mark.parametrize("pattern", ["*.index", "*.timeindex", "*.snapshot", "leader-epoch-checkpoint"])
+def test_derived_files_are_rebuilt(
+    filled: Log, tmp_path: Path, pattern: str, spoil: Callable[[Path], None], is_clean: bool
+) -> None:
+    filled.close(NOW_MS)
+    for path in sorted(filled.directory.glob(pattern)):
+        spoil(path)
+    log = load_log(tmp_path, CONFIG, is_clean=is_clean)
+    assert offsets(log) == list(range(COUNT))
+    for offset in range(COUNT):
+        fetched = log.read(offset, 1, upper_bound_offset=COUNT, min_one_batch=True)
+        assert fetched is not None
+        assert int.from_bytes(fetched.records[:8], "big") == offset
+    found = log.offset_for_timestamp(NOW_MS, upper_bound_offset=COUNT)
+    assert found is not None
+    assert found.offset == 0
+    assert log.producers().producers[3].last_sequence == COUNT - 1
+    if pattern != "leader-epoch-checkpoint" or not (is_clean and spoil is not _garble):
+        assert list(log.leader_epochs.entries) == [(0, 0), (1, 5), (2, 10)]
+
+
+def test_orphaned_and_left_over_files_go(filled: Log, tmp_path: Path) -> None:
+    filled.close(NOW_MS)
+    for name in (
+        "00000000000000000099.index",
+        "00000000000000000099.timeindex",
+        "00000000000000000000.log.deleted",
+        "leader-epoch-checkpoint.tmp",
+    ):
+        (filled.directory / name).write_bytes(b"x")
+    expected = {path.name for path in filled.directory.iterdir() if "99" not in path.name} - {
+        "00000000000000000000.log.deleted",
+        "leader-epoch-checkpoint.tmp",
+    }
+    load_log(tmp_path, CONFIG, is_clean=True)
+    assert {path.name for path in filled.directory.iterdir()} == expected
+
+
+def test_a_log_that_ends_below_its_start_begins_anew(filled: Log, tmp_path: Path) -> None:
+    filled.close(NOW_MS)
+    log = load_log(tmp_path, CONFIG, is_clean=True, log_start_offset=50)
+    assert (log.log_start_offset, log.log_end_offset, offsets(log)) == (50, 50, [])
+    assert append(log, batch(1)).first_offset == 50
+
+
+def test_a_directory_without_segments_begins_at_its_log_start(tmp_path: Path) -> None:
+    (tmp_path / "topic-0").mkdir()
+    log = load_log(tmp_path, CONFIG, log_start_offset=7)
+    assert append(log, batch(1)).first_offset == 7
+
+
+def test_a_missing_segment_in_the_middle_ends_the_log_unless_it_may_have_gaps(filled: Log, tmp_path: Path) -> None:
+    first, second, _ = sorted(filled.directory.glob("*.log"))
+    second.unlink()
+    compacted = log_config(segment_bytes=500, index_interval_bytes=100, cleanup_policy=frozenset({"compact"}))
+    assert load_log(tmp_path, compacted).log_end_offset == COUNT
+    assert load_log(tmp_path, CONFIG).log_end_offset == int(second.stem)
+    assert first.exists()
+
+
+# What the start-up half of a swap makes of every state that a crash in it can leave
+
+
+def _stage(directory: Path, base_offset: int, stage: str, content: bytes) -> None:
+    for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+        path = directory / (names.segment_file(base_offset, suffix) + stage)
+        path.write_bytes(content if suffix == names.LOG else b"")
+
+
+def test_an_unfinished_cleaning_leaves_the_old_segments(filled: Log, tmp_path: Path) -> None:
+    filled.close(NOW_MS)
+    content = (filled.directory / names.segment_file(0, names.LOG)).read_bytes()
+    _stage(filled.directory, 0, names.SWAP, content[:100])
+    (filled.directory / (names.segment_file(0, names.TIME_INDEX) + names.SWAP)).rename(
+        filled.directory / (names.segment_file(0, names.TIME_INDEX) + names.CLEANED)
+    )
+    assert offsets(load_log(tmp_path, CONFIG, is_clean=True)) == list(range(COUNT))
+    assert not [path for path in filled.directory.iterdir() if path.suffix in (names.SWAP, names.CLEANED)]
+
+
+def test_a_finished_cleaning_replaces_the_segments_it_was_made_from(filled: Log, tmp_path: Path) -> None:
+    filled.close(NOW_MS)
+    first, second, third = sorted(filled.directory.glob("*.log"))
+    size = len(batch(1, size=20, producer_id=3, sequence=0))
+    cleaned = first.read_bytes()[:size] + second.read_bytes()[-size:]
+    _stage(filled.directory, 0, names.SWAP, cleaned)
+    log = load_log(tmp_path, log_config(cleanup_policy=frozenset({"compact"})), is_clean=True)
+    assert offsets(log) == [0, int(third.stem) - 1, *range(int(third.stem), COUNT)]
+    assert not second.exists()
+    assert not list(filled.directory.glob("*.swap"))
