@@ -35,6 +35,7 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     # Each shuffle partition is a state store: two will do for two cores. A checkpoint keeps the number it began with.
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",  # streaming cannot use it, and warns at every start
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
