@@ -40,7 +40,13 @@ from broker.replica.manager import ReplicaManager
 from broker.routes import TABLE
 from broker.services import Services
 from broker.topic_configs import TopicConfigs
-from broker.topics import GROUP_METADATA_TOPIC, TopicAdministration
+from broker.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicAdministration
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.links import LocalCoordinator
+from broker.transactions.marker_writer import MarkerWriter
+from broker.transactions.markers import Marker, MarkerSender
+from broker.transactions.settings import TransactionSettings
+from broker.transactions.verification import Guards, TransactionVerifier
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.listeners import SecurityProtocol
@@ -226,6 +232,31 @@ class Server:
             gained=lambda partition: groups.become_leader(partition.partition, partition.leader_epoch),
             lost=lambda partition: groups.resign(partition.partition),
         )
+        producer_ids = ProducerIds(lambda: controller.allocate_producer_ids(broker_id, broker_epoch))
+        guards = Guards(lambda: config[properties.PRODUCER_ID_EXPIRATION_MS])
+        marker_writer = MarkerWriter(
+            replica_manager,
+            guards,
+            clock,
+            config[properties.REQUEST_TIMEOUT_MS],
+            lambda topic, partition, marker: _end_offsets(groups, topic, partition, marker),
+        )
+        transactions = TransactionCoordinator(
+            TransactionSettings.from_config(config),
+            PartitionOffsetsLog(
+                TRANSACTION_STATE_TOPIC, replica_manager, metadata, clock, lambda work: _in_thread(blocking, work)
+            ),
+            MarkerSender(TRANSACTION_STATE_TOPIC, metadata, {broker_id: marker_writer}, loop_timer.timer, clock),
+            loop_timer.timer,
+            clock,
+            next_producer_id=producer_ids.next_id,
+            ensure_internal_topic=administration.ensure_internal,
+        )
+        replica_manager.on_leadership(
+            TRANSACTION_STATE_TOPIC,
+            gained=lambda partition: transactions.become_leader(partition.partition, partition.leader_epoch),
+            lost=lambda partition: transactions.resign(partition.partition),
+        )
         services = Services(
             broker_id=broker_id,
             config=config,
@@ -238,8 +269,16 @@ class Server:
             ),
             topics=administration,
             topic_configs=topic_configs,
-            producer_ids=ProducerIds(lambda: controller.allocate_producer_ids(broker_id, broker_epoch)),
+            producer_ids=producer_ids,
             groups=groups,
+            transactions=transactions,
+            verifier=TransactionVerifier(
+                LocalCoordinator(transactions),
+                guards,
+                lambda: config[properties.TRANSACTION_PARTITION_VERIFICATION_ENABLE],
+                clock,
+            ),
+            marker_writer=marker_writer,
             blocking=blocking,
             served_apis=[APIS[key] for key in sorted(TABLE)],
         )
@@ -250,6 +289,8 @@ class Server:
         self._undo.push_async_callback(controller.stop)
         groups.start()
         self._undo.push_async_callback(groups.stop)
+        transactions.start()
+        self._undo.push_async_callback(transactions.stop)
         housekeeping = Housekeeping(_jobs(config, clock, log_manager, blocking))
         housekeeping.start()
         self._undo.push_async_callback(housekeeping.stop)
@@ -314,6 +355,12 @@ def _refuse_what_is_not_served(config: BrokerConfig) -> None:
             f"Invalid value {config[properties.ZOOKEEPER_CONNECT]} for configuration zookeeper.connect: "
             "clusters are not served yet, expected none (metadata is kept in the first of log.dirs)"
         )
+
+
+def _end_offsets(groups: GroupCoordinator, topic: str, partition: int, marker: Marker) -> None:
+    """A marker is replicated: in the groups' own topic it decides about pending offsets."""
+    if topic == GROUP_METADATA_TOPIC:
+        groups.end_transaction(partition, marker.producer_id, is_committed=marker.is_committed)
 
 
 async def _apply_change(entity: ConfigEntity, services: Services) -> None:

@@ -19,6 +19,9 @@ from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.manager import ReplicaManager
 from broker.topic_configs import TopicConfigs
 from broker.topics import INTERNAL_TOPICS, TopicAdministration
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.marker_writer import MarkerWriter
+from broker.transactions.verification import TransactionVerifier
 from config.broker import BrokerConfig
 from protocol.api import Api
 from protocol.errors import ErrorCode, KafkaError
@@ -41,6 +44,9 @@ class Services:
     topic_configs: TopicConfigs
     producer_ids: ProducerIds
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    verifier: TransactionVerifier
+    marker_writer: MarkerWriter
     blocking: Executor
     served_apis: Sequence[Api]
     """What ApiVersions lists, by key."""

@@ -1,37 +1,42 @@
-"""FindCoordinator: the broker that leads the partition of `__consumer_offsets` a group belongs to.
+"""FindCoordinator: the broker that leads the partition of an internal topic which a key belongs to.
 
-The first request creates the topic and waits for it, so that the answer names a broker which really coordinates.
+Groups (key type 0) live in `__consumer_offsets`, transactional ids (key type 1) in `__transaction_state`. The first
+request creates the topic and waits for it, so that the answer names a broker which really coordinates.
 
 Version notes: v0 groups only; v1 key types and a message; v4 several keys, each with its own error.
-
-Not here yet: transactions (key type 1) are refused, as no broker coordinates them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from types import MappingProxyType
 
 from broker.groups.coordinator import GROUP_METADATA_TOPIC
 from broker.groups.partitioner import partition_for
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.transactions.coordinator import TRANSACTION_STATE_TOPIC
 from protocol.errors import ERRORS, ErrorCode
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 FIRST_VERSION_WITH_SEVERAL_KEYS = 4
-GROUP = 0
 NO_NODE = -1
+
+TOPICS: Mapping[int, str] = MappingProxyType({0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC})
+"""The internal topic by key type: groups, transactional ids."""
 
 
 def handle(
     services: Services, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    if request.key_type != GROUP:
+    topic = TOPICS.get(request.key_type)
+    if topic is None:
         return failed(request, context, ErrorCode.INVALID_REQUEST)
-    partition_count = services.groups.partition_count()
+    coordinator = services.groups if topic == GROUP_METADATA_TOPIC else services.transactions
+    partition_count = coordinator.partition_count()
     if partition_count is None:
-        return _create_and_find(services, request, context)
-    return _find(services, request, context, partition_count)
+        return _create_and_find(services, request, context, topic, coordinator.ensure_topic())
+    return _find(services, request, context, topic, partition_count)
 
 
 def failed(request: FindCoordinatorRequest, context: RequestContext, code: ErrorCode) -> FindCoordinatorResponse:
@@ -39,25 +44,27 @@ def failed(request: FindCoordinatorRequest, context: RequestContext, code: Error
 
 
 async def _create_and_find(
-    services: Services, request: FindCoordinatorRequest, context: RequestContext
+    services: Services, request: FindCoordinatorRequest, context: RequestContext, topic: str, creation: Awaitable[int]
 ) -> FindCoordinatorResponse:
-    return _find(services, request, context, await services.groups.ensure_topic())
+    return _find(services, request, context, topic, await creation)
 
 
 def _find(
-    services: Services, request: FindCoordinatorRequest, context: RequestContext, partition_count: int
+    services: Services, request: FindCoordinatorRequest, context: RequestContext, topic: str, partition_count: int
 ) -> FindCoordinatorResponse:
-    return _response(context, [_locate(services, context, key, partition_count) for key in _keys(request, context)])
+    return _response(
+        context, [_locate(services, context, topic, key, partition_count) for key in _keys(request, context)]
+    )
 
 
-def _locate(services: Services, context: RequestContext, group_id: str, partition_count: int) -> Coordinator:
+def _locate(services: Services, context: RequestContext, topic: str, key: str, partition_count: int) -> Coordinator:
     metadata = services.metadata_cache
-    leader = metadata.leader_of(GROUP_METADATA_TOPIC, partition_for(group_id, partition_count))
+    leader = metadata.leader_of(topic, partition_for(key, partition_count))
     broker = metadata.brokers.get(leader)
     if broker is None or context.listener not in broker.endpoints:
-        return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     host, port = broker.endpoints[context.listener]
-    return Coordinator(key=group_id, node_id=leader, host=host, port=port, error_message="")
+    return Coordinator(key=key, node_id=leader, host=host, port=port, error_message="")
 
 
 def _nobody(key: str, code: ErrorCode) -> Coordinator:

@@ -1,7 +1,11 @@
-"""InitProducerId: a producer id for an idempotent producer.
+"""InitProducerId: a producer id and epoch for an idempotent or transactional producer.
 
-Transactional ids need the transaction coordinator, which is not served yet: they are answered
-COORDINATOR_NOT_AVAILABLE."""
+Any broker gives ids to idempotent producers; a transactional id is served by its coordinator, which fences every older
+instance of the producer before it answers.
+
+Version notes: v3 a producer that goes on after an error names its id and epoch (KIP-360); v4 PRODUCER_FENCED, which
+older clients know as INVALID_PRODUCER_EPOCH.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,40 @@ from collections.abc import Awaitable
 
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID, Producer
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 
 def handle(
     services: Services, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    if request.transactional_id is not None:
-        code = ErrorCode.INVALID_REQUEST if not request.transactional_id else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
-    return _new_producer_id(services)
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
+        return failed(request, context, ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is None:
+        return _new_producer_id(services)
+    return _init_transactional(services, request, request.transactional_id)
+
+
+def failed(request: InitProducerIdRequest, context: RequestContext, code: ErrorCode) -> InitProducerIdResponse:
+    if code is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
 
 
 async def _new_producer_id(services: Services) -> InitProducerIdResponse:
     return InitProducerIdResponse(producer_id=await services.producer_ids.next_id(), producer_epoch=0)
+
+
+async def _init_transactional(
+    services: Services, request: InitProducerIdRequest, transactional_id: str
+) -> InitProducerIdResponse:
+    named = request.producer_id != NO_PRODUCER_ID
+    producer = await services.transactions.init_producer_id(
+        transactional_id,
+        request.transaction_timeout_ms,
+        Producer(request.producer_id, request.producer_epoch) if named else None,
+    )
+    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)

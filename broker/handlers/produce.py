@@ -3,16 +3,21 @@
 One bad partition never fails the others; the response lists every partition that was asked.
 
 Version notes: v0-2 may carry message sets of the old formats; v3+ carries exactly one batch of magic 2 a partition,
-with transactional id; v8 record_errors; v10 current leader with code 6 (KIP-951)."""
+with transactional id; v8 record_errors; v10 current leader with code 6 (KIP-951); v11 TRANSACTION_ABORTABLE (KIP-890).
+
+A request with a transactional id is verified before anything is appended, which waits only when a partition without
+data of the transaction has a coordinator elsewhere; all other requests pay one look at a byte of each batch."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.request_context import CloseConnection, RequestContext
 from broker.services import Services
+from broker.transactions.transaction import TopicPartition
+from broker.transactions.verification import Admission, transactional_header
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -22,12 +27,15 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from protocol.records.batch import BatchHeader
 from storage.log import AppendOrigin
+from storage.producer_state import ProducerState
 
 ACKS_ALL = -1
 ACKS_NONE = 0
 VALID_ACKS = frozenset({ACKS_ALL, ACKS_NONE, 1})
 ADMIN_CLIENT_ID = "__admin_client"
+FIRST_VERSION_WITH_ABORTABLE = 11
 
 
 def handle(
@@ -35,23 +43,17 @@ def handle(
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     if request.acks not in VALID_ACKS:
         return _answer(request, failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS))
-    now_ms = services.clock.now_ms()
-    appends: list[tuple[PartitionProduceResponse, AwaitedAppend]] = []
-    response = ProduceResponse(responses=[])
-    for topic in request.topic_data:
-        partitions = []
-        for data in topic.partition_data:
-            try:
-                answer, append = _append(services, topic.name, data, request, context, now_ms)
-                appends.append((answer, append))
-            except KafkaError as error:
-                answer = _refused(data.index, error)
-            partitions.append(answer)
-        response.responses.append(TopicProduceResponse(name=topic.name, partition_responses=partitions))
-    if any(append.error is None or append.partition.log.needs_flush for _, append in appends):
-        return _when_safe(services, request, response, appends)
-    _decide(appends)
-    return _answer(request, response)
+    if request.transactional_id is None:
+        return _produce(services, request, context, None)
+    admission = services.verifier.admit(
+        request.transactional_id,
+        _transactional_batches(services, request),
+        says_abortable=context.api_version >= FIRST_VERSION_WITH_ABORTABLE,
+    )
+    if isinstance(admission, Admission):
+        return _produce(services, request, context, admission)
+    _keep_records(request)
+    return _when_admitted(services, request, context, admission)
 
 
 def failed(request: ProduceRequest, context: RequestContext, code: ErrorCode) -> ProduceResponse:
@@ -69,12 +71,62 @@ def failed(request: ProduceRequest, context: RequestContext, code: ErrorCode) ->
     )
 
 
+def _transactional_batches(
+    services: Services, request: ProduceRequest
+) -> Iterator[tuple[TopicPartition, ProducerState, BatchHeader]]:
+    """The transactional batches for partitions that are led here, with what these know of producers."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            header = None if data.records is None else transactional_header(data.records)
+            partition = services.replica_manager.find(topic.name, data.index)
+            if header is not None and partition is not None and partition.is_leader:
+                yield (topic.name, data.index), partition.log.producers(), header
+
+
+def _keep_records(request: ProduceRequest) -> None:
+    """Copy the records out of the frame, which is only there until the handler returns."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                data.records = bytearray(data.records)
+
+
+async def _when_admitted(
+    services: Services, request: ProduceRequest, context: RequestContext, awaited: Awaitable[Admission]
+) -> ProduceResponse | None:
+    produced = _produce(services, request, context, await awaited)
+    return produced if produced is None or isinstance(produced, ProduceResponse) else await produced
+
+
+def _produce(
+    services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    now_ms = services.clock.now_ms()
+    appends: list[tuple[PartitionProduceResponse, AwaitedAppend]] = []
+    response = ProduceResponse(responses=[])
+    for topic in request.topic_data:
+        partitions = []
+        for data in topic.partition_data:
+            try:
+                answer, append = _append(services, topic.name, data, request, context, admission, now_ms)
+                appends.append((answer, append))
+            except KafkaError as error:
+                answer = _refused(data.index, error)
+            partitions.append(answer)
+        response.responses.append(TopicProduceResponse(name=topic.name, partition_responses=partitions))
+    if any(append.error is None or append.partition.log.needs_flush for _, append in appends):
+        return _when_safe(services, request, response, appends)
+    _decide(appends)
+    return _answer(request, response)
+
+
 def _append(
     services: Services,
     topic: str,
     data: PartitionProduceData,
     request: ProduceRequest,
     context: RequestContext,
+    admission: Admission | None,
     now_ms: int,
 ) -> tuple[PartitionProduceResponse, AwaitedAppend]:
     """Append one partition's records; the answer, and what has to be waited for. Raises KafkaError."""
@@ -85,6 +137,11 @@ def _append(
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
     if data.records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"No records for partition {topic}-{data.index}")
+    header = transactional_header(data.records)
+    if header is not None and partition.is_leader:
+        if admission is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        admission.check((topic, data.index), partition.log.producers(), header)
     needs_isr = request.acks == ACKS_ALL
     result = services.replica_manager.append(
         partition,

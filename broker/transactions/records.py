@@ -8,8 +8,6 @@ Value version 0 is plain and is what is written; version 1 is flexible and carri
 to transactions with an epoch each (KIP-890 part 2). It is read, so that a log written with that feature on loads.
 """
 
-from __future__ import annotations
-
 from struct import Struct as Layout
 from typing import Final, TypeVar
 

@@ -17,7 +17,6 @@ class TransactionSettings:
     timeout_check_interval_ms: int = 10_000
     expiry_check_interval_ms: int = 3_600_000
     load_buffer_size: int = 5_242_880
-    marker_timeout_ms: int = 30_000
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> TransactionSettings:
@@ -27,5 +26,4 @@ class TransactionSettings:
             timeout_check_interval_ms=config[rows.TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS],
             expiry_check_interval_ms=config[rows.TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS],
             load_buffer_size=config[rows.TRANSACTION_STATE_LOG_LOAD_BUFFER_SIZE],
-            marker_timeout_ms=config[rows.REQUEST_TIMEOUT_MS],
         )

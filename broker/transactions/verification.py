@@ -22,8 +22,8 @@ from typing import Final, Protocol
 
 from broker.clock import Clock
 from broker.transactions.transaction import Producer, TopicPartition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import MAGIC, MAGIC_POSITION, TRANSACTIONAL_BIT, BatchHeader, read_header
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
 from protocol.records.compression import Buffer
 from storage.producer_state import NONE, ProducerState
 
@@ -228,14 +228,16 @@ class TransactionVerifier:
 
 
 def transactional_header(records: Buffer) -> BatchHeader | None:
-    """The header of a transactional batch; None for everything else, at the price of looking at one byte."""
-    if (
-        len(records) > ATTRIBUTES_POSITION
-        and records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT
-        and records[MAGIC_POSITION] == MAGIC
-    ):
+    """The header of a transactional batch; None for everything else, at the price of looking at one byte.
+
+    None also for what is no batch: validation says what is wrong with it.
+    """
+    if len(records) < HEADER_SIZE or not records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT:
+        return None
+    try:
         return read_header(records)
-    return None
+    except Malformed:
+        return None
 
 
 def has_open_transaction(state: ProducerState, header: BatchHeader) -> bool:

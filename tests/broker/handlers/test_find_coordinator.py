@@ -68,7 +68,7 @@ async def test_nobody_to_name(version: int, leader: int, listener: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-@pytest.mark.parametrize("key_type", [1, 2, -1])
+@pytest.mark.parametrize("key_type", [2, 3, -1])
 async def test_other_kinds_of_keys(version: int, key_type: int) -> None:
     served = await Served.up()
     response = await served.ask(find_coordinator, request(version, "g", key_type=key_type), version)

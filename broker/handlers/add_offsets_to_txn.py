@@ -1,0 +1,32 @@
+"""AddOffsetsToTxn: make the offsets of a group part of a transaction, as the partition that keeps them.
+
+Version notes: v2 PRODUCER_FENCED, which older clients know as INVALID_PRODUCER_EPOCH.
+"""
+
+from __future__ import annotations
+
+from broker.groups.coordinator import GROUP_METADATA_TOPIC
+from broker.groups.partitioner import partition_for
+from broker.request_context import RequestContext
+from broker.services import Services
+from broker.transactions.transaction import Producer
+from protocol.errors import ErrorCode
+from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+
+
+async def handle(
+    services: Services, request: AddOffsetsToTxnRequest, context: RequestContext
+) -> AddOffsetsToTxnResponse:
+    # A producer may add offsets before anybody has looked for the group's coordinator, which creates the topic.
+    partition = partition_for(request.group_id, await services.groups.ensure_topic())
+    producer = Producer(request.producer_id, request.producer_epoch)
+    await services.transactions.add_partitions(request.transactional_id, producer, [(GROUP_METADATA_TOPIC, partition)])
+    return AddOffsetsToTxnResponse()
+
+
+def failed(request: AddOffsetsToTxnRequest, context: RequestContext, code: ErrorCode) -> AddOffsetsToTxnResponse:
+    if code is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=code)

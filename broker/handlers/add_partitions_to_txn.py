@@ -1,0 +1,126 @@
+"""AddPartitionsToTxn: make partitions part of a transaction, or find out whether they are.
+
+Version notes: v0-3 come from clients and add all partitions or none: with one that is refused, the others are answered
+OPERATION_NOT_ATTEMPTED. v2 PRODUCER_FENCED, which older clients know as INVALID_PRODUCER_EPOCH. v4+ come from brokers,
+for several transactions, each to be added or only verified (KIP-890); v5 TRANSACTION_ABORTABLE, before that a
+partition that is not included is INVALID_TXN_STATE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from broker.transactions.transaction import Producer, TopicPartition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+FIRST_VERSION_OF_BROKERS = 4
+FIRST_VERSION_WITH_ABORTABLE = 5
+
+CodeOf = Callable[[TopicPartition], int]
+
+
+def handle(
+    services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
+    if context.api_version >= FIRST_VERSION_OF_BROKERS:
+        return _serve_broker(services, request, context)
+    refused = _refused(services, request.v3_and_below_topics)
+    if refused:
+        return _client_response(request, lambda each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED))
+    return _serve_client(services, request)
+
+
+def failed(request: AddPartitionsToTxnRequest, context: RequestContext, code: ErrorCode) -> AddPartitionsToTxnResponse:
+    if context.api_version >= FIRST_VERSION_OF_BROKERS:
+        return AddPartitionsToTxnResponse(error_code=code)
+    if code is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return _client_response(request, lambda _: code)
+
+
+def _refused(services: Services, topics: Sequence[AddPartitionsToTxnTopic]) -> Mapping[TopicPartition, ErrorCode]:
+    """What a client must not add: internal topics belong to the coordinators, others have to exist."""
+    refused = {}
+    for name, partition in _names(topics):
+        if name in services.internal_topics:
+            refused[name, partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif not services.metadata_cache.contains(name, partition):
+            refused[name, partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return refused
+
+
+async def _serve_client(services: Services, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    partitions = _names(request.v3_and_below_topics)
+    await services.transactions.add_partitions(request.v3_and_below_transactional_id, producer, partitions)
+    return _client_response(request, lambda _: ErrorCode.NONE)
+
+
+async def _serve_broker(
+    services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse:
+    says_abortable = context.api_version >= FIRST_VERSION_WITH_ABORTABLE
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id,
+                topic_results=_results(
+                    transaction.topics, await _serve_transaction(services, transaction, says_abortable=says_abortable)
+                ),
+            )
+            for transaction in request.transactions
+        ]
+    )
+
+
+async def _serve_transaction(
+    services: Services, transaction: AddPartitionsToTxnTransaction, *, says_abortable: bool
+) -> CodeOf:
+    producer = Producer(transaction.producer_id, transaction.producer_epoch)
+    partitions = _names(transaction.topics)
+    try:
+        if not transaction.verify_only:
+            await services.transactions.add_partitions(transaction.transactional_id, producer, partitions)
+            return lambda _: ErrorCode.NONE
+        codes = services.transactions.verify(transaction.transactional_id, producer, partitions)
+    except KafkaError as error:
+        code = error.code
+        return lambda _: code
+    if not says_abortable:
+        return lambda each: ErrorCode.INVALID_TXN_STATE if codes[each] else ErrorCode.NONE
+    return codes.__getitem__
+
+
+def _names(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [(topic.name, partition) for topic in topics for partition in topic.partitions]
+
+
+def _client_response(request: AddPartitionsToTxnRequest, code_of: CodeOf) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(request.v3_and_below_topics, code_of))
+
+
+def _results(topics: Sequence[AddPartitionsToTxnTopic], code_of: CodeOf) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=partition, partition_error_code=code_of((topic.name, partition))
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

@@ -1,0 +1,55 @@
+"""DescribeTransactions: the state of transactional ids coordinated here, each answered by itself (KIP-664)."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from broker.transactions.transaction import Partitions
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+
+def handle(
+    services: Services, request: DescribeTransactionsRequest, context: RequestContext
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_describe(services, each) for each in request.transactional_ids]
+    )
+
+
+def failed(
+    request: DescribeTransactionsRequest, context: RequestContext, code: ErrorCode
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(transactional_id=each, error_code=code) for each in request.transactional_ids
+        ]
+    )
+
+
+def _describe(services: Services, transactional_id: str) -> TransactionState:
+    try:
+        metadata = services.transactions.describe(transactional_id)
+    except KafkaError as error:
+        return TransactionState(transactional_id=transactional_id, error_code=error.code)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=metadata.state.title,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_start_time_ms=metadata.started_ms,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        topics=_topics(metadata.partitions),
+    )
+
+
+def _topics(partitions: Partitions) -> list[TopicData]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    return [TopicData(topic=topic, partitions=numbers) for topic, numbers in by_topic.items()]

@@ -1,0 +1,26 @@
+"""EndTxn: commit or abort a transaction. Answered once the outcome is durable; the partitions get their markers after.
+
+Version notes: v2 PRODUCER_FENCED, which older clients know as INVALID_PRODUCER_EPOCH.
+"""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from broker.transactions.transaction import Producer
+from protocol.errors import ErrorCode
+from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+
+
+async def handle(services: Services, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+    producer = Producer(request.producer_id, request.producer_epoch)
+    await services.transactions.end(request.transactional_id, producer, is_committed=request.committed)
+    return EndTxnResponse()
+
+
+def failed(request: EndTxnRequest, context: RequestContext, code: ErrorCode) -> EndTxnResponse:
+    if code is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return EndTxnResponse(error_code=code)

@@ -1,0 +1,51 @@
+"""ListTransactions: the transactional ids that this broker coordinates; a client asks every broker for the full list.
+
+Names of states that are not known are told back, and match nothing.
+
+Version notes: v1 only those that began longer ago than a duration (KIP-994).
+"""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from broker.transactions.states import STATES_BY_TITLE
+from broker.transactions.transaction import Metadata
+from protocol.errors import ErrorCode
+from protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+
+def handle(services: Services, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+    now_ms = services.clock.now_ms()
+    return ListTransactionsResponse(
+        unknown_state_filters=_unknown_states(request),
+        transaction_states=[
+            TransactionState(
+                transactional_id=transactional_id,
+                producer_id=metadata.producer_id,
+                transaction_state=metadata.state.title,
+            )
+            for transactional_id, metadata in services.transactions.transactions()
+            if _is_wanted(request, metadata, now_ms)
+        ],
+    )
+
+
+def failed(request: ListTransactionsRequest, context: RequestContext, code: ErrorCode) -> ListTransactionsResponse:
+    return ListTransactionsResponse(error_code=code, unknown_state_filters=_unknown_states(request))
+
+
+def _unknown_states(request: ListTransactionsRequest) -> list[str]:
+    return [name for name in request.state_filters if name not in STATES_BY_TITLE]
+
+
+def _is_wanted(request: ListTransactionsRequest, metadata: Metadata, now_ms: int) -> bool:
+    if request.state_filters and metadata.state.title not in request.state_filters:
+        return False
+    if request.producer_id_filters and metadata.producer_id not in request.producer_id_filters:
+        return False
+    return request.duration_filter < 0 or now_ms - metadata.started_ms > request.duration_filter

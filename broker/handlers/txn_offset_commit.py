@@ -1,0 +1,122 @@
+"""TxnOffsetCommit: store the offsets that a group has consumed as part of a producer's transaction.
+
+They are pending until the transaction ends: shown when it commits, dropped when it aborts. Partitions that do not exist
+are refused one by one, the rest is committed as one batch.
+
+Version notes: v0-1 know no COORDINATOR_LOAD_IN_PROGRESS here; v2 leader epochs; v3 member, generation and instance are
+checked (KIP-447); v4 TRANSACTION_ABORTABLE (KIP-890), before that INVALID_TXN_STATE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.groups.coordinator import GROUP_METADATA_TOPIC, CommitAnswer, Committer
+from broker.groups.coordinator import Producer as CommittingProducer
+from broker.groups.offsets import Offsets, TopicPartition
+from broker.groups.partitioner import partition_for
+from broker.groups.records import OffsetAndMetadata
+from broker.request_context import RequestContext
+from broker.services import Services
+from broker.transactions.transaction import Producer
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+FIRST_VERSION_WITH_LOAD_IN_PROGRESS = 2
+FIRST_VERSION_WITH_ABORTABLE = 4
+
+
+async def handle(
+    services: Services, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse:
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    offsets, unknown = _sort_out(services, request)
+    if not offsets:
+        return _response(request, lambda _: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    await _verify(services, request, context)
+    answer = services.groups.commit(
+        request.group_id,
+        Committer(request.member_id, request.group_instance_id, request.generation_id),
+        offsets,
+        CommittingProducer(request.producer_id, request.producer_epoch),
+    )
+    if not isinstance(answer, CommitAnswer):
+        answer = await answer
+    refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **answer.refused}
+    error = _told(context, answer.error)
+    return _response(request, lambda partition: refused.get(partition, error))
+
+
+def failed(request: TxnOffsetCommitRequest, context: RequestContext, code: ErrorCode) -> TxnOffsetCommitResponse:
+    code = _told(context, code)
+    return _response(request, lambda _: code)
+
+
+def _told(context: RequestContext, code: ErrorCode) -> ErrorCode:
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < FIRST_VERSION_WITH_LOAD_IN_PROGRESS:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
+
+
+def _sort_out(services: Services, request: TxnOffsetCommitRequest) -> tuple[Offsets, set[TopicPartition]]:
+    """The offsets that can be committed, and the partitions that do not exist."""
+    now_ms = services.clock.now_ms()
+    offsets: Offsets = {}
+    unknown: set[TopicPartition] = set()
+    for topic in request.topics:
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            if services.metadata_cache.contains(*key):
+                offsets[key] = _offset(partition, now_ms)
+            else:
+                unknown.add(key)
+    return offsets, unknown
+
+
+def _offset(partition: TxnOffsetCommitRequestPartition, now_ms: int) -> OffsetAndMetadata:
+    return OffsetAndMetadata(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp_ms=now_ms,
+    )
+
+
+async def _verify(services: Services, request: TxnOffsetCommitRequest, context: RequestContext) -> None:
+    """Make sure that the transaction includes the group's partition, so that it will get a marker."""
+    partition_count = services.groups.partition_count()
+    if partition_count is None:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+    await services.verifier.admit_offsets(
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        (GROUP_METADATA_TOPIC, partition_for(request.group_id, partition_count)),
+        says_abortable=context.api_version >= FIRST_VERSION_WITH_ABORTABLE,
+    )
+
+
+def _response(
+    request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]
+) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=code_of((topic.name, partition.partition_index)),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
