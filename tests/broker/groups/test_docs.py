@@ -1,0 +1,90 @@
+"""docs/groups.md says what the machine's tables say, and docs/formats/consumer-offsets.md what the writer writes.
+
+`MILENA_REGENERATE=1` writes the generated parts anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from broker.groups import group as machine
+from broker.groups.records import OffsetAndMetadata, offset_key, offset_value
+from broker.groups.states import VALID_PREVIOUS, GroupState
+from protocol.errors import ErrorCode
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+TABLES: dict[str, Mapping[GroupState, object]] = {
+    "Join of a new member": machine.ON_JOIN_OF_NEW_MEMBER,
+    "Join of a member": machine.ON_JOIN_OF_KNOWN_MEMBER,
+    "Join of a static member under a new id": machine.ON_JOIN_OF_RETURNING_STATIC_MEMBER,
+    "Sync": machine.ON_SYNC,
+    "Heartbeat": machine.ON_HEARTBEAT,
+    "Commit of a member": machine.ON_COMMIT,
+    "Leave or expiry, after the member is gone": machine.AFTER_REMOVAL,
+    "Delete": machine.ON_DELETE,
+}
+
+
+def cell(reaction: object) -> str:
+    if isinstance(reaction, ErrorCode):
+        return "ok" if reaction is ErrorCode.NONE else reaction.name
+    return " ".join((reaction.__doc__ or "").split())
+
+
+def table() -> str:
+    states = list(GroupState)
+    rows = [["", *(state.value for state in states)], ["---"] * (len(states) + 1)]
+    rows += [[f"**{name}**", *(cell(reactions[state]) for state in states)] for name, reactions in TABLES.items()]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def diagram() -> str:
+    lines = [
+        f"    {previous.value} --> {state.value}"
+        for state in GroupState
+        for previous in GroupState
+        if previous in VALID_PREVIOUS[state] and previous is not state
+    ]
+    meanings = [f"- **{state.value}**: {meaning}" for state, meaning in meaning_of_states().items()]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```", "", *meanings]) + "\n"
+
+
+def meaning_of_states() -> dict[GroupState, str]:
+    """The text below each member in the source: Python does not keep it."""
+    source = (DOCS.parent / "broker" / "groups" / "states.py").read_text()
+    found = re.findall(r'    [A-Z_]+ = "(\w+)"\n    """(.+?)"""', source, re.DOTALL)
+    return {GroupState(value): " ".join(text.split()) for value, text in found}
+
+
+def test_groups_md_is_current() -> None:
+    path = DOCS / "groups.md"
+    text = path.read_text()
+    expected = text
+    for name, content in (("states", diagram()), ("table", table())):
+        expected = re.sub(
+            rf"<!-- {name} -->\n.*?<!-- end -->",
+            lambda _, name=name, content=content: f"<!-- {name} -->\n{content}<!-- end -->",
+            expected,
+            flags=re.DOTALL,
+        )
+    if os.environ.get("MILENA_REGENERATE"):
+        path.write_text(expected)
+    assert text == expected
+
+
+def test_every_table_of_the_machine_is_in_the_docs() -> None:
+    tables = [value for name, value in vars(machine).items() if name.startswith(("ON_", "AFTER_"))]
+    assert all(any(table is shown for shown in TABLES.values()) for table in tables)
+    assert len(meaning_of_states()) == len(GroupState)
+
+
+def test_the_example_of_the_format_is_what_is_written() -> None:
+    text = (DOCS / "formats" / "consumer-offsets.md").read_text()
+    (example,) = re.findall(r"```\n(key .+?)```", text, re.DOTALL)
+    digits = re.findall(r"(?:^| )((?:[0-9a-f]{2} )*[0-9a-f]{2})(?= {2,}|$)", example, re.MULTILINE)
+    value = OffsetAndMetadata(offset=5, metadata="", commit_timestamp_ms=1_700_000_000_000)
+    assert bytes.fromhex("".join(digits)) == offset_key("g", "t", 0) + offset_value(value)

@@ -1,0 +1,66 @@
+"""Offsets in the tree of the metadata store, as consumers of 0.8 find them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker.groups.legacy_offsets import StoredLegacyOffsets
+from protocol.errors import ErrorCode, KafkaError
+from tests.support.memory_store import MemoryStore, MemoryTree
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[MemoryStore]:
+    store = MemoryStore(MemoryTree())
+    await store.open()
+    await store.create("/consumers")
+    yield store
+    await store.close()
+
+
+async def test_what_is_written_is_read(store: MemoryStore) -> None:
+    offsets = StoredLegacyOffsets(store)
+    assert await offsets.read("g", "t", 0) is None
+    await offsets.write("g", "t", 0, 5)
+    await offsets.write("g", "t", 0, 6)
+    await offsets.write("g", "t", 1, 7)
+    await offsets.write("h", "t", 0, 8)
+    assert await offsets.read("g", "t", 0) == 6
+    assert await offsets.read("g", "t", 1) == 7
+    assert await offsets.read("h", "t", 0) == 8
+    assert (await store.get("/consumers/g/offsets/t/0")).data == b"6"
+
+
+async def test_two_first_writers(store: MemoryStore) -> None:
+    offsets = StoredLegacyOffsets(store)
+    await asyncio.gather(*(offsets.write("g", "t", 0, offset) for offset in range(10)))
+    assert await offsets.read("g", "t", 0) in range(10)
+
+
+async def test_a_node_that_holds_something_else(store: MemoryStore) -> None:
+    for path in ("/consumers/g", "/consumers/g/offsets", "/consumers/g/offsets/t"):
+        await store.create(path)
+    await store.create("/consumers/g/offsets/t/0", b"five")
+    with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
+        await StoredLegacyOffsets(store).read("g", "t", 0)
+
+
+async def test_a_store_that_is_gone() -> None:
+    store = MemoryStore(MemoryTree())
+    offsets = StoredLegacyOffsets(store)
+    with pytest.raises(KafkaError):
+        await offsets.read("g", "t", 0)
+    with pytest.raises(KafkaError):
+        await offsets.write("g", "t", 0, 1)
+
+
+@pytest.mark.parametrize("group_id", ["", "a/b", "/"])
+async def test_names_that_are_no_node_names(store: MemoryStore, group_id: str) -> None:
+    offsets = StoredLegacyOffsets(store)
+    for call in (offsets.read(group_id, "t", 0), offsets.write(group_id, "t", 0, 1)):
+        with pytest.raises(KafkaError) as caught:
+            await call
+        assert caught.value.code is ErrorCode.INVALID_GROUP_ID
