@@ -265,11 +265,17 @@ class Controller:
         if self._office is not None and self._controller_id != self.broker_id:
             logger.info("resigning: the controller is %d now", self._controller_id)
             self._resign()
-        if self._controller_id == NO_CONTROLLER and self._retry is None:
+        if self._office is None and self._retry is None and await self._is_vacant():
             won = await self._node.elect()
             if won is not None:
                 await self._take_office(won)
             self._controller_id = await self._node.current(self._controller_changed)
+
+    async def _is_vacant(self) -> bool:
+        if self._controller_id == self.broker_id:
+            # Resigning could not take the node away, or it is that of an earlier session, which will end.
+            return await self._node.remove_leftover()
+        return self._controller_id == NO_CONTROLLER
 
     def _controller_changed(self, _: WatchEvent) -> None:
         self._queue.put(ControllerChanged())

@@ -75,6 +75,15 @@ class ControllerNode:
         with suppress(StoreError):
             await self._store.multi([Check(paths.CONTROLLER_EPOCH, won.epoch_version), Delete(paths.CONTROLLER)])
 
+    async def remove_leftover(self) -> bool:
+        """Remove our own session's node of a term that is over; True when there was one."""
+        stat = await self._store.exists(paths.CONTROLLER)
+        if stat is None or stat.ephemeral_owner != self._store.session_id:
+            return False
+        with suppress(NoNode):
+            await self._store.delete(paths.CONTROLLER)
+        return True
+
     async def _is_migrated(self) -> bool:
         """Whether the cluster is led by KRaft controllers, who must not be disturbed."""
         (node,) = await self._store.get_many([paths.MIGRATION])

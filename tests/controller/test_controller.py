@@ -1,0 +1,224 @@
+"""The shell of a controller: life cycle, failures that no script shows, and the whole way over SQLite."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from controller import paths
+from controller.broker_channels import ControlRequest, ControlResponse
+from controller.controller import Controller
+from controller.events import ElectionType
+from controller.model import Broker, Endpoint
+from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
+from controller.settings import ControllerSettings
+from controller.sqlite_store import SqliteStore
+from controller.state_store import Node, Operation, Result, StateStore, StoreUnavailable, Watch
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_partition import AlterPartitionRequest
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+from tests.controller.scripted_cluster import ScriptedBroker, ScriptedCluster
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_store import MemoryStore, MemoryTree
+
+
+class OneBroker:
+    """Channels of a cluster of one."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._broker = ScriptedBroker(1, self.lines.append)
+
+    async def send(self, broker_id: int, request: ControlRequest) -> ControlResponse:
+        assert broker_id == 1
+        return await self._broker.receive(request)
+
+
+def _topic(name: str, partitions: int = 1) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=1,
+        assignments=[],
+        configs=[CreatableTopicConfig(name="retention.ms", value="1000")],
+    )
+
+
+async def _start(store: StateStore) -> tuple[Controller, OneBroker, int]:
+    await ensure_cluster_id(store)
+    endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 9091, "PLAINTEXT")
+    epoch = await register_broker(store, BrokerRegistration(Broker(1, (endpoint,)), timestamp_ms=0))
+    channels = OneBroker()
+    controller = Controller(1, store, channels, ControllerSettings(), ManualClock(), Random(0))
+    await controller.start()
+    return controller, channels, epoch
+
+
+async def test_over_sqlite_from_first_start_to_restart(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "metadata.sqlite", ManualClock())
+    await store.open()
+    controller, channels, epoch = await _start(store)
+    assert (controller.is_active, controller.controller_id, controller.epoch) == (True, 1, 1)
+    results = await controller.create_topics([_topic("fifty", 50), _topic("going"), _topic("bad name")])
+    assert [it.error_code for it in results] == [0, 0, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert (results[0].partition_count, results[0].replication_factor) == (50, 1)
+    assert results[0].configs == {"retention.ms": "1000"}
+    assert results[0].topic_id is not None
+    assert [it.error_code for it in await controller.delete_topics(["going"])] == [0]
+    assert await store.children(paths.TOPICS) == ["fifty"]
+    assert await controller.allocate_producer_ids(1, epoch) == range(1000)
+    await controller.stop()
+    await store.close()
+
+    await store.open()
+    controller, channels, epoch_after = await _start(store)
+    assert controller.epoch == 2
+    assert epoch_after > epoch
+    assert [line.split(" ")[2] for line in channels.lines] == ["UpdateMetadata", "LeaderAndIsr", "UpdateMetadata"]
+    assert channels.lines[1].count("leader=1 epoch=0") == 50
+    assert await controller.allocate_producer_ids(1, epoch_after) == range(1000, 2000)
+    await controller.stop()
+    await store.close()
+
+
+async def test_validate_only_creates_nothing(store: MemoryStore, tree: MemoryTree) -> None:
+    controller, _, _ = await _start(store)
+    before = tree.dump()
+    results = await controller.create_topics([_topic("a.b"), _topic("a_b"), _topic("x")], validate_only=True)
+    assert [it.error_code for it in results] == [0, ErrorCode.INVALID_TOPIC_EXCEPTION, 0]
+    assert results[0].topic_id is None
+    assert tree.dump() == before
+    await controller.stop()
+
+
+async def test_calls_before_and_after_office(store: MemoryStore) -> None:
+    idle = Controller(2, store, OneBroker(), ControllerSettings(), ManualClock(), Random(0))
+    controller, _, _ = await _start(store)
+    await controller.stop()
+    for it in (idle, controller):
+        with pytest.raises(KafkaError) as caught:
+            await it.create_topics([_topic("t")])
+        assert caught.value.code == ErrorCode.NOT_CONTROLLER
+        assert not it.is_active
+    assert controller.gauges()["ActiveControllerCount"] == 0
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "epoch", "code"), [(9, 0, ErrorCode.BROKER_ID_NOT_REGISTERED), (1, 0, ErrorCode.STALE_BROKER_EPOCH)]
+)
+async def test_producer_ids_are_for_registered_brokers(
+    store: MemoryStore, broker_id: int, epoch: int, code: ErrorCode
+) -> None:
+    controller, _, _ = await _start(store)
+    with pytest.raises(KafkaError) as caught:
+        await controller.allocate_producer_ids(broker_id, epoch)
+    assert caught.value.code == code
+    await controller.stop()
+
+
+async def test_alter_partition_of_an_earlier_life(store: MemoryStore) -> None:
+    controller, _, epoch = await _start(store)
+    with pytest.raises(KafkaError) as caught:
+        await controller.alter_partition(AlterPartitionRequest(broker_id=1, broker_epoch=epoch - 1, topics=[]), 3)
+    assert caught.value.code == ErrorCode.STALE_BROKER_EPOCH
+    await controller.stop()
+
+
+class FailingStore(MemoryStore):
+    """Fails one operation in a way nobody expects."""
+
+    failures_left = 0
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        self._maybe_fail()
+        return await super().multi(operations)
+
+    async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
+        self._maybe_fail()
+        return await super().get_many(paths, watch)
+
+    def _maybe_fail(self) -> None:
+        if self.failures_left:
+            self.failures_left -= 1
+            raise StoreUnavailable("the disk is full")
+
+
+async def test_after_an_unexpected_failure_everything_is_read_afresh(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("controller.controller.RETRY_PAUSE_SECONDS_MIN", 0.0)
+    caplog.set_level(logging.CRITICAL, "controller")
+    cluster = ScriptedCluster(make_store=FailingStore)
+    await cluster.run("start 1")
+    store = cluster.stores[1]
+    assert isinstance(store, FailingStore)
+    for failures in (1, 2, 3):
+        store.failures_left = failures
+        assert "error UNKNOWN_SERVER_ERROR" in " ".join(await cluster.run(f"create t{failures}"))
+        while not cluster.controllers[1].is_active:  # noqa: ASYNC110 - turns of the loop, not time, until it is back
+            await asyncio.sleep(0)
+        assert f"t{failures}: NONE" in await cluster.run(f"create t{failures}")
+    assert cluster.controllers[1].epoch == 1 + 3
+    await cluster.close()
+
+
+async def test_an_unclean_election_waits_for_permission() -> None:
+    cluster = ScriptedCluster()
+    for command in ("start 1 2 3", "create t assignment=2,3", "kill 3", "kill 2", "start 3"):
+        await cluster.run(command)
+    assert "t-0: leader=-1" in (await cluster.run("states"))[0]
+    cluster.controller.reconfigure(ControllerSettings(unclean_leader_election_enable=True))
+    cluster.controller.enable_unclean_election(None)
+    await cluster.settle()
+    assert "t-0: leader=3 epoch=3 isr=3 version=3 controller=1 recovering" in await cluster.run("states")
+    assert cluster.controller.statistics.unclean_leader_elections == 1
+    await cluster.close()
+
+
+async def test_a_slow_deletion_does_not_keep_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.controller.DELETION_WAIT_SECONDS_MAX", 0.01)
+    cluster = ScriptedCluster()
+    for command in ("start 1", "create t", "hold 1"):
+        await cluster.run(command)
+    assert [it.error_code for it in await cluster.controller.delete_topics(["t"])] == [0]
+    assert "t" in cluster.tree.children(paths.TOPICS)
+    await cluster.run("release 1")
+    assert cluster.tree.children(paths.TOPICS) == []
+    await cluster.close()
+
+
+async def test_deletion_can_be_disabled() -> None:
+    cluster = ScriptedCluster(ControllerSettings(delete_topic_enable=False))
+    await cluster.run("start 1")
+    await cluster.run("create t")
+    assert await cluster.run("delete t") == ["t: TOPIC_DELETION_DISABLED"]
+    await cluster.run("set /admin/delete_topics/t x")
+    assert cluster.tree.children(paths.DELETE_TOPICS) == []
+    assert cluster.tree.children(paths.TOPICS) == ["t"]
+    await cluster.close()
+
+
+async def test_a_thousand_partitions_are_one_request_a_broker() -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2")
+    lines = await cluster.run("create t partitions=1000 rf=2")
+    kinds = [" ".join(line.split()[:3]) for line in lines]
+    assert kinds == ["1 <- LeaderAndIsr", "2 <- LeaderAndIsr", "1 <- UpdateMetadata", "2 <- UpdateMetadata", "t: NONE"]
+    kinds = [" ".join(line.split()[:3]) for line in await cluster.run("kill 2")]
+    assert kinds == ["1 <- LeaderAndIsr", "1 <- UpdateMetadata"] * 2
+    assert await cluster.controller.elect_leaders(ElectionType.UNCLEAN, None) == {}
+    await cluster.close()
+
+
+async def test_statistics_count_events_under_kafkas_names() -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1")
+    await cluster.run("create t")
+    by_event = cluster.controller.statistics.by_event
+    assert by_event["TopicChange"].count >= 1
+    assert by_event["ControllerChange"].count >= 1
+    assert cluster.controller.statistics.queue_time.count >= 3
+    await cluster.close()

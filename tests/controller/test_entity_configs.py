@@ -1,0 +1,151 @@
+"""Overrides of every kind of entity, and the notifications of their changes."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from controller import paths
+from controller.entity_configs import (
+    NOTIFICATION_AGE_MS_MAX,
+    ConfigChangeListener,
+    all_overrides,
+    change_overrides,
+    entity_overrides,
+    topic_overrides,
+)
+from controller.paths import ConfigEntity
+from protocol.errors import ErrorCode, KafkaError
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_store import MemoryStore, MemoryTree
+
+USER = ConfigEntity((("users", "alice"),))
+USER_CLIENT = ConfigEntity((("users", "alice"), ("clients", "app1")))
+TOPIC = paths.topic_entity("events")
+
+
+@pytest.fixture
+async def controlled(store: MemoryStore) -> MemoryStore:
+    """A store in which somebody is controller."""
+    await store.create(paths.CONTROLLER, paths.encode_controller(1, 0))
+    return store
+
+
+def _set(**values: str) -> object:
+    return lambda before: {**before, **values}
+
+
+async def _change(store: MemoryStore, entity: ConfigEntity, **values: str) -> dict[str, str]:
+    return await change_overrides(store, entity, lambda before: {**before, **values})
+
+
+async def test_a_change_is_written_with_its_notification(controlled: MemoryStore, tree: MemoryTree) -> None:
+    assert await topic_overrides(controlled, "events") == {}
+    zxid = tree.zxid
+    assert await _change(controlled, TOPIC, a="1") == {"a": "1"}
+    assert await _change(controlled, TOPIC, b="2") == {"a": "1", "b": "2"}
+    assert tree.zxid == zxid + 2, "one transaction a change"
+    assert await topic_overrides(controlled, "events") == {"a": "1", "b": "2"}
+    assert tree.dump()["/config/changes/config_change_0000000001"] == b'{"version":2,"entity_path":"topics/events"}'
+
+
+@pytest.mark.parametrize(
+    ("entity", "kept"),
+    [(TOPIC, True), (paths.broker_entity(1), True), (paths.broker_entity(None), True), (USER, False)],
+)
+async def test_the_last_override_removed(
+    controlled: MemoryStore, tree: MemoryTree, entity: ConfigEntity, kept: bool
+) -> None:
+    await _change(controlled, entity, a="1")
+    await change_overrides(controlled, entity, lambda _: {})
+    path = paths.config_path(entity)
+    assert (path in tree.dump()) is kept
+    if kept:
+        assert tree.dump()[path] == b'{"version":1,"config":{}}'
+    assert await entity_overrides(controlled, entity) == {}
+
+
+async def test_a_user_with_clients_keeps_its_node(controlled: MemoryStore, tree: MemoryTree) -> None:
+    await _change(controlled, USER_CLIENT, producer_byte_rate="1")
+    assert tree.dump()["/config/users/alice"] is None
+    await _change(controlled, USER, consumer_byte_rate="2")
+    await change_overrides(controlled, USER, lambda _: {})
+    assert await all_overrides(controlled, "users") == {USER: {}, USER_CLIENT: {"producer_byte_rate": "1"}}
+
+
+async def test_nothing_changes_without_a_controller(store: MemoryStore, tree: MemoryTree) -> None:
+    with pytest.raises(KafkaError) as caught:
+        await _change(store, TOPIC, a="1")
+    assert caught.value.code == ErrorCode.NOT_CONTROLLER
+    assert tree.children("/config/topics") == []
+
+
+async def test_two_writers_lose_nothing(controlled: MemoryStore, other_store: MemoryStore) -> None:
+    await asyncio.gather(
+        *(_change(controlled, TOPIC, **{f"a{it}": "1"}) for it in range(3)),
+        *(_change(other_store, TOPIC, **{f"b{it}": "1"}) for it in range(3)),
+    )
+    assert set(await topic_overrides(controlled, "events")) == {"a0", "a1", "a2", "b0", "b1", "b2"}
+
+
+async def test_an_edit_that_refuses_changes_nothing(controlled: MemoryStore, tree: MemoryTree) -> None:
+    def refuse(before: Mapping[str, str]) -> Mapping[str, str]:
+        raise KafkaError(ErrorCode.INVALID_CONFIG)
+
+    with pytest.raises(KafkaError):
+        await change_overrides(controlled, TOPIC, refuse)
+    assert tree.children("/config/changes") == []
+
+
+async def _settle() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_a_listener_hears_each_change_in_order(controlled: MemoryStore, other_store: MemoryStore) -> None:
+    await _change(controlled, USER, a="1")
+    heard: list[ConfigEntity] = []
+    listener = ConfigChangeListener(other_store, ManualClock(0), heard.append)
+    await listener.start()
+    assert heard == []
+    await asyncio.gather(*(_change(controlled, paths.topic_entity(f"t{it}"), a="1") for it in range(5)))
+    await _settle()
+    assert heard == [paths.topic_entity(f"t{it}") for it in range(5)]
+    await controlled.create(paths.CONFIG_CHANGE_PREFIX, b"nonsense", sequential=True)
+    await _change(controlled, TOPIC, a="1")
+    await _settle()
+    assert heard[5:] == [TOPIC]
+    listener.stop()
+    await _change(controlled, TOPIC, a="2")
+    await _settle()
+    assert heard[6:] == []
+
+
+async def test_a_change_that_cannot_be_applied_does_not_stop_the_listener(controlled: MemoryStore) -> None:
+    heard: list[ConfigEntity] = []
+
+    async def apply(entity: ConfigEntity) -> None:
+        heard.append(entity)
+        raise ValueError("cannot")
+
+    listener = ConfigChangeListener(controlled, ManualClock(0), apply)
+    await listener.start()
+    for _ in range(2):
+        await _change(controlled, TOPIC, a="1")
+        await _settle()
+    assert heard == [TOPIC, TOPIC]
+    listener.stop()
+
+
+async def test_old_notifications_are_purged_by_readers(controlled: MemoryStore, tree: MemoryTree) -> None:
+    clock = ManualClock(tree.now_ms)
+    await _change(controlled, TOPIC, a="1")
+    listener = ConfigChangeListener(controlled, clock, lambda _: None)
+    await listener.start()
+    assert len(tree.children("/config/changes")) == 1
+    clock.advance(NOTIFICATION_AGE_MS_MAX + 1)
+    tree.now_ms = clock.now_ms()
+    await _change(controlled, TOPIC, a="2")
+    await _settle()
+    assert tree.children("/config/changes") == ["config_change_0000000001"]
+    listener.stop()

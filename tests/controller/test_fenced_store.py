@@ -1,0 +1,149 @@
+"""Batching that keeps changes independent, and the fence before every write."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from controller import paths
+from controller.effects import ChangeLeadership
+from controller.fenced_store import OPERATIONS_PER_MULTI_MAX, ControllerMoved, FencedStore
+from controller.model import LeaderAndIsr, Leadership, ReplicaAssignment, Topic, TopicPartition
+from controller.state_store import Create, NodeExists, NotEmpty, Operation, Result
+from tests.support.memory_store import MemoryStore, MemoryTree
+
+TOPIC = Topic(paths.decode_uuid("mxeDiPb0QsCUKycbljLM5g"), {0: ReplicaAssignment((1,))})
+STATE = LeaderAndIsr(1, 0, (1,))
+
+
+class CountingStore(MemoryStore):
+    """Remembers the size of each multi."""
+
+    sizes: list[int]
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        self.sizes.append(len(operations))
+        return await super().multi(operations)
+
+
+@pytest.fixture
+async def fenced(tree: MemoryTree, store: MemoryStore) -> FencedStore:
+    await store.create(paths.CONTROLLER_EPOCH, b"5")
+    counting = CountingStore(tree)
+    counting.sizes = []
+    await counting.open()
+    return FencedStore(counting, epoch=5, epoch_version=0)
+
+
+def _creations(topic: str, count: int) -> list[ChangeLeadership]:
+    return [ChangeLeadership(TopicPartition(topic, it), STATE, None) for it in range(count)]
+
+
+def _sizes(fenced: FencedStore) -> list[int]:
+    assert isinstance(fenced.store, CountingStore)
+    return fenced.store.sizes
+
+
+async def test_a_topic_of_fifty_partitions_takes_two_multis(fenced: FencedStore) -> None:
+    await fenced.create_topic("t", TOPIC, {"retention.ms": "1"})
+    written = await fenced.change_leadership(_creations("t", 50))
+    assert written.leaderships == {TopicPartition("t", it): Leadership(STATE, 5, 0) for it in range(50)}
+    assert _sizes(fenced) == [1 + 2, 1 + 1 + 2 * 50]
+
+
+async def test_many_changes_are_split(fenced: FencedStore) -> None:
+    await fenced.create_topic("t", TOPIC, {})
+    written = await fenced.change_leadership(_creations("t", 600))
+    assert len(written.leaderships) == 600
+    assert written.conflicts == []
+    assert max(_sizes(fenced)) <= OPERATIONS_PER_MULTI_MAX + 1
+    assert len(_sizes(fenced)) == 1 + 3
+
+
+async def test_one_conflict_does_not_stop_the_others(fenced: FencedStore, store: MemoryStore) -> None:
+    await fenced.create_topic("t", TOPIC, {})
+    await fenced.change_leadership(_creations("t", 5))
+    await store.set(paths.partition_state_path(TopicPartition("t", 2)), b"somebody else")
+    again = [ChangeLeadership(TopicPartition("t", it), STATE.with_leader(2), 0) for it in range(6)]
+    written = await fenced.change_leadership(again)
+    assert written.conflicts == [TopicPartition("t", 2), TopicPartition("t", 5)]
+    assert sorted(it.partition for it in written.leaderships) == [0, 1, 3, 4]
+    assert {it.partition_epoch for it in written.leaderships.values()} == {1}
+
+
+async def test_parents_that_are_there_do_not_matter_but_a_state_does(fenced: FencedStore, store: MemoryStore) -> None:
+    await fenced.create_topic("t", TOPIC, {})
+    await store.create(paths.partitions_path("t"))
+    await store.create(paths.partition_path(TopicPartition("t", 0)))
+    await store.create(paths.partition_path(TopicPartition("t", 1)))
+    await store.create(paths.partition_state_path(TopicPartition("t", 1)), b"")
+    written = await fenced.change_leadership(_creations("t", 3))
+    assert written.conflicts == [TopicPartition("t", 1)]
+    assert sorted(it.partition for it in written.leaderships) == [0, 2]
+
+
+async def test_nothing_is_written_after_another_was_elected(
+    fenced: FencedStore, store: MemoryStore, tree: MemoryTree
+) -> None:
+    await store.set(paths.CONTROLLER_EPOCH, b"6")
+    before = tree.dump()
+    for write in (
+        fenced.create_topic("t", TOPIC, {}),
+        fenced.write_topic("t", TOPIC),
+        fenced.change_leadership(_creations("t", 1)),
+        fenced.request_deletion(["t"]),
+        fenced.remove(["/consumers"]),
+        fenced.multi([Create("/x")]),
+    ):
+        with pytest.raises(ControllerMoved):
+            await write
+    assert tree.dump() == before
+
+
+async def test_a_topic_that_exists_is_left_as_it_is(fenced: FencedStore) -> None:
+    await fenced.create_topic("t", TOPIC, {"a": "1"})
+    with pytest.raises(NodeExists):
+        await fenced.create_topic("t", TOPIC, {"a": "2"})
+    assert await fenced.read_topic_overrides(["t", "u"]) == {"t": {"a": "1"}, "u": {}}
+
+
+async def test_leftover_overrides_are_replaced(fenced: FencedStore, store: MemoryStore) -> None:
+    await store.create("/config/topics/t", b"leftover")
+    await fenced.create_topic("t", TOPIC, {"a": "2"})
+    assert await fenced.read_topic_overrides(["t"]) == {"t": {"a": "2"}}
+
+
+async def test_removing_a_topic_leaves_nothing(fenced: FencedStore, tree: MemoryTree) -> None:
+    before = tree.dump()
+    await fenced.create_topic("t", TOPIC, {})
+    await fenced.change_leadership(_creations("t", 3))
+    await fenced.request_deletion(["t"])
+    await fenced.request_deletion(["t"])
+    await fenced.remove_topic("t")
+    assert tree.dump() == before
+    await fenced.remove_topic("t")
+
+
+async def test_removing_a_topic_that_was_half_created(
+    fenced: FencedStore, store: MemoryStore, tree: MemoryTree
+) -> None:
+    before = tree.dump()
+    await store.create(paths.topic_path("t"), paths.encode_topic(TOPIC))
+    await fenced.remove_topic("t")
+    assert tree.dump() == before
+
+
+async def test_foreign_nodes_below_a_topic_are_not_deleted(fenced: FencedStore, store: MemoryStore) -> None:
+    await fenced.create_topic("t", TOPIC, {})
+    await store.create("/brokers/topics/t/notes", b"mine")
+    with pytest.raises(NotEmpty):
+        await fenced.remove_topic("t")
+    assert (await store.get("/brokers/topics/t/notes")).data == b"mine"
+
+
+async def test_what_cannot_be_read_is_left_out(
+    fenced: FencedStore, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await store.create(paths.topic_path("bad"), b"nonsense")
+    await store.create(paths.topic_path("good"), paths.encode_topic(TOPIC))
+    assert await fenced.read_topics(["bad", "good", "absent"]) == {"good": TOPIC}
+    assert "/brokers/topics/bad" in caplog.text
