@@ -6,6 +6,7 @@ environment the broker is a real Apache Kafka: what holds there and not here is 
 
 import itertools
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -93,7 +94,9 @@ class Topics:
             consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
             messages: list[Message] = []
             open_partitions = set(partitions)
+            deadline = time.monotonic() + _TIMEOUT_S
             while open_partitions:
+                assert time.monotonic() < deadline, f"no end of {topic} in partitions {sorted(open_partitions)}"
                 for message in consumer.consume(10_000, 0.2):
                     if message.error() is None:
                         messages.append(message)
