@@ -15,8 +15,10 @@ Invariants:
 - Nothing is synced before an append returns. What a crash of the machine may take lies at or above `recovery_point`.
 """
 
+import contextlib
 import errno
 import os.path
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +42,7 @@ from storage.producer_snapshots import ProducerSnapshots
 from storage.producer_state import BatchMetadata, ProducerState, marker_in
 from storage.replicated import check_replicated
 from storage.retention import NO_LIMIT, RetentionPolicy, SegmentFacts, count_to_delete
-from storage.segment import CorruptSegmentError, NotInMemoryError, Segment
+from storage.segment import CorruptSegmentError, NotInMemoryError, Segment, SegmentGoneError
 from storage.segments import Segments
 from storage.stored_batch import StoredBatch
 from storage.time_index import TimestampOffset
@@ -100,6 +102,7 @@ class Log:
         "_segment_age_ms_max",
         "_segments",
         "_snapshots",
+        "_truncation_count",
         "config",
         "high_watermark",
         "is_offline",
@@ -129,8 +132,9 @@ class Log:
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
         self._producers = loaded.producer_state
-        self._deleted: list[tuple[int, str]] = []  # (due, path), rising
+        self._deleted: deque[tuple[int, str]] = deque()  # (due, path), rising
         self._flushed_ms = now_ms
+        self._truncation_count = 0
         self._is_metadata_synced = False
         self.leader_epochs: LeaderEpochs = loaded.leader_epochs
         self.topic_id: UUID | None = loaded.topic_id
@@ -438,6 +442,8 @@ class Log:
             )
         except NotInMemoryError:
             return None
+        except SegmentGoneError as error:
+            raise self._gone_error(offset) from error
         except OSError as error:
             raise self._storage_error(error) from error
         except (CorruptIndexError, CorruptSegmentError) as damage:
@@ -489,6 +495,8 @@ class Log:
             raise self._offline_error()
         try:
             found = look_up()
+        except SegmentGoneError:
+            return None
         except (CorruptIndexError, CorruptSegmentError) as damage:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
         except OSError as error:
@@ -623,6 +631,7 @@ class Log:
 
     def _truncate(self, offset: int) -> None:
         # Offsets fall first: whoever reads meanwhile must not look for what is about to go.
+        self._truncation_count += 1
         self.log_end_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
         self._drop([segment for segment in self._segments.all() if segment.base_offset > offset])
@@ -650,6 +659,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Removes everything; the next batch gets `offset`."""
+        self._truncation_count += 1
         try:
             old = self._segments.all()
             for segment in old:
@@ -713,13 +723,15 @@ class Log:
             self._snapshots.delete(segment.base_offset)
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Unlinks the files whose delay is over; returns how many."""
-        due = [path for due_ms, path in self._deleted if due_ms <= now_ms]
-        if due:
-            self._deleted = [(due_ms, path) for due_ms, path in self._deleted if due_ms > now_ms]
-            for path in due:
-                self._files.unlink_if_there(path)
-        return len(due)
+        """Unlinks the files whose delay is over; returns how many. Any thread."""
+        count = 0
+        try:
+            while self._deleted and self._deleted[0][0] <= now_ms:
+                self._files.unlink_if_there(self._deleted.popleft()[1])
+                count += 1
+        except OSError as error:
+            raise self._storage_error(error) from error
+        return count
 
     # Durability
 
@@ -743,10 +755,11 @@ class Log:
         Raises KafkaError KAFKA_STORAGE_ERROR, and never tries again: after a failed sync the kernel may have dropped
         what it could not write.
         """
-        end_offset = self.log_end_offset
+        end_offset, truncation_count = self.log_end_offset, self._truncation_count
         try:
             for segment in self._segments.covering(self.recovery_point, max(end_offset, 1)):
-                segment.sync()
+                with contextlib.suppress(SegmentGoneError):
+                    segment.sync()
             self._snapshots.sync()
             self._files.sync_path(f"{self._directory}/{names.LEADER_EPOCH_CHECKPOINT}")
             if not self._is_metadata_synced:
@@ -757,8 +770,9 @@ class Log:
                 self._is_metadata_synced = True
         except OSError as error:
             raise self._storage_error(error) from error
-        # A truncation meanwhile has lowered both ends; what it removed must not count as durable.
-        self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
+        # After a truncation meanwhile, the offsets up to the old end may belong to batches that were not there then.
+        if truncation_count == self._truncation_count:
+            self.recovery_point = max(self.recovery_point, end_offset)
         self._flushed_ms = now_ms
 
     def start_writeback(self) -> int:
@@ -799,23 +813,24 @@ class Log:
         return not held
 
     def take_offline(self) -> None:
-        """The directory has failed: everything is refused from now on."""
+        """The directory has failed, or the log is to be deleted: everything is refused from now on."""
         self.is_offline = True
         self.release()
 
-    def move(self, directory: str) -> None:
-        """The directory has been renamed."""
-        self._directory = directory
-        self._snapshots.move(directory)
-        for segment in self._segments.all():
-            segment.move(directory)
-
     def _storage_error(self, error: OSError) -> KafkaError:
-        self.is_offline = True
-        self._options.on_io_error(error)
+        # A log that was taken out of service before, deleted perhaps, says nothing about its directory any more.
+        if not self.is_offline:
+            self.is_offline = True
+            self._options.on_io_error(error)
         return KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"{errno.errorcode.get(error.errno or 0, 'I/O error')} in {self._directory}: {error.strerror or error}",
+        )
+
+    def _gone_error(self, offset: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"Offset {offset} of partition {self.topic}-{self.partition} was removed while it was read",
         )
 
     def _offline_error(self) -> KafkaError:

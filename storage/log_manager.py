@@ -319,15 +319,13 @@ class LogManager:
         self._flush_wanted.pop(log, None)
         if log.is_offline:
             return
+        log.take_offline()
         marked_name = names.marked_partition_directory(topic, partition, DirectoryState.DELETE, uuid.uuid4())
         try:
             path = directory.rename_for_deletion(log, marked_name)
         except OSError as error:
             self._fail(directory, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}: {error}") from error
-        # A reader in another thread finds its files under the new name, and those that it holds open anyway.
-        log.move(path)
-        log.take_offline()
         self._to_remove.append((now_ms + log.config.file_delete_delay_ms, directory, path))
 
     def _add(self, log: Log, directory: LogDirectory) -> None:

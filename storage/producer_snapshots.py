@@ -92,9 +92,6 @@ class ProducerSnapshots:
         if self.offsets:
             self._files.sync_path(self._path(self.offsets[-1]))
 
-    def move(self, directory: str) -> None:
-        self._directory = directory
-
     def _path(self, offset: int) -> str:
         return f"{self._directory}/{names.segment_file(offset, names.PRODUCER_SNAPSHOT)}"
 

@@ -32,6 +32,10 @@ class NotInMemoryError(Exception):
     """The bytes asked for are on the disk only, and the caller did not want to wait."""
 
 
+class SegmentGoneError(Exception):
+    """The files were removed on purpose while a reader in another thread was on its way to them."""
+
+
 class CorruptSegmentError(Exception):
     """Bytes of a log file that cannot be a batch. Carries where and why; the caller decides what follows."""
 
@@ -51,6 +55,7 @@ class Segment:
         "_file",
         "_files",
         "_first_timestamp_ms",
+        "_is_removed",
         "_largest",
         "_used",
         "_writeback_position",
@@ -83,6 +88,7 @@ class Segment:
         self._directory = directory
         self._file: OpenFile | None = None
         self._used = False
+        self._is_removed = False
         self._bytes_since_index_entry = 0
         self._writeback_position = size
         self._first_timestamp_ms: int | None = None
@@ -351,15 +357,9 @@ class Segment:
         self._used = False
         return False
 
-    def move(self, directory: str) -> None:
-        """The directory was renamed."""
-        self._directory = directory
-        self.offset_index.path = self._path(names.OFFSET_INDEX)
-        self.time_index.path = self._path(names.TIME_INDEX)
-        self.transaction_index.path = self._path(names.TRANSACTION_INDEX)
-
     def mark_deleted(self) -> list[str]:
         """Renames every file to `.deleted`; returns the names now to be unlinked. Readers may go on meanwhile."""
+        self._is_removed = True
         marked = []
         for suffix in names.SEGMENT_SUFFIXES:
             path = self._path(suffix)
@@ -381,11 +381,19 @@ class Segment:
         try:
             file = self._files.open(self.path)
         except FileNotFoundError:
-            # A reader may come here in the moment after the segment was deleted; the file is still there for it.
-            file = self._files.open(self.path + names.DELETED)
+            if not self._is_removed:
+                raise
+            file = self._open_removed()
         self._file = file
         self._used = True
         return file
+
+    def _open_removed(self) -> OpenFile:
+        """For a reader that came too late for the file's own name."""
+        try:
+            return self._files.open(self.path + names.DELETED)
+        except FileNotFoundError:
+            raise SegmentGoneError(self.path) from None
 
     def _path(self, suffix: str) -> str:
         return f"{self._directory}/{names.segment_file(self.base_offset, suffix)}"
