@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Iterable
 
 from broker.replica.delayed_fetch import AwaitedPartition
 from broker.replica.fetch_sessions import FetchContext, FetchPartition, PartitionKey
+from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD, convert, needs_conversion, refuse_zstd
 from broker.replica.partition import Partition
 from broker.replica.reader import FetchLimits, FetchRead, PartitionRead, read_partitions
 from broker.request_context import RequestContext
@@ -42,11 +43,7 @@ def handle(
 ) -> FetchResponse | Awaitable[FetchResponse]:
     fetch = _Fetch(services, request, context)
     read = fetch.read(nowait=True)
-    if read.is_cold:
-        return fetch.answer_from_disk()
-    if fetch.must_answer(read):
-        return fetch.answer(read)
-    return fetch.answer_later()
+    return fetch.answer(read) if fetch.is_ready(read) else fetch.answer_in_time(read)
 
 
 def failed(request: FetchRequest, context: RequestContext, code: ErrorCode) -> FetchResponse:
@@ -84,16 +81,32 @@ class _Fetch:
         self._located = [self._locate(key, wanted) for key, wanted in self._wanted.partitions.items()]
 
     def read(self, *, nowait: bool) -> FetchRead:
-        return read_partitions(self._located, self._limits, nowait=nowait)
+        read = read_partitions(self._located, self._limits, nowait=nowait)
+        if self._context.api_version < FIRST_VERSION_WITH_ZSTD:
+            for partition_read in read.partitions:
+                refuse_zstd(partition_read, self._context.api_version)
+        return read
 
-    def must_answer(self, read: FetchRead) -> bool:
+    def is_ready(self, read: FetchRead) -> bool:
+        """Whether `read` can be answered as it is."""
+        return self._is_enough(read) and not read.is_cold and not needs_conversion(self._context.api_version)
+
+    async def answer_in_time(self, read: FetchRead) -> FetchResponse:
+        """Answer once there are enough bytes or the time is over, they are in memory, and in the reader's format."""
+        if not read.is_cold and not self._is_enough(read):
+            await self._wait_for_bytes()
+            read = self.read(nowait=True)
+        if read.is_cold:
+            read = await self._services.run_blocking(lambda: self.read(nowait=False))
+        if needs_conversion(self._context.api_version):
+            await self._services.run_blocking(lambda: self._convert(read))
+        return self.answer(read)
+
+    def _is_enough(self, read: FetchRead) -> bool:
         return self._request.max_wait_ms <= 0 or not self._located or read.has_news or read.size >= self._bytes_min
 
-    async def answer_from_disk(self) -> FetchResponse:
-        return self.answer(await self._services.run_blocking(lambda: self.read(nowait=False)))
-
-    async def answer_later(self) -> FetchResponse:
-        """Park until there are enough bytes or the time is over, then answer with what there is."""
+    async def _wait_for_bytes(self) -> None:
+        """Park until there are enough bytes, something changed, or the time is over."""
         manager = self._services.replica_manager
         ready = asyncio.get_running_loop().create_future()
         operation = manager.await_bytes(
@@ -117,10 +130,10 @@ class _Fetch:
         except asyncio.CancelledError:
             manager.fetch_purgatory.abandon(operation)
             raise
-        read = self.read(nowait=True)
-        if read.is_cold:
-            return await self.answer_from_disk()
-        return self.answer(read)
+
+    def _convert(self, read: FetchRead) -> None:
+        for partition_read in read.partitions:
+            convert(partition_read, self._context.api_version)
 
     def answer(self, read: FetchRead) -> FetchResponse:
         sessions = self._services.fetch_sessions

@@ -1,0 +1,81 @@
+"""What readers get that do not know today's formats: message sets of magic 0 and 1, and no zstd.
+
+Owns: which version reads which format, and that a reader whose piece of the log has nothing for its eyes is taken
+past it. Must not know: requests or waiting. Conversion opens every record; callers run it off the event loop."""
+
+from __future__ import annotations
+
+from broker.replica.reader import PartitionRead
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.records.batch import batches
+from protocol.records.compression import Compression
+from protocol.records.down_conversion import down_convert
+
+FIRST_VERSION_WITH_MAGIC_1 = 2
+FIRST_VERSION_WITH_MAGIC_2 = 4
+FIRST_VERSION_WITH_ZSTD = 10
+
+# A batch may open to what could also have been sent plain: the default of socket.request.max.bytes.
+PLAIN_SIZE_MAX = 100 << 20
+
+
+def needs_conversion(fetch_version: int) -> bool:
+    """Whether answers of this version carry message sets."""
+    return fetch_version < FIRST_VERSION_WITH_MAGIC_2
+
+
+def refuse_zstd(read: PartitionRead, fetch_version: int) -> None:
+    """Turn a read that carries zstd into its error, for versions before 10 (KIP-110)."""
+    if read.partition is None or fetch_version >= FIRST_VERSION_WITH_ZSTD or read.error_code:
+        return
+    is_configured = read.partition.log.config.compression_type == "zstd"
+    if is_configured or _contains_zstd(read):
+        _fail(read, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+
+def convert(read: PartitionRead, fetch_version: int) -> int:
+    """Replace what was read by message sets; how many records were converted. Blocks: reads on where it must."""
+    partition = read.partition
+    if partition is None or read.error_code or not len(read.records):
+        return 0
+    log = partition.log
+    if not log.config.message_downconversion_enable:
+        _fail(read, ErrorCode.UNSUPPORTED_VERSION)
+        return 0
+    magic = 0 if fetch_version < FIRST_VERSION_WITH_MAGIC_1 else 1
+    fetch_offset = read.wanted.fetch_offset
+    try:
+        converted = down_convert(read.records, magic=magic, fetch_offset=fetch_offset, size_max=PLAIN_SIZE_MAX)
+        count = converted.records_converted
+        while not converted.records and converted.next_offset is not None:
+            # Markers alone: an empty answer would make this reader ask for the same offset for ever.
+            fetched = log.read(
+                converted.next_offset,
+                read.wanted.bytes_max,
+                upper_bound_offset=read.high_watermark,
+                min_one_batch=True,
+            )
+            if fetched is None or not len(fetched.records):
+                break
+            converted = down_convert(fetched.records, magic=magic, fetch_offset=fetch_offset, size_max=PLAIN_SIZE_MAX)
+            count += converted.records_converted
+    except KafkaError as error:
+        _fail(read, error.code)
+        return 0
+    if converted.next_offset is not None:
+        read.records = converted.records
+    # Else not even one batch fits the reader's buffer. Its first bytes are the offset and size of a message in the old
+    # formats as well: cut off, they are how a reader before version 3 learns to ask for more.
+    return count
+
+
+def _contains_zstd(read: PartitionRead) -> bool:
+    try:
+        return any(header.compression is Compression.ZSTD for _, header in batches(read.records))
+    except Malformed:
+        return False  # message sets of an older installation, which cannot carry it
+
+
+def _fail(read: PartitionRead, code: ErrorCode) -> None:
+    read.error_code = code
+    read.records = b""
