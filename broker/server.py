@@ -226,7 +226,12 @@ class Server:
             administration.ensure_internal,
             StoredLegacyOffsets(store),
         )
-        channels.on_metadata = administration.metadata_changed
+
+        def metadata_changed(topics: set[str]) -> None:
+            groups.topics_deleted(topics - metadata.topics.keys())
+            administration.metadata_changed(topics)
+
+        channels.on_metadata = metadata_changed
         replica_manager.on_leadership(
             GROUP_METADATA_TOPIC,
             gained=lambda partition: groups.become_leader(partition.partition, partition.leader_epoch),

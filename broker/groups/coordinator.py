@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -325,13 +325,12 @@ class GroupCoordinator:
         self._remove_offsets(group, [partition for partition, code in codes.items() if not code])
         return codes
 
-    def partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions exist no more: neither do offsets in them."""
-        deleted = set(partitions)
+    def topics_deleted(self, topics: Collection[str]) -> None:
+        """Topics exist no more: neither do offsets in them."""
         for group in list(self._groups.values()):
-            gone = deleted.intersection(group.offsets.partitions())
+            gone = [partition for partition in group.offsets.partitions() if partition[0] in topics]
             if gone:
-                self._remove_offsets(group, sorted(gone))
+                self._remove_offsets(group, gone)
 
     def end_transaction(self, number: int, producer_id: int, *, is_committed: bool) -> None:
         """A producer's marker is in the log of partition `number`: its pending offsets there count, or are dropped."""

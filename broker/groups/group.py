@@ -633,13 +633,13 @@ class Group:
     def _find_subscribed_topics(self) -> frozenset[str] | None:
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
-        topics: frozenset[str] = frozenset()
-        for member in self.members.values():
-            subscribed = subscribed_topics(member.metadata(self.protocol_name))
+        topics: set[str] = set()
+        for metadata in {member.metadata(self.protocol_name) for member in self.members.values()}:
+            subscribed = subscribed_topics(metadata)
             if subscribed is None:
                 return None
             topics |= subscribed
-        return topics
+        return frozenset(topics)
 
     def _rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)

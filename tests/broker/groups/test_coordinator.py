@@ -476,11 +476,11 @@ async def test_a_commit_on_its_way_does_not_bring_a_deleted_offset_back(here: Su
     assert committed(here) == {T1: 1}
 
 
-async def test_offsets_of_deleted_partitions_go_at_once(here: Surroundings) -> None:
+async def test_offsets_in_deleted_topics_go_at_once(here: Surroundings) -> None:
     await stable(here, "a")
     commit(here, {T0: at(1), T1: at(2), ("u", 0): at(3)}, Committer("a-1", None, 1))
     here.coordinator.commit("other", Committer(), {T0: at(4)})
-    here.coordinator.partitions_deleted([T0, T1])
+    here.coordinator.topics_deleted({"t", "v"})
     assert committed(here) == {("u", 0): 3}
     assert here.coordinator.group("other") is None
 
