@@ -52,7 +52,7 @@ from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartit
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("kafka.controller.KafkaController")
 
 NO_EPOCH = -1
 

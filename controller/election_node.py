@@ -25,7 +25,7 @@ from controller.state_store import (
     Watch,
 )
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("kafka.controller.KafkaController")
 
 NO_CONTROLLER = -1
 

@@ -29,7 +29,7 @@ from controller.state_store import (
 )
 from protocol.errors import ErrorCode, KafkaError
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("kafka.common.ZkNodeChangeNotificationListener$ChangeEventProcessThread")
 
 # Kafka's brokers delete notifications of this age when they read newer ones.
 NOTIFICATION_AGE_MS_MAX = 15 * 60 * 1000

@@ -5,7 +5,6 @@ each to its end, in the order in which they were put; a caller always gets a res
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -13,8 +12,6 @@ from controller.clock import Clock
 from controller.events import Event
 from controller.settings import ControllerStatistics, EventTimes
 from protocol.errors import ErrorCode, KafkaError
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)

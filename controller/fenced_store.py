@@ -32,7 +32,7 @@ from controller.state_store import (
     Watch,
 )
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("kafka.zk.KafkaZkClient")
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -14,7 +14,7 @@ from controller.model import TopicPartition
 from protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("kafka.controller.RequestSendThread")
 
 
 class Sender:

@@ -5,7 +5,8 @@ argument. Every function raises `KafkaError` for what the client got wrong, and 
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -69,17 +70,38 @@ def topic_name_problem(name: str) -> str | None:
     return None
 
 
-def colliding_topics(name: str, existing: Collection[str]) -> list[str]:
-    """Existing topics that metrics could not tell from `name`, because they differ only in '.' and '_'."""
-    flat = name.replace(".", "_")
-    if "_" not in flat:
-        return []
-    return sorted(topic for topic in existing if topic != name and topic.replace(".", "_") == flat)
+class TopicNames:
+    """The names in use, and which of them a new one would collide with."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._by_metric_name: dict[str, list[str]] = {}
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        self._by_metric_name.setdefault(_metric_name(name), []).append(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_metric_name.get(_metric_name(name), ())
+
+    def colliding_with(self, name: str) -> list[str]:
+        """Other names that metrics could not tell from `name`."""
+        return sorted(other for other in self._by_metric_name.get(_metric_name(name), ()) if other != name)
+
+
+def _metric_name(name: str) -> str:
+    """Metrics have names in which periods become underscores."""
+    return name.replace(".", "_")
+
+
+def repeated(names: Iterable[str]) -> set[str]:
+    """The names that occur more than once, which makes each of their entries invalid."""
+    return {name for name, count in Counter(names).items() if count > 1}
 
 
 def plan_topic(
     request: CreatableTopic,
-    existing: Collection[str],
+    existing: TopicNames,
     racks: Mapping[int, str | None],
     settings: ControllerSettings,
     *,
@@ -139,12 +161,12 @@ def plan_partitions(
     return {partition: ReplicaAssignment(replicas) for partition, replicas in by_partition.items()}
 
 
-def _check_name(name: str, existing: Collection[str]) -> None:
+def _check_name(name: str, existing: TopicNames) -> None:
     if (problem := topic_name_problem(name)) is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
     if name in existing:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    if colliding := colliding_topics(name, existing):
+    if colliding := existing.colliding_with(name):
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"Topic '{name}' collides with existing topics: {', '.join(colliding)}",

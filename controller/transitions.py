@@ -26,7 +26,7 @@ from controller.replica_states import ReplicaState
 from controller.requests import RequestBatch
 from controller.settings import ControllerSettings, ControllerStatistics
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("state.change.logger")
 
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 

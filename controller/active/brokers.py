@@ -24,7 +24,7 @@ from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from protocol.errors import ErrorCode, KafkaError
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("kafka.controller.KafkaController")
 
 
 class Brokers:

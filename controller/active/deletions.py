@@ -14,11 +14,11 @@ from controller.model import PartitionReplica
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from controller.state_store import NotEmpty
-from controller.topic_creation import TopicResult
+from controller.topic_creation import TopicResult, repeated
 from controller.topic_deletion import next_step, replicas_to_delete, topics_not_deletable_now
 from protocol.errors import ErrorCode, KafkaError
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("kafka.controller.TopicDeletionManager")
 
 
 class Deletions:
@@ -31,10 +31,11 @@ class Deletions:
     async def delete_topics(self, event: DeleteTopics) -> list[TopicResult]:
         """Begin to delete what can be deleted; one result a name."""
         results = [TopicResult(name) for name in event.names]
+        twice = repeated(event.names)
         wanted: list[str] = []
         for result in results:
             try:
-                self._check(result.name, event.names)
+                self._check(result.name, twice)
                 wanted.append(result.name)
             except KafkaError as error:
                 result.error_code, result.message = error.code, error.message
@@ -107,8 +108,8 @@ class Deletions:
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    def _check(self, name: str, names: Sequence[str]) -> None:
-        if names.count(name) > 1:
+    def _check(self, name: str, twice: set[str]) -> None:
+        if name in twice:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
         if not self._term.settings.delete_topic_enable:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)

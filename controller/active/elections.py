@@ -21,7 +21,7 @@ from controller.partition_states import PartitionState
 from controller.state_store import NoNode
 from protocol.errors import ErrorCode, KafkaError
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("kafka.controller.KafkaController")
 
 _REASONS = {ElectionType.PREFERRED: ElectionReason.PREFERRED, ElectionType.UNCLEAN: ElectionReason.OFFLINE}
 _NO_CANDIDATE = {

@@ -18,7 +18,7 @@ from controller.replica_states import ReplicaState
 from controller.state_store import NoNode
 from protocol.errors import KafkaError
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("kafka.controller.KafkaController")
 
 
 class Reassignments:

@@ -16,12 +16,12 @@ from controller.model import ReplicaAssignment, Topic, TopicPartition
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from controller.state_store import DataTooLarge, NodeExists
-from controller.topic_creation import NewTopic, TopicResult, plan_partitions, plan_topic
+from controller.topic_creation import NewTopic, TopicNames, TopicResult, plan_partitions, plan_topic, repeated
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("kafka.controller.KafkaController")
 
 
 class Topics:
@@ -34,13 +34,13 @@ class Topics:
 
     async def create_topics(self, event: CreateTopics) -> list[TopicResult]:
         """Create what can be created; one result an entry. The topics have leaders in the store when this returns."""
-        names = [topic.name for topic in event.topics]
+        twice = repeated(topic.name for topic in event.topics)
         results: list[TopicResult] = []
         created: list[str] = []
-        existing = set(self._context.topic_ids)
+        existing = TopicNames(self._context.topic_ids)
         for request in event.topics:
             try:
-                if names.count(request.name) > 1:
+                if request.name in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
                 planned = self._plan(request, existing)
                 topic = Topic(self._new_topic_id(), planned.partitions)
@@ -55,7 +55,7 @@ class Topics:
             await self._begin(await self.load(created))
         return results
 
-    def _plan(self, request: CreatableTopic, existing: set[str]) -> NewTopic:
+    def _plan(self, request: CreatableTopic, existing: TopicNames) -> NewTopic:
         broker_count = max(len(self._context.live_brokers), 1)
         return plan_topic(
             request,
@@ -121,11 +121,11 @@ class Topics:
 
     async def create_partitions(self, event: CreatePartitions) -> list[TopicResult]:
         """Grow topics; one result an entry."""
-        names = [topic.name for topic in event.topics]
+        twice = repeated(topic.name for topic in event.topics)
         results: list[TopicResult] = []
         for request in event.topics:
             try:
-                if names.count(request.name) > 1:
+                if request.name in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
                 added = self._plan_partitions(request)
                 if not event.validate_only:

@@ -150,7 +150,7 @@ async def test_after_an_unexpected_failure_everything_is_read_afresh(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("controller.controller.RETRY_PAUSE_SECONDS_MIN", 0.0)
-    caplog.set_level(logging.CRITICAL, "controller")
+    caplog.set_level(logging.CRITICAL, "kafka.controller")
     cluster = ScriptedCluster(make_store=FailingStore)
     await cluster.run("start 1")
     store = cluster.stores[1]

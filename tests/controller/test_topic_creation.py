@@ -4,14 +4,14 @@ import pytest
 
 from controller.model import ReplicaAssignment
 from controller.settings import ControllerSettings
-from controller.topic_creation import colliding_topics, plan_partitions, plan_topic, topic_name_problem
+from controller.topic_creation import TopicNames, plan_partitions, plan_topic, repeated, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
 
 RACKS: dict[int, str | None] = dict.fromkeys((1, 2, 3))
 SETTINGS = ControllerSettings(num_partitions=4, default_replication_factor=2)
-EXISTING = {"events", "a.b", "c_d"}
+EXISTING = TopicNames({"events", "a.b", "c_d"})
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,12 @@ def test_names(name: str, problem: str | None) -> None:
     ("name", "colliding"), [("a_b", ["a.b"]), ("a.b", []), ("c.d", ["c_d"]), ("events", []), ("a-b", [])]
 )
 def test_collisions(name: str, colliding: list[str]) -> None:
-    assert colliding_topics(name, EXISTING) == colliding
+    assert EXISTING.colliding_with(name) == colliding
+    assert ("a.b" in EXISTING, "a_b" in EXISTING) == (True, False)
+
+
+def test_repeated() -> None:
+    assert repeated(["a", "b", "a", "c", "a"]) == {"a"}
 
 
 def _topic(
