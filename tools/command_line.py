@@ -14,7 +14,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from tools.log_lines import log_to_stderr
 from tools.version import version_line
@@ -150,6 +150,33 @@ def run_tool(
     finally:
         signal.signal(signal.SIGTERM, previous_handler)
     return status
+
+
+class StopRequest:
+    """Notices SIGINT and SIGTERM for the time of a `with` block, so that a loop can end between two steps.
+
+    Only the first is noticed: whoever asks twice does not want to wait for the step.
+    """
+
+    def __init__(self) -> None:
+        self.is_made = False
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._notice)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._restore()
+
+    def _notice(self, number: int, frame: object) -> None:
+        self.is_made = True
+        self._restore()
+
+    def _restore(self) -> None:
+        while self._previous:
+            signal.signal(*self._previous.popitem())
 
 
 def warn(text: str) -> None:

@@ -22,7 +22,7 @@ from confluent_kafka import (
 
 from tools.bootstrap import parse_bootstrap
 from tools.client_settings import library_settings, load_settings, parse_assignments
-from tools.command_line import BOOTSTRAP_SERVER, CommandLine, UsageError, run_tool
+from tools.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, UsageError, run_tool
 from tools.deserializers import DeserializationError
 from tools.message_formatters import ConsumedRecord, MessageFormatter, TimestampType, message_formatter
 
@@ -135,33 +135,33 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     _check(line, options)
     settings = consumer_settings(options)
     formatter = message_formatter(options.formatter, formatter_settings(options))
-    output = sys.stdout.buffer
-    count = 0
     try:
         consumer = Consumer(library_settings(settings, is_consumer=True), logger=logger)
     except KafkaException as error:
         raise UsageError(error.args[0].str()) from error
+    count = 0
     try:
-        _subscribe(consumer, options)
-        for record in _records(consumer, options, output):
-            count += _print(record, formatter, output, skips_errors=options.skip_message_on_error)
-        status = 0
-    except KeyboardInterrupt:
-        status = 0
+        with StopRequest() as stop:
+            _subscribe(consumer, options, settings["bootstrap.servers"])
+            for record in _records(consumer, options, sys.stdout.buffer, stop):
+                count += _print(record, formatter, sys.stdout.buffer, skips_errors=options.skip_message_on_error)
     except (KafkaException, DeserializationError) as error:
         reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         logger.error("Error processing message, terminating consumer process: %s", reason)
-        status = 1
+        return 1
     finally:
-        output.flush()
         consumer.close()
         print(f"Processed a total of {count} messages", file=sys.stderr)
-    return status
+    return 0
 
 
-def _subscribe(consumer: Any, options: argparse.Namespace) -> None:
+def _subscribe(consumer: Any, options: argparse.Namespace, bootstrap: str) -> None:
     """Raises KafkaException when there are no brokers at all."""
-    metadata = consumer.list_topics(timeout=BROKER_TIMEOUT_S)
+    try:
+        metadata = consumer.list_topics(timeout=BROKER_TIMEOUT_S)
+    except KafkaException as error:
+        reason = f"No broker of {bootstrap} answered in {BROKER_TIMEOUT_S:.0f} s: {error.args[0].str()}"
+        raise KafkaException(KafkaError(error.args[0].code(), reason)) from error
     if options.topic is not None and options.topic not in metadata.topics:
         logger.warning("Topic %s does not exist yet", options.topic)
         # Asking for one topic creates it, where the broker allows that.
@@ -186,12 +186,17 @@ def _pattern(text: str) -> str:
     return text.strip("\"' ").replace(",", "|").replace(" ", "")
 
 
-def _records(consumer: Any, options: argparse.Namespace, output: BinaryIO) -> Iterator[ConsumedRecord]:
-    """Records until there were enough or none came for the timeout. Flushes the output whenever none is waiting."""
+def _records(
+    consumer: Any, options: argparse.Namespace, output: BinaryIO, stop: StopRequest
+) -> Iterator[ConsumedRecord]:
+    """Records until there were enough, none came for the timeout, or the user has had enough.
+
+    Flushes the output whenever no record is waiting.
+    """
     left = options.max_messages if options.max_messages is not None and options.max_messages >= 0 else None
     deadline_s = _deadline(options.timeout_ms)
     warned = False
-    while left is None or left > 0:
+    while not stop.is_made and (left is None or left > 0):
         # No more than are still wanted: the offsets of all that are taken may be committed.
         messages = consumer.consume(BATCH_COUNT_MAX if left is None else min(left, BATCH_COUNT_MAX), POLL_TIMEOUT_S)
         for message in messages:

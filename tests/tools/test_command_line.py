@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.tools.conftest import RunTool
-from tools.command_line import BOOTSTRAP_SERVER, CommandLine, UsageError, run_tool
+from tools.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, UsageError, run_tool
 
 
 def line() -> CommandLine:
@@ -132,3 +132,14 @@ def test_sigterm_ends_a_tool_without_a_traceback(run: RunTool) -> None:
     outcome = run(lambda arguments: run_tool(line(), _interrupt, arguments), "--partitions=1")
     assert (outcome.status, outcome.stderr) == (130, "")
     assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_stop_request_notices_the_first_signal_only() -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with StopRequest() as stop:
+        assert not stop.is_made
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.is_made
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers

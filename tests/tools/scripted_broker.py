@@ -1,0 +1,94 @@
+"""A broker that answers what a test tells it to, for what a healthy broker never says."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from protocol.api import APIS
+from protocol.codec import decode, encode
+from protocol.headers import read_request_header, response_header
+from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+_LENGTH = struct.Struct(">i")
+
+Script = Callable[[Any], object]
+"""Request to answer; an answer that is bytes goes out as it is, None closes the connection."""
+
+
+class ScriptedBroker:
+    """Listens on 127.0.0.1 and answers requests with one script after the other; the last one stays."""
+
+    def __init__(self, *scripts: Script) -> None:
+        self.requests: list[object] = []
+        self._scripts = deque(scripts)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                while (frame := _receive(connection)) is not None:
+                    answer = self._answer(frame)
+                    if answer is None:
+                        break
+                    connection.sendall(_LENGTH.pack(len(answer)) + answer)
+
+    def _answer(self, frame: bytes) -> bytes | None:
+        header, position = read_request_header(frame)
+        api = APIS[header.api_key]
+        request = decode(api.request, header.api_version, frame, position)
+        if isinstance(request, ApiVersionsRequest):
+            answer: object = _versions()
+        else:
+            self.requests.append(request)
+            script = self._scripts.popleft() if len(self._scripts) > 1 else self._scripts[0]
+            answer = script(request)
+        if answer is None or isinstance(answer, bytes):
+            return answer
+        head = response_header(header.api_key, header.api_version, header.correlation_id)
+        return b"".join([head, *encode(answer, header.api_version)])
+
+
+def _versions() -> ApiVersionsResponse:
+    keys = [
+        ApiVersion(api_key=api.key, min_version=api.versions[0], max_version=api.versions[-1]) for api in APIS.values()
+    ]
+    return ApiVersionsResponse(api_keys=keys)
+
+
+def _receive(connection: socket.socket) -> bytes | None:
+    """The next frame; None when there is none any more."""
+    with connection.makefile("rb", buffering=0) as stream:
+        head = stream.read(_LENGTH.size)
+        if not head or len(head) < _LENGTH.size:
+            return None
+        (size,) = _LENGTH.unpack(head)
+        frame = b""
+        while len(frame) < size:
+            piece = stream.read(size - len(frame))
+            if not piece:
+                return None
+            frame += piece
+        return frame

@@ -1,0 +1,148 @@
+"""The client of the tools: the right broker, the right version, and patience."""
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from protocol.messages.list_offsets import ListOffsetsResponse
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tests.support.broker import BrokerProcess
+from tests.support.processes import free_port
+from tests.tools.scripted_broker import ScriptedBroker
+from tools.admin_client import EARLIEST, LATEST, AdminClient, CallTimedOut, raise_for
+from tools.bootstrap import Endpoint
+
+DELETE = DeleteTopicsRequest(topic_names=["a"], topics=[], timeout_ms=1)
+
+
+def client(port: int, timeout_ms: int = 5000) -> AdminClient:
+    return AdminClient([Endpoint("127.0.0.1", port)], timeout_ms=timeout_ms)
+
+
+def metadata(port: int, *, controller_id: int = 1) -> MetadataResponse:
+    brokers = [MetadataResponseBroker(node_id=1, host="127.0.0.1", port=port)]
+    return MetadataResponse(brokers=brokers, controller_id=controller_id, topics=[])
+
+
+def deleted(code: ErrorCode) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(responses=[DeletableTopicResult(name="a", error_code=code)])
+
+
+def codes(response: DeleteTopicsResponse) -> list[int]:
+    return [result.error_code for result in response.responses]
+
+
+def test_against_a_real_broker(broker: BrokerProcess) -> None:
+    with client(broker.port) as admin:
+        cluster = admin.metadata([])
+        assert [(node.node_id, node.port) for node in cluster.brokers] == [(0, broker.port)]
+        assert cluster.controller_id == 0
+        assert admin.coordinator("some-group") == 0
+        assert admin.endpoint(0) == Endpoint("127.0.0.1", broker.port)
+        assert admin.call(ListGroupsRequest(), ListGroupsResponse, broker_id=0).error_code == 0
+        offsets = admin.list_offsets({("nosuch", 0): LATEST})
+        assert isinstance(offsets["nosuch", 0], KafkaError)
+
+
+def test_another_broker_is_asked_when_the_first_is_gone(broker: BrokerProcess) -> None:
+    endpoints = [Endpoint("127.0.0.1", free_port()), Endpoint("127.0.0.1", broker.port)]
+    with AdminClient(endpoints, timeout_ms=5000) as admin:
+        assert admin.metadata([]).controller_id == 0
+
+
+def test_no_broker_at_all_names_those_that_were_asked() -> None:
+    port = free_port()
+    with client(port, timeout_ms=300) as admin, pytest.raises(CallTimedOut, match=rf"127\.0\.0\.1:{port}"):
+        admin.metadata([])
+
+
+def test_controller_that_moved_is_found_again() -> None:
+    answers = [ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE]
+
+    def answer(request: object) -> object:
+        return metadata(broker.port) if isinstance(request, MetadataRequest) else deleted(answers.pop(0))
+
+    with ScriptedBroker(answer) as broker, client(broker.port) as admin:
+        assert codes(admin.call_controller(DELETE, DeleteTopicsResponse, codes)) == [ErrorCode.NONE]
+    assert answers == []
+
+
+def test_other_errors_are_answers() -> None:
+    def answer(request: object) -> object:
+        return metadata(broker.port) if isinstance(request, MetadataRequest) else deleted(ErrorCode.REQUEST_TIMED_OUT)
+
+    with ScriptedBroker(answer) as broker, client(broker.port) as admin:
+        assert codes(admin.call_controller(DELETE, DeleteTopicsResponse, codes)) == [ErrorCode.REQUEST_TIMED_OUT]
+    assert sum(isinstance(request, DeleteTopicsRequest) for request in broker.requests) == 1
+
+
+def test_last_answer_counts_when_the_time_is_over() -> None:
+    def answer(request: object) -> object:
+        return metadata(broker.port) if isinstance(request, MetadataRequest) else deleted(ErrorCode.NOT_CONTROLLER)
+
+    with ScriptedBroker(answer) as broker, client(broker.port, timeout_ms=250) as admin:
+        assert codes(admin.call_controller(DELETE, DeleteTopicsResponse, codes)) == [ErrorCode.NOT_CONTROLLER]
+
+
+def test_coordinator_that_does_not_come_up() -> None:
+    def answer(request: object) -> object:
+        missing = Coordinator(
+            key="g", node_id=-1, host="", port=-1, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=None
+        )
+        return FindCoordinatorResponse(coordinators=[missing])
+
+    with ScriptedBroker(answer) as broker, client(broker.port, timeout_ms=250) as admin:
+        with pytest.raises(KafkaError, match="The coordinator is not available"):
+            admin.coordinator("g")
+        assert len(broker.requests) > 1
+
+
+def test_lost_connection_is_made_again() -> None:
+    with (
+        ScriptedBroker(lambda request: None, lambda request: metadata(broker.port)) as broker,
+        client(broker.port) as admin,
+    ):
+        assert admin.metadata([]).controller_id == 1
+
+
+@pytest.mark.parametrize("junk", [b"", b"\0\0\0\1", b"\0\0\0\2" + b"\xff" * 20, b"\xff" * 40])
+def test_bytes_without_sense_are_no_answer(junk: bytes) -> None:
+    with (
+        ScriptedBroker(lambda request: junk) as broker,
+        client(broker.port, timeout_ms=250) as admin,
+        pytest.raises(CallTimedOut),
+    ):
+        admin.metadata([])
+
+
+def test_offsets_are_asked_of_leaders() -> None:
+    def answer(request: object) -> object:
+        if not isinstance(request, MetadataRequest):
+            return ListOffsetsResponse(topics=[])
+        leaderless = MetadataResponsePartition(partition_index=1, leader_id=-1, replica_nodes=[], isr_nodes=[])
+        topic = MetadataResponseTopic(name="t", partitions=[leaderless])
+        brokers = metadata(broker.port).brokers
+        return MetadataResponse(brokers=brokers, controller_id=1, topics=[topic])
+
+    with ScriptedBroker(answer) as broker, client(broker.port) as admin:
+        found = admin.list_offsets({("t", 1): LATEST, ("t", 9): EARLIEST})
+    assert {partition: error.code for partition, error in found.items() if isinstance(error, KafkaError)} == {
+        ("t", 1): ErrorCode.LEADER_NOT_AVAILABLE,
+        ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert len(broker.requests) == 1
+
+
+def test_raise_for() -> None:
+    raise_for(0)
+    with pytest.raises(KafkaError, match="why") as failure:
+        raise_for(ErrorCode.INVALID_CONFIG, "why")
+    assert failure.value.code is ErrorCode.INVALID_CONFIG
