@@ -50,7 +50,7 @@ def _parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
         option = rest.pop(0)
         name, equals, assignment = option.partition("=")
         if name != "--override":
-            raise UsageError(f"{option} is not a recognized option\n")
+            raise UsageError(f"{name.lstrip('-')} is not a recognized option\n")
         if not equals:
             if not rest:
                 raise UsageError("Option override requires an argument\n")

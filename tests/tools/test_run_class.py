@@ -1,0 +1,43 @@
+"""kafka-run-class: Java names of tools."""
+
+from importlib import import_module
+
+import pytest
+
+from tests.tools.conftest import RunTool
+from tools import run_class
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.Kafka",
+        "kafka.admin.TopicCommand",
+        "org.apache.kafka.tools.TopicCommand",
+        "kafka.admin.ConsumerGroupCommand",
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+        "kafka.tools.ConsoleProducer",
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    ],
+)
+def test_tools_by_java_name(run: RunTool, name: str) -> None:
+    outcome = run(run_class.main, name, "--version")
+    assert (outcome.status, outcome.stdout) == (0, "3.9.1 (Commit:f745dfdcee2b9851)\n")
+
+
+@pytest.mark.parametrize("name", ["kafka.admin.NoSuchCommand", "com.example.TopicCommand", "TopicCommand"])
+def test_unknown_class(run: RunTool, name: str) -> None:
+    outcome = run(run_class.main, name)
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert f"Could not find or load main class {name}" in outcome.stderr
+
+
+def test_no_class(run: RunTool) -> None:
+    outcome = run(run_class.main)
+    assert outcome.status == 1
+    assert outcome.stderr.startswith("USAGE: kafka-run-class")
+
+
+@pytest.mark.parametrize("module", run_class.TOOLS.values())
+def test_modules_exist(module: str) -> None:
+    assert callable(import_module(module).main)

@@ -1,0 +1,135 @@
+"""kafka-server-start: settings that are wrong, places that are taken, and a start that is right."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker import BrokerProcess
+from tests.support.processes import free_port
+from tests.tools.conftest import ROOT, Outcome, RunTool, run_module
+from tools import server_start
+
+SAMPLE = str(ROOT / "config" / "server.properties")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), (SAMPLE, "--help")])
+def test_usage(run: RunTool, arguments: tuple[str, ...]) -> None:
+    outcome = run(server_start.main, *arguments)
+    assert outcome == Outcome(
+        1, "", "USAGE: kafka-server-start [-daemon] server.properties [--override property=value]*\n"
+    )
+
+
+def test_version(run: RunTool) -> None:
+    assert run(server_start.main, "--version") == Outcome(0, "3.9.1 (Commit:f745dfdcee2b9851)\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first_line"),
+    [
+        (("--nosuch",), "nosuch is not a recognized option"),
+        (("--override",), "Option override requires an argument"),
+        (("--override", "broker.id"), "--override expects property=value, found 'broker.id'"),
+        (("--override", "=1"), "--override expects property=value, found '=1'"),
+    ],
+)
+def test_wrong_options(run: RunTool, arguments: tuple[str, ...], first_line: str) -> None:
+    outcome = run(server_start.main, SAMPLE, *arguments)
+    assert outcome.status == 1
+    assert outcome.stderr.splitlines() == [first_line, server_start.USAGE]
+
+
+def test_unreadable_file(run: RunTool, tmp_path: Path) -> None:
+    missing = tmp_path / "none.properties"
+    assert run(server_start.main, str(missing)) == Outcome(1, "", f"Cannot read {missing}: No such file or directory\n")
+    broken = tmp_path / "broken.properties"
+    broken.write_text("broker.id = \\u12")
+    assert run(server_start.main, str(broken)).stderr.startswith(f"Cannot read {broken}: a \\u escape needs four")
+
+
+def test_every_wrong_setting_has_a_line(run: RunTool) -> None:
+    overrides = ("--override", "log.segment.bytes=1g", "--override=num.io.threads=0", "--override", "broker.id=-5")
+    outcome = run(server_start.main, SAMPLE, *overrides)
+    assert outcome.status == 1
+    assert outcome.stdout == ""
+    assert outcome.stderr.splitlines() == [
+        "Invalid value 1g for configuration log.segment.bytes: Not a number of type INT",
+        "Invalid value 0 for configuration num.io.threads: Value must be at least 1",
+        "Invalid value -5 for configuration broker.id: Value must be from -1 to reserved.broker.max.id (1000)",
+    ]
+
+
+def start(settings: Path, *arguments: str) -> Outcome:
+    """A start that must fail by itself."""
+    return run_module("server_start", str(settings), *arguments, timeout_s=30)
+
+
+def settings_file(folder: Path, **values: str) -> Path:
+    path = folder / "server.properties"
+    settings = {
+        "broker.id": "0",
+        "listeners": f"PLAINTEXT://127.0.0.1:{free_port()}",
+        "log.dirs": str(folder / "data"),
+        **{key.replace("_", "."): value for key, value in values.items()},
+    }
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return path
+
+
+def last_line(outcome: Outcome) -> str:
+    assert outcome.status == 1
+    assert "Traceback" not in outcome.stderr
+    return outcome.stderr.splitlines()[-1]
+
+
+def test_port_in_use(broker: BrokerProcess, tmp_path: Path) -> None:
+    outcome = start(settings_file(tmp_path, listeners=f"PLAINTEXT://{broker.bootstrap}"))
+    assert str(broker.port) in last_line(outcome)
+    assert not (tmp_path / "data").exists()
+
+
+def test_log_dir_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    outcome = start(settings_file(tmp_path, log_dirs=str(tmp_path / "file" / "data")))
+    assert str(tmp_path / "file" / "data") in last_line(outcome)
+
+
+def test_second_server_on_one_log_dir(broker: BrokerProcess, tmp_path: Path) -> None:
+    outcome = start(settings_file(tmp_path, log_dirs=str(broker.log_dir)))
+    assert str(broker.log_dir) in last_line(outcome)
+
+
+def test_life_of_a_server(tmp_path: Path) -> None:
+    settings = settings_file(tmp_path, log_segment_byte="1", ssl_key_password="hunter2")
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "tools.server_start", str(settings), "--override", "num.partitions=7"],
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+    )
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if "started" in line:
+            break
+    process.send_signal(signal.SIGTERM)
+    lines += process.stderr.readlines()
+    process.stderr.close()
+    assert process.wait(30) == 0
+    log = "".join(lines)
+    assert "INFO num.partitions is set by an override to 7 (kafka.server.KafkaConfig)\n" in log
+    assert "WARN Unknown key log.segment.byte is kept, and nothing here reads it; the nearest known key is" in log
+    assert "INFO KafkaConfig values:\n\tadvertised.listeners = null\n" in log
+    assert "\tnum.partitions = 7\n" in log
+    assert "\tssl.key.password = [hidden]\n" in log
+    assert "hunter2" not in log
+    assert "INFO Kafka version: 3.9.1 " in log
+    assert "INFO Kafka commitId: f745dfdcee2b9851 " in log
+    assert "INFO [KafkaServer id=0] started " in log
