@@ -329,11 +329,7 @@ class Log:
         except OSError as error:
             raise self._storage_error(error) from error
         return AppendResult(
-            offset,
-            last_offset,
-            validated.log_append_time_ms,
-            self.log_start_offset,
-            records_converted=validated.records_converted,
+            offset, last_offset, validated.log_append_time_ms, self.log_start_offset, False, validated.records_converted
         )
 
     def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendResult:
@@ -362,15 +358,8 @@ class Log:
         self, records: Buffer, first_offset: int, last_offset: int, largest: TimestampOffset, now_ms: int
     ) -> None:
         segment = self._segments.active
-        config = self.config
-        if segment.must_roll(
-            len(records),
-            last_offset,
-            largest.timestamp_ms,
-            now_ms,
-            size_max=config.segment_bytes,
-            age_ms_max=self._segment_age_ms_max,
-        ):
+        timestamp_ms, size_max = largest.timestamp_ms, self.config.segment_bytes
+        if segment.must_roll(len(records), last_offset, timestamp_ms, now_ms, size_max, self._segment_age_ms_max):
             segment = self._roll(first_offset, now_ms)
         segment.append(records, last_offset, largest)
         self.log_end_offset = last_offset + 1

@@ -247,15 +247,16 @@ class _Read:
 
     def _remember_end(self, segment: Segment, first: Extent, limit: int, returned: memoryview) -> None:
         """Notes where the next read of this consumer will begin, where that is cheap to tell."""
-        if segment is self.end.segment and first.position + len(returned) == limit:
+        size = len(returned)
+        if segment is self.end.segment and first.position + size == limit:
             self._remember(min(self.bound, self.end.offset), segment, limit)
             return
-        if len(returned) > _BATCHES_WALKED_MAX * first.size:
+        if size > _BATCHES_WALKED_MAX * first.size:
             return
         last, index = first, first.size
-        for _ in range(_BATCHES_WALKED_MAX):
+        while index < size:
             extent = _extent_or_none(segment, returned, index, last.end)
-            if extent is None or index + extent.size > len(returned):
+            if extent is None or index + extent.size > size:
                 break
             last, index = extent, index + extent.size
         self._remember(last.last_offset + 1, segment, last.end)

@@ -55,6 +55,7 @@ class Segment:
         "_file",
         "_files",
         "_first_timestamp_ms",
+        "_is_index_full",
         "_is_removed",
         "_largest",
         "_used",
@@ -89,6 +90,7 @@ class Segment:
         self._file: OpenFile | None = None
         self._used = False
         self._is_removed = False
+        self._is_index_full = False
         self._bytes_since_index_entry = 0
         self._writeback_position = size
         self._first_timestamp_ms: int | None = None
@@ -131,20 +133,21 @@ class Segment:
     # Appending
 
     def must_roll(
-        self, batch_size: int, last_offset: int, max_timestamp_ms: int, now_ms: int, *, size_max: int, age_ms_max: int
+        self, batch_size: int, last_offset: int, max_timestamp_ms: int, now_ms: int, size_max: int, age_ms_max: int
     ) -> bool:
         """Whether the next append has to go to a new segment. An empty segment takes anything it can number."""
         size = self.size
-        if size == 0:
-            return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
-        if size + batch_size > size_max or last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return True
-        first_timestamp_ms = self.first_timestamp_ms
-        if first_timestamp_ms >= 0:
-            age_ms = max_timestamp_ms - first_timestamp_ms
-        else:
-            age_ms = now_ms - self.created_ms
-        return age_ms > age_ms_max - self.roll_jitter_ms or self.offset_index.is_full or self.time_index.is_full
+        if size == 0:
+            return False
+        if size + batch_size > size_max or self._is_index_full:
+            return True
+        first_timestamp_ms = self._first_timestamp_ms
+        if first_timestamp_ms is None:
+            first_timestamp_ms = self.first_timestamp_ms
+        age_ms = max_timestamp_ms - first_timestamp_ms if first_timestamp_ms >= 0 else now_ms - self.created_ms
+        return age_ms > age_ms_max - self.roll_jitter_ms
 
     def append(self, records: Buffer, last_offset: int, largest: TimestampOffset) -> None:
         """Adds one or more whole batches. `largest` is their greatest timestamp and the last offset of its batch.
@@ -175,6 +178,7 @@ class Segment:
     def _add_index_entries(self, last_offset: int, position: int) -> None:
         self.offset_index.append(last_offset, position)
         self.time_index.append_if_later(*self.largest())
+        self._is_index_full = self.offset_index.is_full or self.time_index.is_full
 
     def _undo_append(self, file: OpenFile, position: int) -> None:
         # A disk that refuses this too leaves a tail that recovery cuts: nobody was told that it is there.
@@ -202,13 +206,14 @@ class Segment:
         self.transaction_index.reset()
         self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._bytes_since_index_entry = 0
+        self._is_index_full = False
 
     # Looking
 
     @property
     def first_timestamp_ms(self) -> int:
         """Greatest timestamp of the first batch, NO_TIMESTAMP when it has none or there is no batch."""
-        if self._first_timestamp_ms is None or self._first_timestamp_ms < 0:
+        if self._first_timestamp_ms is None:
             self._first_timestamp_ms = self._read_first_timestamp() if self.size else NO_TIMESTAMP
         return self._first_timestamp_ms
 
@@ -313,6 +318,7 @@ class Segment:
         self._largest = None if position else TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._first_timestamp_ms = None
         self._bytes_since_index_entry = 0
+        self._is_index_full = False
         self._writeback_position = min(self._writeback_position, position)
 
     def cut_damage(self, position: int) -> None:
