@@ -4,8 +4,8 @@ Owns the facts and the questions asked of them; every change of state goes throu
 which refuse what the tables do not allow. Must not know the store, the brokers' connections or time.
 
 Invariants: a partition that has a state is in the assignments; `leaderships` holds what the store holds for every
-partition with a state node; `topic_names` is the inverse of `topic_ids`; `shutting_down` and the keys of
-`offline_directory_replicas` are ids of live brokers.
+partition with a state node; `topic_names` is the inverse of `topic_ids` (of two topics that somebody gave the same id it
+knows the later); `shutting_down` and the keys of `offline_directory_replicas` are ids of live brokers.
 """
 
 from collections.abc import Iterable, Iterator
@@ -80,7 +80,9 @@ class ControllerContext:
         for offline in self.offline_directory_replicas.values():
             offline.difference_update(partitions)
         del self.assignments[name]
-        del self.topic_names[self.topic_ids.pop(name)]
+        topic_id = self.topic_ids.pop(name)
+        if self.topic_names.get(topic_id) == name:
+            del self.topic_names[topic_id]
         self.topics_to_delete.discard(name)
         self.topics_with_deletion_started.discard(name)
         self.topics_ineligible_for_deletion.discard(name)

@@ -299,15 +299,15 @@ class Controller:
     def _equip(self, won: Won) -> _Office:
         context = ControllerContext(won.epoch)
 
-        def enqueue(event: Event) -> None:
-            # What was set in motion in an earlier term, answers and watches, means nothing in this one.
+        def answered(event: Event) -> None:
+            # The answer to what an earlier term sent means nothing in this one.
             if self._office is office:
                 self._queue.put(event)
 
         store = FencedStore(self._store, won.epoch, won.epoch_version)
-        sender = Sender(self._channels, enqueue)
+        sender = Sender(self._channels, answered)
         transitions = Transitions(self.broker_id, context, store, sender.send, self._settings, self.statistics)
-        term = Term(context, store, transitions, self._settings, enqueue, self._random)
+        term = Term(context, store, transitions, self._settings, self._queue.put, self._random)
         office = _Office(won, context, ActiveController(term), sender)
         return office
 

@@ -24,12 +24,6 @@ class Event:
     statistic: ClassVar[str] = ""
 
 
-class ApiEvent(Event):
-    """Asked for by a client or broker, who waits for the result. Only the active controller does them."""
-
-    __slots__ = ()
-
-
 # -- who is controller ---------------------------------------------------------------------------------------------
 
 
@@ -159,21 +153,21 @@ class UncleanElectionEnabled(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopics(ApiEvent):
+class CreateTopics(Event):
     topics: Sequence[CreatableTopic]
     validate_only: bool
     statistic: ClassVar[str] = "TopicChange"
 
 
 @dataclass(frozen=True, slots=True)
-class CreatePartitions(ApiEvent):
+class CreatePartitions(Event):
     topics: Sequence[CreatePartitionsTopic]
     validate_only: bool
     statistic: ClassVar[str] = "TopicChange"
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTopics(ApiEvent):
+class DeleteTopics(Event):
     names: Sequence[str]
     statistic: ClassVar[str] = "TopicDeletion"
 
@@ -186,7 +180,7 @@ class ElectionType(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ElectLeaders(ApiEvent):
+class ElectLeaders(Event):
     """`partitions` None means all."""
 
     election_type: ElectionType
@@ -195,7 +189,7 @@ class ElectLeaders(ApiEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class AlterReassignments(ApiEvent):
+class AlterReassignments(Event):
     """Target replicas by partition; None cancels."""
 
     targets: Mapping[TopicPartition, tuple[int, ...] | None]
@@ -203,7 +197,7 @@ class AlterReassignments(ApiEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class ListReassignments(ApiEvent):
+class ListReassignments(Event):
     """`partitions` None means all."""
 
     partitions: Sequence[TopicPartition] | None
@@ -211,7 +205,7 @@ class ListReassignments(ApiEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class AlterPartition(ApiEvent):
+class AlterPartition(Event):
     """A leader reports its in-sync replicas. `version` is the request's."""
 
     request: AlterPartitionRequest
@@ -220,13 +214,13 @@ class AlterPartition(ApiEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class AllocateProducerIds(ApiEvent):
+class AllocateProducerIds(Event):
     broker_id: int
     broker_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class ControlledShutdown(ApiEvent):
+class ControlledShutdown(Event):
     broker_id: int
     broker_epoch: int
     statistic: ClassVar[str] = "ControlledShutdown"

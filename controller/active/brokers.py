@@ -36,10 +36,10 @@ class Brokers:
         self._elections = elections
 
     async def read(self) -> dict[int, Broker]:
-        """The registered brokers by id, watched."""
+        """The registered brokers by id. `BrokersChanged` is queued with the next change of the list."""
         names = await self._term.store.store.children(paths.BROKER_IDS, self._term.on_change(BrokersChanged()))
         ids = sorted(int(name) for name in names if name.isdecimal())
-        return await self._term.store.read_brokers(ids, self._term.on_broker_change)
+        return await self._term.store.read_brokers(ids, self._term.on_broker_change())
 
     # -- coming and going ------------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class Brokers:
 
     async def broker_modified(self, event: BrokerModified) -> None:
         """Tell all brokers of the listeners that one of them advertises now."""
-        found = await self._term.store.read_brokers([event.broker_id], self._term.on_broker_change)
+        found = await self._term.store.read_brokers([event.broker_id], self._term.on_broker_change())
         broker = found.get(event.broker_id)
         known = self._context.live_brokers.get(event.broker_id)
         if broker is not None and known is not None and broker != known and broker.epoch == known.epoch:

@@ -32,7 +32,7 @@ class ActiveController:
         self.context = term.context
         self.deletions = Deletions(term)
         self.elections = Elections(term)
-        self._topics = Topics(term, self.deletions)
+        self._topics = Topics(term)
         self._reassignments = Reassignments(term, self.deletions)
         self._brokers = Brokers(term, self.deletions, self._reassignments, self.elections)
         self._isr = IsrChanges(term, self._reassignments)

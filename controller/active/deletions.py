@@ -45,9 +45,8 @@ class Deletions:
             await self._enlist(fresh)
         return results
 
-    async def deletions_changed(self, _: DeletionsChanged) -> None:
+    async def deletions_changed(self, event: DeletionsChanged) -> None:
         """Take up what was requested through the store, and drop requests that mean nothing."""
-        event = DeletionsChanged()
         requested = await self._term.store.store.children(paths.DELETE_TOPICS, self._term.on_change(event))
         enabled = self._term.settings.delete_topic_enable
         void = [topic for topic in requested if not enabled or topic not in self._context.topic_ids]

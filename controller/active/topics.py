@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from controller import paths
-from controller.active.deletions import Deletions
 from controller.active.term import Term
 from controller.events import CreatePartitions, CreateTopics, TopicModified, TopicsChanged
 from controller.leadership import ElectionReason
@@ -25,10 +24,9 @@ logger = logging.getLogger("kafka.controller.KafkaController")
 
 
 class Topics:
-    def __init__(self, term: Term, deletions: Deletions) -> None:
+    def __init__(self, term: Term) -> None:
         self._term = term
         self._context = term.context
-        self._deletions = deletions
 
     # -- creation --------------------------------------------------------------------------------------------------
 
@@ -70,10 +68,10 @@ class Topics:
         return {broker_id: broker.rack for broker_id, broker in self._context.live_brokers.items()}
 
     def _new_topic_id(self) -> UUID:
-        """A random id, but neither of those that the protocol reserves nor one that looks like an option of a tool."""
+        """A random id that no topic has, and that no tool takes for an option."""
         while True:
             topic_id = UUID(int=self._term.random.getrandbits(128), version=4)
-            if not paths.encode_uuid(topic_id).startswith("-"):
+            if topic_id not in self._context.topic_names and not paths.encode_uuid(topic_id).startswith("-"):
                 return topic_id
 
     async def _write(self, name: str, topic: Topic, overrides: dict[str, str]) -> None:
@@ -97,7 +95,7 @@ class Topics:
 
     async def load(self, names: Iterable[str]) -> dict[str, Topic]:
         """Read and watch topics; one that has no id yet is given one."""
-        topics = await self._term.store.read_topics(sorted(names), self._term.on_topic_change)
+        topics = await self._term.store.read_topics(sorted(names), self._term.on_topic_change())
         for name, topic in topics.items():
             if topic.topic_id is None:
                 topics[name] = Topic(self._new_topic_id(), topic.partitions)
@@ -162,7 +160,7 @@ class Topics:
     async def topic_modified(self, event: TopicModified) -> None:
         """Start partitions that somebody wrote into the topic's node."""
         name = event.topic
-        topic = (await self._term.store.read_topics([name], self._term.on_topic_change)).get(name)
+        topic = (await self._term.store.read_topics([name], self._term.on_topic_change())).get(name)
         known = self._context.assignments.get(name)
         if topic is None or known is None:
             return

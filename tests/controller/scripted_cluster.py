@@ -198,7 +198,7 @@ class ScriptedCluster:
             await store.open()
             await ensure_cluster_id(store)
             await register_broker(store, registration)
-            controller = Controller(broker_id, store, self, self.settings, self.clock, Random(0))
+            controller = Controller(broker_id, store, self, self.settings, self.clock, Random(broker_id))
             self.controllers[broker_id] = controller
             await controller.start()
             self.say(f"broker {broker_id} sees controller {controller.controller_id}")

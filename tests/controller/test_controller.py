@@ -213,6 +213,36 @@ async def test_a_thousand_partitions_are_one_request_a_broker() -> None:
     await cluster.close()
 
 
+async def test_watches_do_not_pile_up_over_terms() -> None:
+    cluster = ScriptedCluster()
+    for command in ("start 1", "create t", "create u partitions=3"):
+        await cluster.run(command)
+
+    def armed() -> int:
+        watches = cluster.stores[1].watches
+        return sum(len(it) for by_path in (watches._data, watches._children) for it in by_path.values())
+
+    before = armed()
+    for _ in range(5):
+        await cluster.run("remove /controller")
+        assert armed() == before
+    assert cluster.controller.epoch == 6
+    await cluster.close()
+
+
+async def test_two_topics_that_somebody_gave_the_same_id() -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1")
+    for name in ("one", "two"):
+        node = '{"version":3,"partitions":{"0":[1]},"topic_id":"mxeDiPb0QsCUKycbljLM5g"}'
+        await cluster.run(f"set /brokers/topics/{name} {node}")
+    for name in ("one", "two"):
+        assert f"{name}: NONE" in await cluster.run(f"delete {name}")
+    assert cluster.controller.epoch == 1
+    assert cluster.controller.gauges()["GlobalTopicCount"] == 0
+    await cluster.close()
+
+
 async def test_statistics_count_events_under_kafkas_names() -> None:
     cluster = ScriptedCluster()
     await cluster.run("start 1")

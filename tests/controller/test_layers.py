@@ -1,0 +1,53 @@
+"""Which modules of the controller decide and do nothing else: they import nothing that waits, reads or rolls dice."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+CONTROLLER = Path(__file__).parents[2] / "controller"
+
+IMPURE = {"asyncio", "concurrent", "kazoo", "os", "random", "selectors", "socket", "sqlite3", "threading", "time"}
+
+PURE = [
+    "assignment",
+    "context",
+    "effects",
+    "election",
+    "events",
+    "isr_changes",
+    "leadership",
+    "model",
+    "partition_states",
+    "paths",
+    "reassignment",
+    "replica_states",
+    "requests",
+    "topic_creation",
+    "topic_deletion",
+]
+
+
+def _imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return names
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_deciding_modules_are_pure(module: str) -> None:
+    imported = _imported(CONTROLLER / f"{module}.py")
+    assert not {name.split(".")[0] for name in imported} & IMPURE
+    ours = {name.split(".")[1] for name in imported if name.startswith("controller.")}
+    # `broker_channels` is a port: what may be sent, not how.
+    assert ours <= {*PURE, "broker_channels", "settings"}
+
+
+def test_nobody_reads_the_clock() -> None:
+    """Time comes in through `Clock`."""
+    for path in CONTROLLER.rglob("*.py"):
+        assert not {"time", "datetime"} & _imported(path), path
