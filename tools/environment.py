@@ -31,7 +31,11 @@ _CONTAINED = {
 }
 _MARKER = "incomplete"
 _REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*==", re.MULTILINE)
-_PIP_SETTLED = re.compile(r"(?:Collecting|Requirement already satisfied:|Ignoring) ([A-Za-z0-9._-]+)")
+# What pip says about a package from an index, from a folder, that is there already, or that this machine does not need.
+_PIP_SETTLED = re.compile(
+    r"(?:Collecting |Processing (?:\S*/)?|Requirement already satisfied: |Ignoring )"
+    r"(?P<name>[A-Za-z0-9._]+(?:-(?!\d)[A-Za-z0-9._]+)*)"
+)
 
 
 class PreparationError(Exception):
@@ -117,9 +121,9 @@ def _install(root: Path, lock_name: str, progress: "Progress") -> None:
         assert pip.stdout is not None
         for line in pip.stdout:
             output.append(line)
-            if (match := _PIP_SETTLED.match(line)) and match[1] not in settled:
-                settled.add(match[1])
-                progress.show(f"Preparing .venv: package {len(settled)} of {total}, {match[1]}")
+            if (match := _PIP_SETTLED.match(line)) and match["name"] not in settled:
+                settled.add(match["name"])
+                progress.show(f"Preparing .venv: package {len(settled)} of {total}, {match['name']}")
             elif line.startswith("Installing collected packages"):
                 progress.show("Preparing .venv: installing the packages")
     if pip.returncode != 0:

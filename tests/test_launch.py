@@ -1,0 +1,268 @@
+"""The launchers in bin/: they make and repair their environment, find the project, and pass everything on.
+
+The tests run a copy of the launchers in a project of their own, whose lock file names one tiny wheel, so that making an
+environment takes seconds and no network. The first start of the real project is a step of the README.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import free_port
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCKS = ("requirements.lock", "requirements-spark.lock", "requirements-dev.lock")
+LAUNCHERS = sorted(path.name for path in (ROOT / "bin").glob("kafka-*") if not path.name.endswith(".sh"))
+
+
+def write_wheel(folder: Path, version: str) -> Path:
+    """A wheel of the package `tiny`."""
+    path = folder / f"tiny-{version}-py3-none-any.whl"
+    files = {
+        "tiny.py": f"VERSION = {version!r}\n",
+        f"tiny-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n",
+        f"tiny-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{name},{_digest(text)},{len(text)}\n" for name, text in files.items())
+    files[f"tiny-{version}.dist-info/RECORD"] = record + f"tiny-{version}.dist-info/RECORD,,\n"
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+    return path
+
+
+def _digest(text: str) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+    return f"sha256={digest}"
+
+
+class Project:
+    """A folder with the launchers, and one tool that says how it was started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "project"
+        self.wheels = folder / "wheels"
+        self.wheels.mkdir()
+        shutil.copytree(ROOT / "bin", self.root / "bin", symlinks=True)
+        (self.root / "tools").mkdir()
+        (self.root / "tools" / "__init__.py").write_text("")
+        shutil.copy(ROOT / "tools" / "environment.py", self.root / "tools")
+        (self.root / "tools" / "topics.py").write_text(
+            "import os, sys, tiny\nprint(tiny.VERSION, os.getcwd(), sys.argv[1:], sys.path[0], sep='|')\n"
+        )
+        self.lock("1.0")
+
+    def lock(self, version: str) -> None:
+        """Writes lock files that ask for a version of the package."""
+        digest = hashlib.sha256(write_wheel(self.wheels, version).read_bytes()).hexdigest()
+        text = f"tiny=={version} \\\n    --hash=sha256:{digest}\n    # via milena\n"
+        for name in LOCKS:
+            (self.root / name).write_text(text)
+
+    @property
+    def venv(self) -> Path:
+        return self.root / ".venv"
+
+    def spawn(
+        self, *command: str, cwd: Path | None = None, path: str | None = None, **environment: str
+    ) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=cwd or self.root,
+            env={
+                "PATH": path or f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "PIP_NO_INDEX": "1",
+                "PIP_FIND_LINKS": str(self.wheels),
+                "HOME": str(self.wheels),
+                **environment,
+            },
+        )
+
+    def run(
+        self, *command: str, cwd: Path | None = None, path: str | None = None, **environment: str
+    ) -> tuple[int, str, str]:
+        process = self.spawn(*command, cwd=cwd, path=path, **environment)
+        stdout, stderr = process.communicate(timeout=120)
+        return process.returncode, stdout, stderr
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose environment was made by two starts at once."""
+    project = Project(tmp_path_factory.mktemp("prepared"))
+    starts = [project.spawn(str(project.root / "bin" / "kafka-topics"), str(number)) for number in range(2)]
+    outcomes = [start.communicate(timeout=120) for start in starts]
+    assert [start.returncode for start in starts] == [0, 0], outcomes
+    for number, (stdout, _) in enumerate(outcomes):
+        assert stdout.startswith("1.0|")
+        assert f"['{number}']" in stdout
+    errors = "".join(stderr for _, stderr in outcomes)
+    assert errors.count("Preparing .venv: package 1 of 1, tiny\n") == 1
+    assert "Another start is preparing .venv; waiting for it\n" in errors
+    return project
+
+
+@pytest.fixture
+def project(prepared: Project) -> Iterator[Project]:
+    """The prepared project; what a test does to its environment is undone."""
+    yield prepared
+    prepared.lock("1.0")
+    (prepared.venv / "incomplete").unlink(missing_ok=True)
+    for name in LOCKS:
+        (prepared.venv / name).unlink(missing_ok=True)
+    shutil.copy(prepared.root / "requirements.lock", prepared.venv)
+
+
+def test_ready_environment_is_used_at_once_and_silently(project: Project) -> None:
+    began_s = time.monotonic()
+    status, stdout, stderr = project.run("bin/kafka-topics", "--list", "a b", "")
+    assert (status, stderr) == (0, "")
+    assert stdout == f"1.0|{project.root}|['--list', 'a b', '']|{project.root}\n"
+    assert time.monotonic() - began_s < 5
+
+
+def test_launcher_works_from_anywhere_and_keeps_the_folder(project: Project, tmp_path: Path) -> None:
+    link = tmp_path / "kafka-topics"
+    link.symlink_to(project.root / "bin" / "kafka-topics.sh")
+    for command in (str(link), str(project.root / "bin" / "kafka-topics.sh")):
+        status, stdout, _ = project.run(command, cwd=tmp_path)
+        assert status == 0
+        assert stdout.split("|")[1] == str(tmp_path)
+
+
+def test_plug_ins_are_found_through_classpath_and_nothing_through_the_folder(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "tiny.py").write_text("VERSION = 'shadow'\n")
+    launcher = str(project.root / "bin" / "kafka-topics")
+    assert project.run(launcher, cwd=tmp_path)[1].startswith("1.0|")
+    (project.root / "tools" / "consumer_groups.py").write_text("import sys\nprint(sys.path[:2])\n")
+    groups = str(project.root / "bin" / "kafka-consumer-groups")
+    assert project.run(groups, CLASSPATH="/plug/ins")[1] == f"['{project.root}', '/plug/ins']\n"
+
+
+def test_outdated_environment_is_brought_up_to_date(project: Project) -> None:
+    project.lock("2.0")
+    status, stdout, stderr = project.run("bin/kafka-topics")
+    assert (status, stdout.split("|")[0]) == (0, "2.0")
+    assert "package 1 of 1, tiny" in stderr
+
+
+def test_half_made_environment_is_made_anew(project: Project) -> None:
+    (project.venv / "incomplete").touch()
+    (project.venv / "requirements.lock").unlink()
+    (project.venv / "left-over").touch()
+    status, stdout, stderr = project.run("bin/kafka-topics")
+    assert (status, stdout.split("|")[0]) == (0, "1.0")
+    assert f"Preparing {project.venv} (once)\n" in stderr
+    assert not (project.venv / "left-over").exists()
+    assert not (project.venv / "incomplete").exists()
+
+
+def test_failed_preparation_says_why_and_leaves_nothing_that_looks_ready(project: Project) -> None:
+    project.lock("3.0")
+    (project.wheels / "tiny-3.0-py3-none-any.whl").unlink()
+    status, stdout, stderr = project.run("bin/kafka-topics")
+    assert (status, stdout) == (1, "")
+    assert f"Could not prepare {project.venv}: pip ended with status 1" in stderr
+    assert "No matching distribution found for tiny==3.0" in stderr
+    assert not (project.venv / "requirements.lock").exists()
+
+
+def test_wheel_that_was_tampered_with_is_refused(project: Project) -> None:
+    project.lock("4.0")
+    with zipfile.ZipFile(project.wheels / "tiny-4.0-py3-none-any.whl", "a") as wheel:
+        wheel.writestr("extra.py", "")
+    status, _, stderr = project.run("bin/kafka-topics")
+    assert status == 1
+    assert "DO NOT MATCH THE HASHES" in stderr
+
+
+def test_development_environment_serves_the_broker_as_well(project: Project) -> None:
+    environment = str(project.root / "tools" / "environment.py")
+    status, _, stderr = project.run(sys.executable, "-I", environment, str(project.root), "requirements-dev.lock")
+    assert status == 0, stderr
+    assert {path.name for path in project.venv.glob("*.lock")} == set(LOCKS)
+
+
+def test_no_python_new_enough(project: Project, tmp_path: Path) -> None:
+    (project.venv / "requirements.lock").unlink()
+    for name in ("sh", "readlink", "cmp"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "")
+    old = tmp_path / "python3"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.9.2" || exit 1\n')
+    old.chmod(0o755)
+    status, stdout, stderr = project.run(str(project.root / "bin" / "kafka-topics"), path=str(tmp_path))
+    assert (status, stdout) == (1, "")
+    assert stderr == "Python 3.11 or newer is needed, and none was found in PATH (Python 3.9.2).\n"
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_every_launcher_has_its_old_name(name: str) -> None:
+    link = ROOT / "bin" / f"{name}.sh"
+    assert link.is_symlink()
+    assert link.readlink() == Path(name)
+    assert os.access(link, os.X_OK)
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> Path:
+    """This project seen from another folder, so that its brokers and logs are not those of the working tree."""
+    folder = tmp_path / "installation"
+    folder.mkdir()
+    for path in ROOT.iterdir():
+        if path.is_dir() and (path / "__init__.py").exists() and path.name != "tests":
+            shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "bin", folder / "bin", symlinks=True)
+    environment = folder / ".venv" / "bin"
+    environment.mkdir(parents=True)
+    (environment / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (environment / "python").chmod(0o755)
+    for lock in LOCKS:
+        shutil.copy(ROOT / lock, folder)
+        shutil.copy(ROOT / lock, folder / ".venv")
+    return folder
+
+
+def test_daemon_starts_and_stops(installation: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "server.properties"
+    settings.write_text(f"broker.id=7\nlisteners=PLAINTEXT://127.0.0.1:{free_port()}\nlog.dirs={tmp_path / 'data'}\n")
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=installation, capture_output=True, text=True, check=False, timeout=30)
+
+    started = run("bin/kafka-server-start.sh", "-daemon", str(settings), "--override", "num.partitions=3")
+    assert (started.returncode, started.stdout, started.stderr) == (0, "", "")
+    log = installation / "logs" / "kafkaServer.out"
+    wait_for(lambda: log.exists() and "[KafkaServer id=7] started" in log.read_text())
+    assert "num.partitions = 3" in log.read_text()
+    assert run("bin/kafka-server-stop", "--node-id=8").stdout == "No kafka server to stop\n"
+    assert run("bin/kafka-server-stop.sh").returncode == 0
+    wait_for(lambda: run("bin/kafka-server-stop").returncode == 1)
+    assert run("bin/kafka-server-stop").stdout == "No kafka server to stop\n"
+
+
+def wait_for(condition: object, timeout_s: float = 30) -> None:
+    assert callable(condition)
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def test_run_class(installation: Path) -> None:
+    command = ("bin/kafka-run-class.sh", "-name", "x", "-loggc", "kafka.admin.TopicCommand", "--version")
+    finished = subprocess.run(command, cwd=installation, capture_output=True, text=True, check=False, timeout=30)
+    assert (finished.returncode, finished.stdout) == (0, "3.9.1 (Commit:f745dfdcee2b9851)\n")
