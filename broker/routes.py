@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
 
 from broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -16,6 +18,9 @@ from broker.handlers import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_producers,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -24,6 +29,7 @@ from broker.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -31,6 +37,8 @@ from broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 
 TABLE: Mapping[int, ModuleType] = MappingProxyType(
@@ -53,11 +61,19 @@ TABLE: Mapping[int, ModuleType] = MappingProxyType(
         20: delete_topics,
         22: init_producer_id,
         23: offset_for_leader_epoch,
+        24: add_partitions_to_txn,
+        25: add_offsets_to_txn,
+        26: end_txn,
+        27: write_txn_markers,
+        28: txn_offset_commit,
         32: describe_configs,
         37: create_partitions,
         42: delete_groups,
         47: offset_delete,
         60: describe_cluster,
+        61: describe_producers,
+        65: describe_transactions,
+        66: list_transactions,
         68: consumer_group_heartbeat,
         69: consumer_group_describe,
     }

@@ -1,0 +1,54 @@
+"""Single requests to a broker, field by field: for what no client library sends, or not at the wrong moment."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Self
+
+from protocol.api import APIS, Api
+from protocol.codec import decode, encode
+from protocol.frame import LENGTH
+from protocol.headers import read_response_header, request_header
+
+TIMEOUT_S = 10.0
+
+
+class WireClient:
+    """One connection to 127.0.0.1."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+        self._correlation_id = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def ask(self, request: object, version: int) -> Any:
+        """The broker's response, an object of the request's API."""
+        api = self.send(request, version)
+        (size,) = LENGTH.unpack(self._receive(LENGTH.size))
+        answer = self._receive(size)
+        correlation_id, position = read_response_header(api.key, version, answer)
+        assert correlation_id == self._correlation_id
+        return decode(api.response, version, answer, position)
+
+    def send(self, request: object, version: int) -> Api:
+        """Send a request and do not wait for the answer."""
+        api = next(api for api in APIS.values() if api.request is type(request))
+        self._correlation_id += 1
+        frame = request_header(api.key, version, self._correlation_id, "wire-client")
+        frame += b"".join(encode(request, version))
+        self._socket.sendall(LENGTH.pack(len(frame)) + frame)
+        return api
+
+    def _receive(self, size: int) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            piece = self._socket.recv(size - len(received))
+            if not piece:
+                raise ConnectionResetError("the broker closed the connection")
+            received += piece
+        return bytes(received)
