@@ -120,7 +120,6 @@ class StaticMemberStored(NamedTuple):
     """A static member came back under a new id in a stable group; the old values are how to undo that."""
 
     ticket: Ticket
-    group_instance_id: str
     old_member_id: str
     new_member_id: str
     old_leader_id: str

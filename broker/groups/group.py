@@ -16,13 +16,10 @@ Invariants:
 * The generation never decreases, and rises exactly once per completed join phase.
 * A ticket is answered exactly once: with its answer, or with an error when its request is replaced or its member goes.
 * A member parked in a join exists only in PreparingRebalance, or in Stable while its new id is being stored.
-* `_supporters[name]` is the number of members that list protocol `name`, `_parked_join_count` that of parked joins.
-* Some protocol is listed by all members, as no join is let in without one.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -47,8 +44,9 @@ from broker.groups.events import (
 )
 from broker.groups.member import NEVER, Member
 from broker.groups.records import GroupMetadataValue
+from broker.groups.roster import Roster
 from broker.groups.states import VALID_PREVIOUS, GroupState
-from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from protocol.errors import ErrorCode, Malformed
 
 EMPTY = GroupState.EMPTY
@@ -80,19 +78,14 @@ class Group:
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
-        self.leader_id: str | None = None
-        self.members: dict[str, Member] = {}
-        """By member id, in order of arrival."""
         self.subscribed_topics: frozenset[str] | None = None
         """Topics that members of a consumer group subscribe to; None when that is not known."""
         self.wake_at_ms = NEVER
         self._settings = settings
-        self._static_member_ids: dict[str, str] = {}
+        self._roster = Roster()
         self._pending_members: dict[str, int] = {}
         """Ids given to members that have not come back with them yet, and until when they may."""
-        self._supporters: Counter[str] = Counter()
-        self._parked_join_count = 0
-        self._awaiting_sync: set[str] = set()
+        self._awaiting_sync: set[Member] = set()
         self._join_deadline_ms = NEVER
         self._sync_deadline_ms = NEVER
         self._first_join_limit_ms: int | None = None
@@ -110,14 +103,16 @@ class Group:
         group.generation_id = value.generation_id
         group.protocol_type = value.protocol_type or None
         group.protocol_name = value.protocol_name
-        group.leader_id = value.leader_id
         group.state_timestamp_ms = value.state_timestamp_ms
+        roster = group._roster
         for stored in value.members:
-            if stored.member_id in group.members or stored.group_instance_id in group._static_member_ids:
+            if stored.member_id in roster.members or roster.static_member(stored.group_instance_id) is not None:
                 raise Malformed(f"group {group_id}: member {stored.member_id} is there twice")
-            group._let_in(Member.restored(stored, value.protocol_name))
-        if group.members:
+            roster.add(Member.restored(stored, value.protocol_name))
+        if roster.members:
             group.state = STABLE
+        if value.leader_id in roster.members:
+            roster.leader_id = value.leader_id
         group.subscribed_topics = group._find_subscribed_topics()
         return group
 
@@ -127,7 +122,7 @@ class Group:
         """A member asks to be part of the next generation; `ticket` is answered now or when that is formed."""
         member_id = request.member_id
         if self.state is DEAD:
-            ON_JOIN_OF_NEW_MEMBER[DEAD](self, request, ticket, moment)
+            self._react_to_join(ON_JOIN_OF_NEW_MEMBER, request, ticket, moment)
         elif not self._accepts(member_id):
             self._refuse_surplus(member_id, ticket, moment)
         elif not self._supports(request.protocol_type, request.protocols):
@@ -135,19 +130,20 @@ class Group:
         elif member_id == UNKNOWN_MEMBER_ID:
             self._join_without_id(request, ticket, moment)
         elif member_id in self._pending_members and request.group_instance_id is None:
-            ON_JOIN_OF_NEW_MEMBER[self.state](self, request, ticket, moment)
-        elif error := self._identity_error(member_id, request.group_instance_id):
+            self._react_to_join(ON_JOIN_OF_NEW_MEMBER, request, ticket, moment)
+        elif error := self._roster.identity_error(member_id, request.group_instance_id):
             self._refuse_join(request, ticket, error)
         else:
-            ON_JOIN_OF_KNOWN_MEMBER[self.state](self, request, ticket, moment)
+            self._react_to_join(ON_JOIN_OF_KNOWN_MEMBER, request, ticket, moment)
 
     def sync(self, request: SyncRequest, ticket: Ticket, moment: Moment) -> None:
         """A member asks for its assignment, the leader brings all of them; `ticket` is answered now or when they are
         stored."""
-        if error := self._sync_error(request):
-            self._answer_sync(ticket, SyncAnswer(error))
+        reaction = self._sync_error(request) or ON_SYNC[self.state]
+        if isinstance(reaction, ErrorCode):
+            self._answer_sync(ticket, SyncAnswer(reaction))
         else:
-            ON_SYNC[self.state](self, request, ticket, moment)
+            reaction(self, request, ticket, moment)
 
     def heartbeat(self, member_id: str, group_instance_id: str | None, generation_id: int, moment: Moment) -> ErrorCode:
         """A member is alive. REBALANCE_IN_PROGRESS asks it to join again."""
@@ -191,13 +187,14 @@ class Group:
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if member_id == UNKNOWN_MEMBER_ID:
-            if group_instance_id is None or group_instance_id not in self._static_member_ids:
+            static_member = self._roster.static_member(group_instance_id)
+            if static_member is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
-            member_id = self._static_member_ids[group_instance_id]
+            member_id = static_member.member_id
         elif self._pending_members.pop(member_id, None) is not None:
             self._complete_join_phase_if_ready(moment)
             return ErrorCode.NONE
-        elif error := self._identity_error(member_id, group_instance_id):
+        elif error := self._roster.identity_error(member_id, group_instance_id):
             return error
         self._remove(self.members[member_id], moment)
         return ErrorCode.NONE
@@ -254,13 +251,19 @@ class Group:
         return effects
 
     @property
+    def members(self) -> Mapping[str, Member]:
+        """By member id, in order of arrival."""
+        return self._roster.members
+
+    @property
+    def leader_id(self) -> str | None:
+        """The member that assigns; None while there are none."""
+        return self._roster.leader_id
+
+    @property
     def is_unused(self) -> bool:
         """Nobody is in it or about to be: without offsets there is no reason to keep it."""
         return self.state is EMPTY and not self._pending_members
-
-    @property
-    def pending_member_count(self) -> int:
-        return len(self._pending_members)
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether members may be reading the topic; assumed when their subscriptions are not known."""
@@ -284,27 +287,17 @@ class Group:
             return True
         member = self.members.get(member_id)
         if self.state is PREPARING:
-            return (member is not None and member.join_ticket is not None) or self._parked_join_count < limit
+            return (member is not None and member.join_ticket is not None) or self._roster.parked_count < limit
         return member is not None or len(self.members) < limit
 
     def _supports(self, protocol_type: str, protocols: Iterable[MemberProtocol]) -> bool:
         """Whether a member with these protocols can work with the others."""
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
-        size = len(self.members)
-        return protocol_type == self.protocol_type and any(self._supporters[name] == size for name, _ in protocols)
-
-    def _identity_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        if group_instance_id is not None:
-            current = self._static_member_ids.get(group_instance_id)
-            if current is not None and current != member_id:
-                return ErrorCode.FENCED_INSTANCE_ID
-            if current is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+        return protocol_type == self.protocol_type and self._roster.share_a_protocol(protocols)
 
     def _member_error(self, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        if error := self._identity_error(member_id, group_instance_id):
+        if error := self._roster.identity_error(member_id, group_instance_id):
             return error
         return ErrorCode.NONE if generation_id == self.generation_id else ErrorCode.ILLEGAL_GENERATION
 
@@ -322,17 +315,29 @@ class Group:
     # Joining
 
     def _join_without_id(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
-        instance_id = request.group_instance_id
-        if instance_id is not None and instance_id in self._static_member_ids:
-            ON_JOIN_OF_RETURNING_STATIC_MEMBER[self.state](self, request, ticket, moment)
-        elif instance_id is None and request.requires_known_member_id:
+        if self._roster.static_member(request.group_instance_id) is not None:
+            self._react_to_join(ON_JOIN_OF_RETURNING_STATIC_MEMBER, request, ticket, moment)
+        elif request.group_instance_id is None and request.requires_known_member_id:
             self._pending_members[request.generated_member_id] = moment.monotonic_ms + request.session_timeout_ms
             self._wake_at(self._pending_members[request.generated_member_id])
             self._effects.append(
                 AnswerJoin(ticket, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, request.generated_member_id))
             )
         else:
-            ON_JOIN_OF_NEW_MEMBER[self.state](self, request, ticket, moment)
+            self._react_to_join(ON_JOIN_OF_NEW_MEMBER, request, ticket, moment)
+
+    def _react_to_join(
+        self,
+        table: Mapping[GroupState, JoinReaction | ErrorCode],
+        request: JoinRequest,
+        ticket: Ticket,
+        moment: Moment,
+    ) -> None:
+        reaction = table[self.state]
+        if isinstance(reaction, ErrorCode):
+            self._refuse_join(request, ticket, reaction)
+        else:
+            reaction(self, request, ticket, moment)
 
     def _refuse_join(self, request: JoinRequest, ticket: Ticket, error: ErrorCode) -> None:
         self._effects.append(AnswerJoin(ticket, JoinAnswer(error, request.member_id)))
@@ -343,14 +348,6 @@ class Group:
         if member_id in self.members:
             self._forget(self.members[member_id])
         self._complete_join_phase_if_ready(moment)
-
-    def _refuse_dead_join(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
-        """COORDINATOR_NOT_AVAILABLE"""
-        self._refuse_join(request, ticket, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-    def _refuse_unknown_join(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
-        """UNKNOWN_MEMBER_ID"""
-        self._refuse_join(request, ticket, ErrorCode.UNKNOWN_MEMBER_ID)
 
     def _park_new_member(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
         """let in, parked"""
@@ -414,44 +411,20 @@ class Group:
         self._pending_members.pop(member.member_id, None)
         if not self.members:
             self.protocol_type = request.protocol_type
-        self._let_in(member)
+        self._roster.add(member)
         self._park_join(member, ticket, moment)
-
-    def _let_in(self, member: Member) -> None:
-        assert member.member_id not in self.members
-        self.members[member.member_id] = member
-        if member.group_instance_id is not None:
-            self._static_member_ids[member.group_instance_id] = member.member_id
-        if self.leader_id is None:
-            self.leader_id = member.member_id
-        self._supporters.update(_names(member.protocols))
 
     def _park_rejoin(self, member: Member, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
         if member.join_ticket is not None:  # only its last join counts; nobody reads the answer to the one before
             self._answer_parked_join(member, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-        self._update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+        self._roster.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         self._park_join(member, ticket, moment)
 
     def _park_join(self, member: Member, ticket: Ticket, moment: Moment) -> None:
-        assert member.join_ticket is None
-        member.join_ticket = ticket
-        self._parked_join_count += 1
+        self._roster.park(member, ticket)
         if member.is_new:
             member.session_deadline_ms = moment.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS
             self._wake_at(member.session_deadline_ms)
-
-    def _update(
-        self,
-        member: Member,
-        protocols: tuple[MemberProtocol, ...],
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-    ) -> None:
-        self._supporters.subtract(_names(member.protocols))
-        self._supporters.update(_names(protocols))
-        member.protocols = protocols
-        member.rebalance_timeout_ms = rebalance_timeout_ms
-        member.session_timeout_ms = session_timeout_ms
 
     # Static members that come back under a new id
 
@@ -469,7 +442,7 @@ class Group:
         """takes over the member and is stored, then the current generation; if another protocol would be chosen, a join
         phase begins"""
         outcome = self._take_over(request, ticket, moment)
-        if self._choose_protocol() == self.protocol_name:
+        if self._roster.choose_protocol() == self.protocol_name:
             self._store({member.member_id: member.assignment for member in self.members.values()}, outcome)
         else:
             self._rebalance(moment)
@@ -479,11 +452,10 @@ class Group:
         raise AssertionError(f"group {self.group_id} is {self.state.value} but has static members")
 
     def _take_over(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> StaticMemberStored:
-        assert request.group_instance_id is not None
-        member = self.members[self._static_member_ids[request.group_instance_id]]
+        member = self._roster.static_member(request.group_instance_id)
+        assert member is not None
         undo = StaticMemberStored(
             ticket,
-            request.group_instance_id,
             member.member_id,
             request.generated_member_id,
             self.leader_id or UNKNOWN_MEMBER_ID,
@@ -494,22 +466,9 @@ class Group:
             member.session_timeout_ms,
         )
         self._answer_parked(member, ErrorCode.FENCED_INSTANCE_ID)
-        self._rename(member, request.generated_member_id)
+        self._roster.rename(member, request.generated_member_id)
         self._park_rejoin(member, request, ticket, moment)
         return undo
-
-    def _rename(self, member: Member, new_member_id: str) -> None:
-        old_member_id = member.member_id
-        # Rebuilt, not popped and added: the order of arrival decides who leads next.
-        self.members = {new_member_id if key == old_member_id else key: value for key, value in self.members.items()}
-        member.member_id = new_member_id
-        assert member.group_instance_id is not None
-        self._static_member_ids[member.group_instance_id] = new_member_id
-        if self.leader_id == old_member_id:
-            self.leader_id = new_member_id
-        if old_member_id in self._awaiting_sync:
-            self._awaiting_sync.remove(old_member_id)
-            self._awaiting_sync.add(new_member_id)
 
     def _static_member_stored(self, outcome: StaticMemberStored, error: ErrorCode, moment: Moment) -> None:
         member = self.members.get(outcome.new_member_id)
@@ -527,10 +486,10 @@ class Group:
                 outcome.old_leader_id,
             )
             self._answer_parked_join(member, answer)
-            self._update(
+            self._roster.update(
                 member, outcome.old_protocols, outcome.old_rebalance_timeout_ms, outcome.old_session_timeout_ms
             )
-            self._rename(member, outcome.old_member_id)
+            self._roster.rename(member, outcome.old_member_id)
         elif outcome.supports_skipping_assignment:
             self._answer_parked_join(member, self._joined(member, skip_assignment=True))
         else:
@@ -551,11 +510,11 @@ class Group:
         self._sync_deadline_ms = NEVER
         if self.state is EMPTY:
             delay_ms = self._settings.initial_rebalance_delay_ms
-            self._first_join_limit_ms = moment.monotonic_ms + max(delay_ms, self._rebalance_timeout_ms())
+            self._first_join_limit_ms = moment.monotonic_ms + max(delay_ms, self._roster.rebalance_timeout_ms())
             self._has_late_first_member = False
             self._join_deadline_ms = moment.monotonic_ms + delay_ms
         else:
-            self._join_deadline_ms = moment.monotonic_ms + self._rebalance_timeout_ms()
+            self._join_deadline_ms = moment.monotonic_ms + self._roster.rebalance_timeout_ms()
         self._enter(PREPARING, moment)
         self._wake_at(self._join_deadline_ms)
         self._complete_join_phase_if_ready(moment)
@@ -566,7 +525,7 @@ class Group:
         if self._first_join_limit_ms is not None:
             is_ready = self._join_deadline_ms <= moment.monotonic_ms
         else:
-            is_ready = not self._pending_members and self._parked_join_count == len(self.members)
+            is_ready = not self._pending_members and self._roster.parked_count == len(self.members)
         if is_ready:
             self._complete_join_phase(moment)
 
@@ -579,12 +538,12 @@ class Group:
             self._complete_join_phase(moment)
 
     def _complete_join_phase(self, moment: Moment) -> None:
-        for member in [each for each in self.members.values() if each.join_ticket is None]:
+        for member in self._roster.not_back():
             if member.group_instance_id is None:
                 self._forget(member)
-        if self.members and not self._keep_or_elect_leader():
+        if self.members and not self._roster.keep_or_elect_leader():
             # Only static members, none of them back: their sessions decide.
-            self._join_deadline_ms = moment.monotonic_ms + self._rebalance_timeout_ms()
+            self._join_deadline_ms = moment.monotonic_ms + self._roster.rebalance_timeout_ms()
             self._wake_at(self._join_deadline_ms)
             return
         self._join_deadline_ms = NEVER
@@ -595,17 +554,8 @@ class Group:
         else:
             self._become_empty(moment)
 
-    def _keep_or_elect_leader(self) -> bool:
-        """The leader stays if it is back, else whoever arrived first of those who are; False when nobody is."""
-        leader = self.members.get(self.leader_id or UNKNOWN_MEMBER_ID)
-        if leader is None or leader.join_ticket is None:
-            leader = next((each for each in self.members.values() if each.join_ticket is not None), None)
-        if leader is not None:
-            self.leader_id = leader.member_id
-        return leader is not None
-
     def _open_generation(self, moment: Moment) -> None:
-        self.protocol_name = self._choose_protocol()
+        self.protocol_name = self._roster.choose_protocol()
         self.subscribed_topics = self._find_subscribed_topics()
         self._enter(COMPLETING, moment)
         for member in self.members.values():
@@ -613,8 +563,8 @@ class Group:
                 self._answer_parked_join(member, self._joined(member))
             self._restart_session(member, moment)
             member.is_new = False
-        self._awaiting_sync = set(self.members)
-        self._sync_deadline_ms = moment.monotonic_ms + self._rebalance_timeout_ms()
+        self._awaiting_sync = set(self.members.values())
+        self._sync_deadline_ms = moment.monotonic_ms + self._roster.rebalance_timeout_ms()
         self._wake_at(self._sync_deadline_ms)
 
     def _become_empty(self, moment: Moment) -> None:
@@ -623,40 +573,12 @@ class Group:
         self._enter(EMPTY, moment)
         self._store({}, None)
 
-    def _choose_protocol(self) -> str:
-        """Of the protocols that all know, the one that most members like best; the first member's order breaks ties."""
-        size = len(self.members)
-        candidates = frozenset(name for name, count in self._supporters.items() if count == size)
-        votes = Counter(member.vote(candidates) for member in self.members.values())
-        return max(votes, key=votes.__getitem__)
-
     def _find_subscribed_topics(self) -> frozenset[str] | None:
-        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            return None
-        topics: set[str] = set()
-        for metadata in {member.metadata(self.protocol_name) for member in self.members.values()}:
-            subscribed = subscribed_topics(metadata)
-            if subscribed is None:
-                return None
-            topics |= subscribed
-        return frozenset(topics)
-
-    def _rebalance_timeout_ms(self) -> int:
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        return (
+            self._roster.subscribed_topics(self.protocol_name) if self.protocol_type == CONSUMER_PROTOCOL_TYPE else None
+        )
 
     # The sync phase
-
-    def _refuse_unknown_sync(self, request: SyncRequest, ticket: Ticket, moment: Moment) -> None:
-        """UNKNOWN_MEMBER_ID"""
-        self._answer_sync(ticket, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
-
-    def _refuse_early_sync(self, request: SyncRequest, ticket: Ticket, moment: Moment) -> None:
-        """REBALANCE_IN_PROGRESS"""
-        self._answer_sync(ticket, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
-
-    def _refuse_dead_sync(self, request: SyncRequest, ticket: Ticket, moment: Moment) -> None:
-        """COORDINATOR_NOT_AVAILABLE"""
-        self._answer_sync(ticket, SyncAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def _park_sync(self, request: SyncRequest, ticket: Ticket, moment: Moment) -> None:
         """parked; the leader's assignment is stored, then everyone is answered and the group is Stable"""
@@ -677,7 +599,7 @@ class Group:
         self._answer_sync(ticket, SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment))
 
     def _has_synced(self, member: Member) -> None:
-        self._awaiting_sync.discard(member.member_id)
+        self._awaiting_sync.discard(member)
         if not self._awaiting_sync:
             self._sync_deadline_ms = NEVER
 
@@ -707,7 +629,7 @@ class Group:
     def _sync_phase_is_over(self, moment: Moment) -> None:
         """Those who took part in the join phase and then never asked for their assignment go."""
         self._sync_deadline_ms = NEVER
-        for member in [each for each in self.members.values() if each.member_id in self._awaiting_sync]:
+        for member in [each for each in self.members.values() if each in self._awaiting_sync]:
             self._forget(member)
         self._rebalance(moment)
 
@@ -737,20 +659,14 @@ class Group:
     def _forget(self, member: Member) -> None:
         """Drop a member. Whoever is parked for it is told that it is no member, so that a live client joins again."""
         self._answer_parked(member, ErrorCode.UNKNOWN_MEMBER_ID)
-        del self.members[member.member_id]
-        if member.group_instance_id is not None:
-            del self._static_member_ids[member.group_instance_id]
-        self._awaiting_sync.discard(member.member_id)
-        self._supporters.subtract(_names(member.protocols))
-        if self.leader_id == member.member_id:
-            self.leader_id = next(iter(self.members), None)
+        self._awaiting_sync.discard(member)
+        self._roster.remove(member)
 
     def _die(self, error: ErrorCode) -> None:
         self._pending_members.clear()
         for member in self.members.values():
             self._answer_parked(member, error)
-        self.members.clear()
-        self._static_member_ids.clear()
+        self._roster = Roster()
         self._join_deadline_ms = self._sync_deadline_ms = self.wake_at_ms = NEVER
         self.state = DEAD
 
@@ -778,9 +694,7 @@ class Group:
             self._answer_parked_sync(member, SyncAnswer(error))
 
     def _answer_parked_join(self, member: Member, answer: JoinAnswer) -> None:
-        self._effects.append(AnswerJoin(member.join_ticket, answer))
-        member.join_ticket = None
-        self._parked_join_count -= 1
+        self._effects.append(AnswerJoin(self._roster.unpark(member), answer))
 
     def _answer_parked_sync(self, member: Member, answer: SyncAnswer) -> None:
         self._effects.append(AnswerSync(member.sync_ticket, answer))
@@ -803,47 +717,43 @@ class Group:
         self._effects.append(StoreGroup(value, outcome))
 
 
-def _names(protocols: Iterable[MemberProtocol]) -> set[str]:
-    return {name for name, _ in protocols}
-
-
 JoinReaction = Callable[[Group, JoinRequest, Ticket, Moment], None]
 SyncReaction = Callable[[Group, SyncRequest, Ticket, Moment], None]
 
-ON_JOIN_OF_NEW_MEMBER: Mapping[GroupState, JoinReaction] = MappingProxyType(
+ON_JOIN_OF_NEW_MEMBER: Mapping[GroupState, JoinReaction | ErrorCode] = MappingProxyType(
     {
         EMPTY: Group._start_with_first_member,
         PREPARING: Group._park_new_member,
         COMPLETING: Group._rebalance_with_new_member,
         STABLE: Group._rebalance_with_new_member,
-        DEAD: Group._refuse_dead_join,
+        DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-ON_JOIN_OF_KNOWN_MEMBER: Mapping[GroupState, JoinReaction] = MappingProxyType(
+ON_JOIN_OF_KNOWN_MEMBER: Mapping[GroupState, JoinReaction | ErrorCode] = MappingProxyType(
     {
-        EMPTY: Group._refuse_unknown_join,
+        EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
         PREPARING: Group._park_known_member,
         COMPLETING: Group._repeat_or_rebalance,
         STABLE: Group._follow_or_rebalance,
-        DEAD: Group._refuse_dead_join,
+        DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-ON_JOIN_OF_RETURNING_STATIC_MEMBER: Mapping[GroupState, JoinReaction] = MappingProxyType(
+ON_JOIN_OF_RETURNING_STATIC_MEMBER: Mapping[GroupState, JoinReaction | ErrorCode] = MappingProxyType(
     {
         EMPTY: Group._impossible,
         PREPARING: Group._park_returning_static_member,
         COMPLETING: Group._rebalance_with_returning_static_member,
         STABLE: Group._keep_generation_for_static_member,
-        DEAD: Group._refuse_dead_join,
+        DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-ON_SYNC: Mapping[GroupState, SyncReaction] = MappingProxyType(
+ON_SYNC: Mapping[GroupState, SyncReaction | ErrorCode] = MappingProxyType(
     {
-        EMPTY: Group._refuse_unknown_sync,
-        PREPARING: Group._refuse_early_sync,
+        EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
+        PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
         COMPLETING: Group._park_sync,
         STABLE: Group._answer_assignment,
-        DEAD: Group._refuse_dead_sync,
+        DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
 ON_HEARTBEAT: Mapping[GroupState, ErrorCode] = MappingProxyType(

@@ -178,11 +178,13 @@ class History:
         group = self.group
         members = list(group.members.values())
         assert [member.member_id for member in members] == list(group.members)
-        assert group._parked_join_count == sum(member.join_ticket is not None for member in members)
-        assert +group._supporters == sum_of_protocols(group)
-        assert group._static_member_ids == {m.group_instance_id: m.member_id for m in members if m.group_instance_id}
+        assert group._roster.parked_count == sum(member.join_ticket is not None for member in members)
+        assert +group._roster._supporters == sum_of_protocols(group)
+        assert group._roster._static_member_ids == {
+            m.group_instance_id: m.member_id for m in members if m.group_instance_id
+        }
         assert not group._pending_members.keys() & group.members.keys()
-        assert group._awaiting_sync <= group.members.keys()
+        assert group._awaiting_sync <= set(members)
         assert (group.leader_id in group.members) if members else group.state is not GroupState.STABLE
         if group.state is not GroupState.PREPARING_REBALANCE:
             assert sum(member.group_instance_id is None for member in members) <= group._settings.max_size

@@ -10,7 +10,7 @@ from broker.groups import group as machine
 from broker.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group
 from broker.groups.states import VALID_PREVIOUS, GroupState
 from protocol.errors import ErrorCode
-from tests.broker.groups.support import T0, Harness, completing_group, protocols, stable_group
+from tests.broker.groups.support import T0, Harness, completing_group, join_request, protocols, stable_group
 
 PARKED = "parked"
 NONE = ErrorCode.NONE
@@ -169,7 +169,7 @@ def test_only_valid_previous_states_lead_to_a_state(state: GroupState) -> None:
 
 
 def test_a_static_member_cannot_exist_in_an_empty_group() -> None:
-    harness = Harness()
-    harness.group._static_member_ids["i"] = "m"
+    reaction = machine.ON_JOIN_OF_RETURNING_STATIC_MEMBER[EMPTY]
+    assert callable(reaction)
     with pytest.raises(AssertionError, match="has static members"):
-        harness.join("m", instance_id="i")
+        reaction(Harness().group, join_request("m", instance_id="i"), "ticket", T0)

@@ -1,0 +1,152 @@
+"""The members of a group and what follows from who they are: names, leader, protocols in common, timeouts.
+
+Owns the book-keeping that must agree with the members at any time. Must not know states, generations, time or answers.
+
+Invariants:
+* `_supporters[name]` is the number of members that list protocol `name`, `parked_count` that of waiting joins.
+* Some protocol is listed by all members: no one is added or updated who has none in common with the others.
+* The leader is a member as long as there are any.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from broker.groups.events import MemberProtocol, Ticket
+from broker.groups.member import Member
+from broker.groups.subscription import subscribed_topics
+from protocol.errors import ErrorCode
+
+
+class Roster:
+    """Who is in the group."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        """By member id, in order of arrival."""
+        self.leader_id: str | None = None
+        self.parked_count = 0
+        self._static_member_ids: dict[str, str] = {}
+        self._supporters: Counter[str] = Counter()
+
+    # Who is who
+
+    def static_member(self, group_instance_id: str | None) -> Member | None:
+        """The member that has this instance id."""
+        member_id = self._static_member_ids.get(group_instance_id) if group_instance_id is not None else None
+        return None if member_id is None else self.members[member_id]
+
+    def identity_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """Whether somebody is the member it says it is. FENCED_INSTANCE_ID: its instance id has a newer member."""
+        if group_instance_id is not None:
+            static_member = self.static_member(group_instance_id)
+            if static_member is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if static_member.member_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def not_back(self) -> list[Member]:
+        """Members whose join is not waiting."""
+        return [member for member in self.members.values() if member.join_ticket is None]
+
+    # What they have in common
+
+    def share_a_protocol(self, protocols: Iterable[MemberProtocol]) -> bool:
+        """Whether one of these protocols is known to every member."""
+        size = len(self.members)
+        return any(self._supporters[name] == size for name, _ in protocols)
+
+    def choose_protocol(self) -> str:
+        """Of the protocols that all know, the one that most members like best; the first member's order breaks ties."""
+        size = len(self.members)
+        candidates = frozenset(name for name, count in self._supporters.items() if count == size)
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return max(votes, key=votes.__getitem__)
+
+    def subscribed_topics(self, protocol_name: str | None) -> frozenset[str] | None:
+        """The topics that consumers read; None when one of them does not say it in a way that can be read."""
+        topics: set[str] = set()
+        for metadata in {member.metadata(protocol_name) for member in self.members.values()}:
+            subscribed = subscribed_topics(metadata)
+            if subscribed is None:
+                return None
+            topics |= subscribed
+        return frozenset(topics)
+
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that a member asks for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    # Changes
+
+    def add(self, member: Member) -> None:
+        assert member.member_id not in self.members
+        self.members[member.member_id] = member
+        if member.group_instance_id is not None:
+            self._static_member_ids[member.group_instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self._supporters.update(_names(member.protocols))
+
+    def remove(self, member: Member) -> None:
+        """Remove a member that nothing waits for. If it led, the one who arrived first leads now."""
+        assert not member.is_parked
+        del self.members[member.member_id]
+        if member.group_instance_id is not None:
+            del self._static_member_ids[member.group_instance_id]
+        if self.leader_id == member.member_id:
+            self.leader_id = next(iter(self.members), None)
+        self._supporters.subtract(_names(member.protocols))
+
+    def rename(self, member: Member, new_member_id: str) -> None:
+        """A static member has another member id now, and the same place in everything."""
+        old_member_id = member.member_id
+        self.members = {new_member_id if key == old_member_id else key: value for key, value in self.members.items()}
+        member.member_id = new_member_id
+        assert member.group_instance_id is not None
+        self._static_member_ids[member.group_instance_id] = new_member_id
+        if self.leader_id == old_member_id:
+            self.leader_id = new_member_id
+
+    def update(
+        self,
+        member: Member,
+        protocols: tuple[MemberProtocol, ...],
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+    ) -> None:
+        """A member said something new in a join."""
+        self._supporters.subtract(_names(member.protocols))
+        self._supporters.update(_names(protocols))
+        member.protocols = protocols
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def park(self, member: Member, ticket: Ticket) -> None:
+        """A member's join waits."""
+        assert member.join_ticket is None
+        member.join_ticket = ticket
+        self.parked_count += 1
+
+    def unpark(self, member: Member) -> Ticket:
+        """A member's join waits no more; who waited for it."""
+        ticket = member.join_ticket
+        assert ticket is not None
+        member.join_ticket = None
+        self.parked_count -= 1
+        return ticket
+
+    def keep_or_elect_leader(self) -> bool:
+        """The leader stays if its join waits, else whoever arrived first of those whose does; False when none does."""
+        leader = None if self.leader_id is None else self.members.get(self.leader_id)
+        if leader is None or leader.join_ticket is None:
+            leader = next((member for member in self.members.values() if member.join_ticket is not None), None)
+        if leader is not None:
+            self.leader_id = leader.member_id
+        return leader is not None
+
+
+def _names(protocols: Iterable[MemberProtocol]) -> set[str]:
+    return {name for name, _ in protocols}
