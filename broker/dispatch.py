@@ -30,6 +30,11 @@ from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 logger = logging.getLogger("kafka.server.KafkaApis")
 
 API_VERSIONS_KEY = 18
+PRODUCE_KEY = 0
+
+# Records stay bytes, but the lists of other requests become objects of up to fifty times their size. Kafka knows one
+# limit for both; the largest request of use (the offsets of a hundred thousand partitions) has about 3 MB.
+SIZE_MAX_WITHOUT_RECORDS = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,10 @@ class RequestDispatcher:
         except UnsupportedApi as unsupported:
             return self._unsupported_version(unsupported)
         route = self._routes.get((header.api_key, header.api_version)) or self._new_route(header)
+        if len(frame) > SIZE_MAX_WITHOUT_RECORDS and header.api_key != PRODUCE_KEY:
+            raise Malformed(
+                f"{_named(route.api, header)}: {len(frame)} bytes, expected at most {SIZE_MAX_WITHOUT_RECORDS}"
+            )
         try:
             request = route.decode(frame, position)
         except Malformed as error:

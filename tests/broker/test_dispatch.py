@@ -1,4 +1,4 @@
-"""Frames to answers with scripted handlers: the three families of failure, waiting, and what ApiVersions may promise."""
+"""Frames to answers with scripted handlers: the three families of failure, waiting, what ApiVersions may promise."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from broker.dispatch import RequestDispatcher, failure_response
+from broker.dispatch import SIZE_MAX_WITHOUT_RECORDS, RequestDispatcher, failure_response
 from broker.network.connection import Buffers
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
@@ -126,6 +126,12 @@ def test_bad_frames_are_malformed(frame: bytes) -> None:
     dispatcher = dispatcher_with(lambda *_: HeartbeatResponse())
     with pytest.raises(Malformed):
         dispatcher.dispatch(memoryview(bytearray(frame)), PEER)
+
+
+def test_a_request_without_records_may_not_be_as_large_as_one_with() -> None:
+    dispatcher = dispatcher_with(lambda *_: HeartbeatResponse())
+    with pytest.raises(Malformed, match="expected at most"):
+        dispatcher.dispatch(memoryview(bytearray(bytes(heartbeat()) + bytes(SIZE_MAX_WITHOUT_RECORDS))), PEER)
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
