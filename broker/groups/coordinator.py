@@ -23,6 +23,14 @@ from typing import NamedTuple
 
 from broker.clock import Clock
 from broker.coordinator_log import CoordinatorLog, PartitionState, append_now, replay
+from broker.groups.batches import (
+    COMMIT_APPEND_ERRORS,
+    GROUP_APPEND_ERRORS,
+    CommittingProducer,
+    commit_batch,
+    group_batch,
+    tombstone_batches,
+)
 from broker.groups.events import (
     AnswerJoin,
     AnswerSync,
@@ -42,13 +50,12 @@ from broker.groups.offsets import GroupOffsets, Offsets, TopicPartition, expiry_
 from broker.groups.partition import CoordinatedGroup, OffsetsPartition
 from broker.groups.partitioner import partition_for
 from broker.groups.ports import LegacyOffsets
-from broker.groups.records import group_key, group_value, offset_key, offset_value
+from broker.groups.records import group_key, offset_key
 from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState
 from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from broker.timer import Timer, TimerHandle
 from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.records.builder import RecordData, build_batch
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
@@ -56,36 +63,8 @@ GROUP_METADATA_TOPIC = "__consumer_offsets"
 
 SLICE_SIZE = 500
 """Groups built, or offsets looked at, before other requests get their turn: a few milliseconds."""
-TOMBSTONE_BATCH_SIZE_MAX = 524_288
-"""Tombstones are cut into batches of about half of what a topic takes by default (message.max.bytes)."""
 LOAD_TIMES_KEPT = 50
 """One for each partition of a topic of the default size, for the metrics."""
-
-COMMIT_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-        ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-        ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-        ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-        ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-        ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
-"""What a committing client is told when the append failed; codes that are not here go through."""
-
-GROUP_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
-    {
-        **COMMIT_APPEND_ERRORS,
-        ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
-"""What joining and syncing members are told when their group could not be stored."""
 
 
 class Committer(NamedTuple):
@@ -94,13 +73,6 @@ class Committer(NamedTuple):
     member_id: str = ""
     group_instance_id: str | None = None
     generation_id: int = -1
-
-
-class Producer(NamedTuple):
-    """The transactional producer on whose behalf offsets are committed."""
-
-    producer_id: int
-    producer_epoch: int
 
 
 class CommitAnswer(NamedTuple):
@@ -272,7 +244,7 @@ class GroupCoordinator:
     # Offsets
 
     def commit(
-        self, group_id: str, committer: Committer, offsets: Offsets, producer: Producer | None = None
+        self, group_id: str, committer: Committer, offsets: Offsets, producer: CommittingProducer | None = None
     ) -> CommitAnswer | Awaitable[CommitAnswer]:
         """Store offsets, of a `producer`'s transaction if one is given; `offsets` is the coordinator's from now on.
 
@@ -464,8 +436,9 @@ class GroupCoordinator:
         self._expiry_timer = self._timer.schedule(deadline_ms, self._start_expiry)
 
     def _start_expiry(self) -> None:
-        self._expiring = asyncio.ensure_future(self.expire_offsets())
-        self._expiring.add_done_callback(_log_failure)
+        if self._expiring is None or self._expiring.done():
+            self._expiring = asyncio.ensure_future(self.expire_offsets())
+            self._expiring.add_done_callback(_log_failure)
         self._schedule_expiry()
 
     # Performing what a machine decided
@@ -497,7 +470,7 @@ class GroupCoordinator:
 
     def _store_group(self, group: CoordinatedGroup, effect: StoreGroup) -> None:
         machine = group.machine
-        record = RecordData(self._clock.now_ms(), group_key(machine.group_id), group_value(effect.value))
+        batch = group_batch(machine.group_id, effect.value, self._clock.now_ms(), self.settings.compression)
 
         def finish(error: ErrorCode) -> None:
             if error:
@@ -509,7 +482,7 @@ class GroupCoordinator:
         if isinstance(effect.outcome, AssignmentStored):
             self.completed_rebalance_count += 1
         group.partition.take_order()
-        self._append(group.partition, build_batch([record], compression=self.settings.compression), finish)
+        self._append(group.partition, batch, finish)
 
     def _arm(self, group: CoordinatedGroup) -> None:
         """Have the group woken up in time. A wake-up that has become too early is left: `advance` finds nothing due."""
@@ -539,21 +512,11 @@ class GroupCoordinator:
         self,
         group: CoordinatedGroup,
         offsets: Offsets,
-        producer: Producer | None,
+        producer: CommittingProducer | None,
         refused: Mapping[TopicPartition, ErrorCode],
     ) -> CommitAnswer | Awaitable[CommitAnswer]:
-        partition, group_id, now_ms = group.partition, group.machine.group_id, self._clock.now_ms()
-        batch = build_batch(
-            [
-                RecordData(now_ms, offset_key(group_id, topic, index), offset_value(value))
-                for (topic, index), value in offsets.items()
-            ],
-            compression=self.settings.compression,
-            producer_id=-1 if producer is None else producer.producer_id,
-            producer_epoch=-1 if producer is None else producer.producer_epoch,
-            base_sequence=0,
-            is_transactional=producer is not None,
-        )
+        partition, group_id = group.partition, group.machine.group_id
+        batch = commit_batch(group_id, offsets, producer, self._clock.now_ms(), self.settings.compression)
         order, count, kept = partition.take_order(), len(offsets), group.offsets
         answer: asyncio.Future[CommitAnswer] = asyncio.get_running_loop().create_future()
 
@@ -582,17 +545,8 @@ class GroupCoordinator:
             if error:
                 logger.error("Partition %d: tombstones were not stored: %s", partition.number, error.name)
 
-        now_ms = self._clock.now_ms()
-        size = 0
-        tombstones: list[RecordData] = []
-        for key in keys:
-            tombstones.append(RecordData(now_ms, key, None))
-            size += len(key)
-            if size >= TOMBSTONE_BATCH_SIZE_MAX:
-                self._append(partition, build_batch(tombstones, compression=self.settings.compression), finish)
-                size, tombstones = 0, []
-        if tombstones:
-            self._append(partition, build_batch(tombstones, compression=self.settings.compression), finish)
+        for batch in tombstone_batches(keys, self._clock.now_ms(), self.settings.compression):
+            self._append(partition, batch, finish)
 
     def _append(self, partition: OffsetsPartition, batch: bytes, finish: Callable[[ErrorCode], None]) -> None:
         append_now(self._log, partition.number, batch, self.settings.commit_timeout_ms, finish)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.groups.batches import CommittingProducer
 from broker.groups.coordinator import GROUP_METADATA_TOPIC, CommitAnswer, Committer
-from broker.groups.coordinator import Producer as CommittingProducer
 from broker.groups.offsets import Offsets, TopicPartition
 from broker.groups.partitioner import partition_for
 from broker.groups.records import OffsetAndMetadata

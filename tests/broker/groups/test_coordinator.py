@@ -7,7 +7,8 @@ from collections.abc import Awaitable
 
 import pytest
 
-from broker.groups.coordinator import CommitAnswer, Committer, Producer
+from broker.groups.batches import CommittingProducer
+from broker.groups.coordinator import CommitAnswer, Committer
 from broker.groups.events import JoinAnswer, SyncAnswer
 from broker.groups.group import GroupSettings
 from broker.groups.offsets import Offsets
@@ -52,7 +53,7 @@ def sync(
 
 
 def commit(
-    here: Surroundings, offsets: Offsets, committer: Committer = NOBODY, producer: Producer | None = None
+    here: Surroundings, offsets: Offsets, committer: Committer = NOBODY, producer: CommittingProducer | None = None
 ) -> CommitAnswer | Awaitable[CommitAnswer]:
     return here.coordinator.commit("g", committer, offsets, producer)
 
@@ -370,7 +371,7 @@ async def test_only_members_commit_while_there_are_any(here: Surroundings) -> No
 async def test_offsets_of_a_transaction(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
     for producer_id in (7, 8):
-        answer = commit(here, {T0: at(producer_id)}, producer=Producer(producer_id, 0))
+        answer = commit(here, {T0: at(producer_id)}, producer=CommittingProducer(producer_id, 0))
         assert answer == CommitAnswer(ErrorCode.NONE)
     assert committed(here) == {T0: 1}
     assert here.coordinator.offsets("g").is_unstable(T0)
@@ -384,7 +385,7 @@ async def test_offsets_of_a_transaction(here: Surroundings) -> None:
     here.coordinator.end_transaction(99, 7, is_committed=True)
     assert committed(here) == {T0: 7}
     here.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
-    failed = commit(here, {T0: at(9)}, producer=Producer(9, 0))
+    failed = commit(here, {T0: at(9)}, producer=CommittingProducer(9, 0))
     assert failed == CommitAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert not here.coordinator.offsets("g").is_unstable(T0)
 
@@ -535,7 +536,7 @@ async def test_a_commit_after_a_restart_wins_over_what_was_loaded(here: Surround
 
 async def test_open_transactions_survive_a_restart(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
-    commit(here, {T0: at(7)}, producer=Producer(7, 0))
+    commit(here, {T0: at(7)}, producer=CommittingProducer(7, 0))
     await here.restart()
     assert here.coordinator.offsets("g").is_unstable(T0)
     here.coordinator.end_transaction(0, 7, is_committed=True)
@@ -543,7 +544,7 @@ async def test_open_transactions_survive_a_restart(here: Surroundings) -> None:
 
 
 async def test_a_transaction_that_ends_while_its_group_is_being_loaded(here: Surroundings) -> None:
-    commit(here, {T0: at(7)}, producer=Producer(7, 0))
+    commit(here, {T0: at(7)}, producer=CommittingProducer(7, 0))
     here.coordinator = here.new_coordinator()
     here.coordinator.become_leader(0, 1)
     here.coordinator.end_transaction(0, 7, is_committed=True)

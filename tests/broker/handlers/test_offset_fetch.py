@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.groups.coordinator import Committer, Producer
+from broker.groups.batches import CommittingProducer
+from broker.groups.coordinator import Committer
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers import offset_fetch
 from protocol.errors import ErrorCode, KafkaError
@@ -55,7 +56,7 @@ def shown(response: Any, version: int) -> tuple[int, Shown]:
     }  # fmt: skip
 
 
-def commit(served: Served, topic: str, partition: int, offset: int, producer: Producer | None = None) -> None:
+def commit(served: Served, topic: str, partition: int, offset: int, producer: CommittingProducer | None = None) -> None:
     value = OffsetAndMetadata(offset=offset, leader_epoch=3, metadata="m", commit_timestamp_ms=0)
     served.coordinator.commit("g", Committer(), {(topic, partition): value}, producer)
 
@@ -106,7 +107,7 @@ async def test_stable_offsets(version: int) -> None:
     served = await Served.up()
     commit(served, "t", 0, 5)
     commit(served, "t", 1, 6)
-    commit(served, "t", 0, 9, Producer(7, 0))
+    commit(served, "t", 0, 9, CommittingProducer(7, 0))
     sent = request(version, {"t": [0, 1]}, require_stable=True)
     assert shown(await served.ask(offset_fetch, sent, version), version)[1] == {
         ("t", 0): (-1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT),

@@ -1,0 +1,88 @@
+"""The batches that the coordinator appends, and what it means to a client when one cannot be. Pure.
+
+Owns: which records make one batch, and the translation of append errors. Must not know: the log or who waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from broker.groups.offsets import Offsets
+from broker.groups.records import GroupMetadataValue, group_key, group_value, offset_key, offset_value
+from protocol.errors import ErrorCode
+from protocol.records.builder import RecordData, build_batch
+from protocol.records.compression import Compression
+
+TOMBSTONE_BATCH_SIZE_MAX: Final = 524_288
+"""Tombstones are cut into batches of about half of what a topic takes by default (message.max.bytes)."""
+
+COMMIT_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+        ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+        ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""What a committing client is told when the append failed; codes that are not here go through."""
+
+GROUP_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
+    {
+        **COMMIT_APPEND_ERRORS,
+        ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""What joining and syncing members are told when their group could not be stored."""
+
+
+class CommittingProducer(NamedTuple):
+    """The transactional producer on whose behalf offsets are committed."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+def commit_batch(
+    group_id: str, offsets: Offsets, producer: CommittingProducer | None, now_ms: int, compression: Compression
+) -> bytes:
+    """One commit is one batch, so that it is in the log whole or not at all. Kafka gives it sequence 0, so do we."""
+    return build_batch(
+        [
+            RecordData(now_ms, offset_key(group_id, topic, index), offset_value(value))
+            for (topic, index), value in offsets.items()
+        ],
+        compression=compression,
+        producer_id=-1 if producer is None else producer.producer_id,
+        producer_epoch=-1 if producer is None else producer.producer_epoch,
+        base_sequence=0,
+        is_transactional=producer is not None,
+    )
+
+
+def group_batch(group_id: str, value: GroupMetadataValue, now_ms: int, compression: Compression) -> bytes:
+    """One generation of a group."""
+    return build_batch([RecordData(now_ms, group_key(group_id), group_value(value))], compression=compression)
+
+
+def tombstone_batches(keys: Iterable[bytes], now_ms: int, compression: Compression) -> Iterator[bytes]:
+    """Batches that remove the records of these keys, none too large for the topic."""
+    size = 0
+    tombstones: list[RecordData] = []
+    for key in keys:
+        tombstones.append(RecordData(now_ms, key, None))
+        size += len(key)
+        if size >= TOMBSTONE_BATCH_SIZE_MAX:
+            yield build_batch(tombstones, compression=compression)
+            size, tombstones = 0, []
+    if tombstones:
+        yield build_batch(tombstones, compression=compression)
