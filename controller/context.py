@@ -4,8 +4,8 @@ Owns the facts and the questions asked of them; every change of state goes throu
 which refuse what the tables do not allow. Must not know the store, the brokers' connections or time.
 
 Invariants: a partition that has a state is in the assignments; `leaderships` holds what the store holds for every
-partition with a state node; `topic_names` is the inverse of `topic_ids` (of two topics that somebody gave the same id it
-knows the later); `shutting_down` and the keys of `offline_directory_replicas` are ids of live brokers.
+partition with a state node; `topic_names` is the inverse of `topic_ids` (of two topics that somebody gave the same id,
+it knows the later); `shutting_down` and the keys of `offline_directory_replicas` are ids of live brokers.
 """
 
 from collections.abc import Iterable, Iterator

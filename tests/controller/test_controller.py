@@ -47,7 +47,7 @@ def _topic(name: str, partitions: int = 1) -> CreatableTopic:
     )
 
 
-async def _start(store: StateStore) -> tuple[Controller, OneBroker, int]:
+async def start_alone(store: StateStore) -> tuple[Controller, OneBroker, int]:
     await ensure_cluster_id(store)
     endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 9091, "PLAINTEXT")
     epoch = await register_broker(store, BrokerRegistration(Broker(1, (endpoint,)), timestamp_ms=0))
@@ -60,7 +60,7 @@ async def _start(store: StateStore) -> tuple[Controller, OneBroker, int]:
 async def test_over_sqlite_from_first_start_to_restart(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "metadata.sqlite", ManualClock())
     await store.open()
-    controller, channels, epoch = await _start(store)
+    controller, channels, epoch = await start_alone(store)
     assert (controller.is_active, controller.controller_id, controller.epoch) == (True, 1, 1)
     results = await controller.create_topics([_topic("fifty", 50), _topic("going"), _topic("bad name")])
     assert [it.error_code for it in results] == [0, 0, ErrorCode.INVALID_TOPIC_EXCEPTION]
@@ -74,7 +74,7 @@ async def test_over_sqlite_from_first_start_to_restart(tmp_path: Path) -> None:
     await store.close()
 
     await store.open()
-    controller, channels, epoch_after = await _start(store)
+    controller, channels, epoch_after = await start_alone(store)
     assert controller.epoch == 2
     assert epoch_after > epoch
     assert [line.split(" ")[2] for line in channels.lines] == ["UpdateMetadata", "LeaderAndIsr", "UpdateMetadata"]
@@ -85,7 +85,7 @@ async def test_over_sqlite_from_first_start_to_restart(tmp_path: Path) -> None:
 
 
 async def test_validate_only_creates_nothing(store: MemoryStore, tree: MemoryTree) -> None:
-    controller, _, _ = await _start(store)
+    controller, _, _ = await start_alone(store)
     before = tree.dump()
     results = await controller.create_topics([_topic("a.b"), _topic("a_b"), _topic("x")], validate_only=True)
     assert [it.error_code for it in results] == [0, ErrorCode.INVALID_TOPIC_EXCEPTION, 0]
@@ -96,7 +96,7 @@ async def test_validate_only_creates_nothing(store: MemoryStore, tree: MemoryTre
 
 async def test_calls_before_and_after_office(store: MemoryStore) -> None:
     idle = Controller(2, store, OneBroker(), ControllerSettings(), ManualClock(), Random(0))
-    controller, _, _ = await _start(store)
+    controller, _, _ = await start_alone(store)
     await controller.stop()
     for it in (idle, controller):
         with pytest.raises(KafkaError) as caught:
@@ -112,7 +112,7 @@ async def test_calls_before_and_after_office(store: MemoryStore) -> None:
 async def test_producer_ids_are_for_registered_brokers(
     store: MemoryStore, broker_id: int, epoch: int, code: ErrorCode
 ) -> None:
-    controller, _, _ = await _start(store)
+    controller, _, _ = await start_alone(store)
     with pytest.raises(KafkaError) as caught:
         await controller.allocate_producer_ids(broker_id, epoch)
     assert caught.value.code == code
@@ -120,7 +120,7 @@ async def test_producer_ids_are_for_registered_brokers(
 
 
 async def test_alter_partition_of_an_earlier_life(store: MemoryStore) -> None:
-    controller, _, epoch = await _start(store)
+    controller, _, epoch = await start_alone(store)
     with pytest.raises(KafkaError) as caught:
         await controller.alter_partition(AlterPartitionRequest(broker_id=1, broker_epoch=epoch - 1, topics=[]), 3)
     assert caught.value.code == ErrorCode.STALE_BROKER_EPOCH
