@@ -23,6 +23,7 @@ from bench.admin import check_greeting, create_topic, delete_topic, greeting
 from bench.client import FetchStream, ProduceStream, Section, Stream, closed_loop, connect, receive_frame
 from bench.client import produce_to_consume as run_produce_to_consume
 from bench.frames import Batch, batch_of_one, batch_of_size
+from bench.machine import make_memory_ready
 from bench.measures import Better, Measure, absolute, percentile, times
 from bench.processes import MIB, anonymous_mib, cpu_seconds, resident_mib
 from bench.servers import Server
@@ -35,6 +36,7 @@ MB = 1e6
 IDLE_CONNECTIONS = 5000
 PRODUCE_TO_CONSUME_RATE = 500.0
 SETTLE_S = 0.5
+MEMORY_AT_HAND = 512 * MIB
 IDLE_BEFORE_LOOKING_S = 2.0
 WARM_UP_TURN_S = 1.0
 WARM_UP_TURN_BYTES = 256 * MIB
@@ -108,15 +110,28 @@ class Subject:
             self._filled = FilledTopic(name, batch, done * batch.record_count)
         return self._filled
 
-    def measured(self, streams: Sequence[Stream], scale: Scale, requests: int | None = None) -> Load:
-        """The load on an otherwise quiet machine, after a lead-in that does not count.
-
-        It lasts for that many requests, or for the scale's time.
-        """
+    def measured_for_a_time(self, streams: Sequence[Stream], scale: Scale) -> Load:
         closed_loop(streams, seconds=scale.lead_in_s)
         _settle()
+        return self._measured(lambda: closed_loop(streams, seconds=scale.section_s))
+
+    def measured_in_bulk(self, streams: Sequence[Stream], scale: Scale, size: int) -> Load:
+        """`scale.bulk_bytes` in requests that write `size` each."""
+        closed_loop(streams, seconds=scale.lead_in_s)
+        _settle(scale.bulk_bytes, size)
+        return self._measured(lambda: closed_loop(streams, requests=scale.bulk_bytes // size))
+
+    def measured_exchange(self, topic: str, batch: Batch, scale: Scale) -> Load:
+        _settle()
+        return self._measured(
+            lambda: run_produce_to_consume(
+                self.port, topic, batch, rate=PRODUCE_TO_CONSUME_RATE, seconds=scale.section_s
+            )
+        )
+
+    def _measured(self, run: Callable[[], Section]) -> Load:
         cpu = cpu_seconds(self.pid)
-        section = closed_loop(streams, seconds=None if requests else scale.section_s, requests=requests)
+        section = run()
         return Load(section, cpu_seconds(self.pid) - cpu)
 
 
@@ -174,6 +189,7 @@ def closing_all(streams: Sequence[Stream]) -> Iterator[Sequence[Stream]]:
 
 def start(server: Server, scale: Scale) -> Values:
     """From the start of the process to a Metadata answer that names the broker, on empty folders."""
+    _settle()
     begin = time.perf_counter()
     with running(server):
         seconds = time.perf_counter() - begin
@@ -209,13 +225,13 @@ def memory_after_load(server: Server, scale: Scale) -> Values:
 def produce_small(subject: Subject, scale: Scale, *, connections: int = 1, in_flight: int = 1) -> Values:
     batch = batch_of_one(SMALL_VALUE, _now_ms())
     with subject.topic(connections) as topic, _producers(subject, topic, batch, connections, in_flight) as streams:
-        return subject.measured(streams, scale).small_requests()
+        return subject.measured_for_a_time(streams, scale).small_requests()
 
 
 def produce_batches(subject: Subject, scale: Scale, *, size: int, connections: int, in_flight: int) -> Values:
     batch = _bulk_batch(size)
     with subject.topic(connections) as topic, _producers(subject, topic, batch, connections, in_flight) as streams:
-        load = subject.measured(streams, scale, scale.bulk_bytes // size)
+        load = subject.measured_in_bulk(streams, scale, size)
         return load.bulk(load.section.requests * size)
 
 
@@ -225,26 +241,21 @@ def fetch_pieces(subject: Subject, scale: Scale, *, size: int, connections: int)
         FetchStream(subject.port, topic.name, 0, topic.batch, topic.end_offset, size) for _ in range(connections)
     ]
     with closing_all(readers) as streams:
-        load = subject.measured(streams, scale)
+        load = subject.measured_for_a_time(streams, scale)
         return load.bulk(sum(reader.record_bytes for reader in readers))
 
 
 def produce_to_consume(subject: Subject, scale: Scale) -> Values:
     batch = batch_of_one(SMALL_VALUE, _now_ms())
     with subject.topic() as topic:
-        _settle()
-        cpu = cpu_seconds(subject.pid)
-        section = run_produce_to_consume(
-            subject.port, topic, batch, rate=PRODUCE_TO_CONSUME_RATE, seconds=scale.section_s
-        )
-        return Load(section, cpu_seconds(subject.pid) - cpu).small_requests()
+        return subject.measured_exchange(topic, batch, scale).small_requests()
 
 
 def warm_up(subject: Subject, scale: Scale) -> None:
     """Load of every kind, over several connections, in short turns.
 
-    A JVM gets to its fastest code late and in steps: here Kafka's cost of a large batch stays level for gigabytes and
-    then halves, and sooner when several connections are at it. Measuring before that would flatter Milena.
+    A JVM runs what is hot interpreted first, then quickly compiled, then well compiled: at its first batches Kafka takes
+    several times as long as after some ten thousand. Measuring before that would flatter Milena.
     """
     turn = replace(scale, section_s=WARM_UP_TURN_S, bulk_bytes=WARM_UP_TURN_BYTES)
     deadline = time.monotonic() + scale.warm_up_s
@@ -293,10 +304,14 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _settle() -> None:
-    """Let the disk write what earlier sections left dirty, and the servers finish what they do on the side."""
+def _settle(byte_count: int = 0, write_size: int = KIB_16) -> None:
+    """Let the disk write what earlier sections left dirty and the servers finish what they do on the side.
+
+    `byte_count` is what comes next in writes of `write_size`: so much memory is made ready for it.
+    """
     os.sync()
     time.sleep(SETTLE_S)
+    make_memory_ready(byte_count + MEMORY_AT_HAND, write_size)
 
 
 LOWER, HIGHER = Better.LOWER, Better.HIGHER

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import platform
 import resource
 import subprocess
-from collections.abc import Callable
+import tempfile
 from pathlib import Path
 
 from tests.support.java import java_executable
 
-PAGE = 4096
-CHUNK = 256 * 1024 * 1024
 OPEN_FILES_SPARE = 1000
 
 
-def touch_free_memory(share: float, on_progress: Callable[[float], None]) -> None:
-    """Write once to every page of `share` of the free memory, and give it back.
+def make_memory_ready(byte_count: int, write_size: int) -> None:
+    """Have that many bytes of free memory next in line that cost nothing extra to write to.
 
-    On a fresh virtual machine the first write to a page that was never used costs ten times a later one, and which
-    server meets such pages is chance.
+    Under a hypervisor the first write to a page that the host does not hold costs ten times a later one. It is charged
+    to whoever writes, so that a server which fills the page cache would be measured by the pages it happens to meet. To
+    touch all memory once at the beginning is not enough where the guest tells its host which pages are free: it loses
+    them again within seconds. So a file of that size is written to the page cache and deleted right before a section.
+    The kernel hands out next what was freed last, if the request is for pieces of the same size, and that follows from
+    the size of the writes: hence `write_size`.
     """
-    chunk_count = int(_memory_kib("MemAvailable") * 1024 * share) // CHUNK
-    filler = bytes(CHUNK)
-    chunks: list[mmap.mmap] = []
-    for number in range(chunk_count):
-        chunk = mmap.mmap(-1, CHUNK)
-        chunk.write(filler)
-        chunks.append(chunk)
-        on_progress((number + 1) / chunk_count)
-    for chunk in chunks:
-        chunk.close()
+    piece = bytes(write_size)
+    with tempfile.TemporaryFile(buffering=0) as scratch:
+        for _ in range(byte_count // write_size):
+            scratch.write(piece)
 
 
 def allow_open_files(count: int) -> None:

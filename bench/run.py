@@ -31,7 +31,6 @@ from tests.support.apache_kafka import VERSION as KAFKA_VERSION
 T = TypeVar("T")
 
 DEFAULT_OUTPUT = Path("var/bench")
-TOUCHED_SHARE = 0.75
 
 
 class Steps:
@@ -150,13 +149,6 @@ def _started(player: Contender, started: ExitStack) -> Subject:
     return Subject(player.name, server)
 
 
-def _touch_memory(share: float) -> None:
-    console = Console(stderr=True)
-    with Progress(console=console, auto_refresh=False, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("touching free memory", total=1.0)
-        machine.touch_free_memory(share, lambda done: bar.update(task, completed=done, refresh=True))
-
-
 def _write(rows: Sequence[Row], facts: dict[str, object], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     report.write_json(rows, facts, folder / "results.json")
@@ -174,7 +166,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help=f"rounds a case (default: {FULL.rounds}, quick: {QUICK.rounds})")
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help=f"folder (default: {DEFAULT_OUTPUT})")
     parser.add_argument("--data", type=Path, help="where the servers keep their data (default: a temporary folder)")
-    parser.add_argument("--no-touch", action="store_true", help="do not touch the free memory first")
     return parser.parse_args()
 
 
@@ -186,8 +177,6 @@ def main() -> int:
     names = [options.only] if options.only else [MILENA, KAFKA]
     cases = [case for case in CASES if not options.case or case.name in options.case]
     machine.allow_open_files(IDLE_CONNECTIONS)
-    if not options.quick and not options.no_touch:
-        _touch_memory(TOUCHED_SHARE)
     when = datetime.now(UTC).isoformat(timespec="seconds")
     run = measure(cases, names, scale, options.data)
     rows = run.rows(cases)
