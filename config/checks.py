@@ -4,6 +4,7 @@ Each rule names the setting that a broken rule is reported for and the others it
 even parse is skipped, so that one mistake is reported once. The rules between listeners are in `listeners`.
 """
 
+import re
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from config.definition import ConfigError, Property, Settings, text_of
 
 _BYTES_PER_CLEANER_MIN = 1 << 20
 _OFFSETS_COMPRESSION_CODECS = range(5)
+_ZOOKEEPER_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:;,\[\]]+)(:[0-9]{1,5})?")
 
 
 class Rule(NamedTuple):
@@ -125,12 +127,21 @@ def _log_dirs(settings: Settings) -> str | None:
     return None if len(set(dirs)) == len(dirs) else "Each folder may be named once"
 
 
+def _zookeeper_connect(settings: Settings) -> str | None:
+    text = settings[rows.ZOOKEEPER_CONNECT]
+    hosts, _, _ = (text or "").partition("/")
+    if not hosts or all(_ZOOKEEPER_HOST.fullmatch(host.strip()) for host in hosts.split(",")):
+        return None
+    return "Expected host:port,host:port/chroot"
+
+
 def _must_be_false(row: Property[bool], reason: str) -> Rule:
     return Rule(row, (), lambda settings: reason if settings[row] else None)
 
 
 RULES: tuple[Rule, ...] = (
     Rule(rows.BROKER_ID, (rows.BROKER_ID_GENERATION_ENABLE, rows.RESERVED_BROKER_MAX_ID), _broker_id),
+    Rule(rows.ZOOKEEPER_CONNECT, (), _zookeeper_connect),
     Rule(rows.LOG_DIRS, (rows.LOG_DIR,), _log_dirs),
     Rule(rows.LOG_ROLL_MS, (), _at_least(rows.LOG_ROLL_MS, 1)),
     Rule(rows.LOG_ROLL_JITTER_MS, (), _at_least(rows.LOG_ROLL_JITTER_MS, 0)),

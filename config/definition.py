@@ -23,10 +23,17 @@ class ConfigError(ValueError):
     """One wrong setting. The text is one line that names the key, the value and what was expected."""
 
     def __init__(self, key: str, value: str | None, expected: str) -> None:
-        super().__init__(f"Invalid value {'null' if value is None else value} for configuration {key}: {expected}")
+        super().__init__(
+            _one_line(f"Invalid value {'null' if value is None else value} for configuration {key}: {expected}")
+        )
         self.key = key
         self.value = value
         self.expected = expected
+
+
+def _one_line(text: str) -> str:
+    """The text with line ends and other invisible characters written as escapes."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 class UnknownTopicConfigError(ConfigError):

@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from config import broker_properties as rows
 from config import properties
 from config.broker import BrokerConfig, base_row
+from config.broker_properties import BROKER_PROPERTIES
 from config.definition import ConfigErrors, Password
+from config.old_names import RENAMED
 
 SAMPLES = Path(__file__).parents[2] / "config"
 
@@ -111,8 +115,8 @@ def test_base_row(key: str, name: str | None) -> None:
 
 
 def test_node_id_is_broker_id() -> None:
-    for given in ({"node.id": "3"}, {"broker.id": "3"}, {"broker.id": "3", "node.id": " 3"}):
-        config = BrokerConfig.from_properties(given)
+    for settings in ({"node.id": "3"}, {"broker.id": "3"}, {"broker.id": "3", "node.id": " 3"}):
+        config = BrokerConfig.from_properties(settings)
         assert (config[rows.BROKER_ID], config[rows.NODE_ID]) == (3, 3)
     with pytest.raises(ConfigErrors, match=r"the same as broker.id"):
         BrokerConfig.from_properties({"broker.id": "3", "node.id": "4"})
@@ -136,6 +140,27 @@ def test_effective_values_hide_passwords() -> None:
     assert values["broker.id"] == "4"
     assert values["broker.rack"] is None
     assert list(values) == sorted(values)
+
+
+NAMES = st.sampled_from([*BROKER_PROPERTIES, *RENAMED, "port", "listener.name.a.ssl.key.password", "no.such.key"])
+VALUES = st.one_of(
+    st.text(max_size=20),
+    st.integers().map(str),
+    st.sampled_from(["true", "PLAINTEXT://:1", "a,b", "${env:HOME}", "SSL://[::1]:0", "A:SSL,B:PLAINTEXT"]),
+)
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=6))
+def test_any_settings_give_a_broker_or_config_errors(settings: dict[str, str]) -> None:
+    try:
+        config = BrokerConfig.from_properties(settings)
+    except ConfigErrors as failure:
+        lines, count = str(failure).splitlines(), len(failure.errors)
+    else:
+        lines, count = [], 0
+        assert config.listeners
+        assert config.inter_broker_listener in config.advertised_listeners
+    assert len(lines) == count
 
 
 class TestDynamicLayers:

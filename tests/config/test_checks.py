@@ -10,6 +10,8 @@ BROKEN = [
     ("broker.id", {"broker.id": "-2"}),
     ("broker.id", {"broker.id": "1001"}),
     ("broker.id", {"broker.id": "-1", "broker.id.generation.enable": "false"}),
+    ("zookeeper.connect", {"zookeeper.connect": "a:2181;b:2181"}),
+    ("zookeeper.connect", {"zookeeper.connect": "a:port"}),
     ("log.dirs", {"log.dirs": " , "}),
     ("log.dirs", {"log.dirs": "/a,/b,/a"}),
     ("log.roll.ms", {"log.roll.ms": "0"}),
@@ -46,6 +48,8 @@ def test_broken_rule_is_reported_for_its_key(key: str, settings: dict[str, str])
     "settings",
     [
         {"broker.id": "-1"},
+        {"zookeeper.connect": "a:2181, b:2181,[::1]:2181/kafka/one"},
+        {"zookeeper.connect": "localhost"},
         {"broker.id": "1000"},
         {"broker.id": "5000", "broker.id.generation.enable": "false"},
         {"broker.id": "5000", "reserved.broker.max.id": "5000"},
