@@ -9,7 +9,8 @@ rules keep that true: an append is issued in the same step that decided on it, s
 decisions; and its result goes back into the machine as an event of its own, which may find the group changed.
 
 Methods raise KafkaError when the group cannot be served here now, in this order: INVALID_GROUP_ID,
-COORDINATOR_NOT_AVAILABLE (stopping), NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+COORDINATOR_NOT_AVAILABLE (stopping), NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE (its
+partition could not be loaded).
 """
 
 from __future__ import annotations
@@ -347,14 +348,14 @@ class GroupCoordinator:
         looked_at = 0
         for group_id in list(self._groups):
             group = self._groups.get(group_id)
-            if group is None:
-                continue
-            looked_at += 1 + len(group.offsets.committed)
-            if looked_at >= SLICE_SIZE:
-                looked_at = 0
-                await asyncio.sleep(0)
-            if self._groups.get(group_id) is group:
-                self.expiration_count += self._expire_offsets_of(group)
+            while group is not None:
+                looked_at += 1 + len(group.offsets.committed)
+                expired_count = self._expire_offsets_of(group)
+                self.expiration_count += expired_count
+                if looked_at >= SLICE_SIZE:
+                    looked_at = 0
+                    await asyncio.sleep(0)
+                group = self._groups.get(group_id) if expired_count == SLICE_SIZE else None
 
     def count_by_state(self) -> dict[GroupState, int]:
         """How many groups are in each state, for the metrics."""
@@ -429,7 +430,8 @@ class GroupCoordinator:
             self._clock.now_ms(),
             self.settings.offsets_retention_ms,
         )
-        return self._remove_offsets(group, [] if is_expired is None else group.offsets.expired(is_expired))
+        expired = [] if is_expired is None else group.offsets.expired(is_expired, SLICE_SIZE)
+        return self._remove_offsets(group, expired)
 
     def _schedule_expiry(self) -> None:
         deadline_ms = self._clock.monotonic_ms() + self.settings.offsets_retention_check_interval_ms

@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from broker.groups.records import NO_TIMESTAMP, OffsetAndMetadata
@@ -123,18 +124,17 @@ class GroupOffsets:
             found.update(dict.fromkeys(offsets))
         return list(found)
 
-    def expired(self, is_expired: Callable[[str, OffsetAndMetadata], bool]) -> list[TopicPartition]:
-        """The committed offsets that a rule gives up, without those that are just being committed anew."""
-        found = [
+    def expired(self, is_expired: Callable[[str, OffsetAndMetadata], bool], count_max: int) -> list[TopicPartition]:
+        """Committed offsets that a rule gives up, at most so many, without those that are being committed anew."""
+        found = (
             partition for partition, committed in self.committed.items() if is_expired(partition[0], committed.value)
-        ]
-        if not found or not (self._in_flight or self._transactions):
-            return found
-        return [
-            partition
-            for partition in found
-            if not self.is_unstable(partition) and not any(partition in each for each in self._in_flight.values())
-        ]
+        )
+        if self._in_flight or self._transactions:
+            found = (partition for partition in found if not self._is_being_committed(partition))
+        return list(islice(found, count_max))
+
+    def _is_being_committed(self, partition: TopicPartition) -> bool:
+        return self.is_unstable(partition) or any(partition in offsets for offsets in self._in_flight.values())
 
     def _apply(self, order: int, offsets: Offsets) -> None:
         committed = self.committed

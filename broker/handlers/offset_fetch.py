@@ -10,17 +10,17 @@ transaction may change; v8 several groups.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Generator, Sequence
 from typing import TypeVar
 
-from broker.groups.offsets import GroupOffsets
-from broker.groups.records import NO_LEADER_EPOCH, OffsetAndMetadata
+from broker.groups.offsets import GroupOffsets, TopicPartition
+from broker.groups.records import NO_LEADER_EPOCH
 from broker.request_context import RequestContext
 from broker.services import Services
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
-    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
@@ -36,108 +36,136 @@ FIRST_VERSION_WITH_GROUP_ERROR = 2
 FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
 NO_OFFSET = -1
 
+SLICE_SIZE = 5000
+"""Partitions answered before other requests get their turn: a few milliseconds."""
+
 P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
-Found = tuple[int, OffsetAndMetadata | None, ErrorCode]
+T = TypeVar("T")
+Slices = Generator[None, None, T]
+"""Yields whenever others should have their turn, and returns the result."""
 
 
 def handle(
     services: Services, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
-    if context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS:
-        return OffsetFetchResponse(groups=[_group(services, group, request) for group in request.groups])
     if context.api_version == VERSION_OF_CONSUMERS_TREE:
         return _read_consumers_tree(services, request)
-    offsets = services.groups.offsets(request.group_id)
-    return OffsetFetchResponse(
-        topics=[
-            _topic(topic, _look_up(offsets, topic, partitions, request.require_stable))
-            for topic, partitions in _wanted(request.topics, offsets)
-        ]
-    )
+    has_several_groups = context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS
+    slices = _answer_groups(services, request) if has_several_groups else _answer_one(services, request)
+    try:
+        next(slices)
+    except StopIteration as finished:
+        response: OffsetFetchResponse = finished.value
+        return response
+    return _finish(slices)
 
 
 def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode) -> OffsetFetchResponse:
     if context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS:
-        return OffsetFetchResponse(
-            groups=[
-                OffsetFetchResponseGroup(group_id=each.group_id, topics=[], error_code=code) for each in request.groups
-            ]
-        )
+        return OffsetFetchResponse(groups=[_failed_group(group.group_id, code) for group in request.groups])
     if context.api_version >= FIRST_VERSION_WITH_GROUP_ERROR:
         return OffsetFetchResponse(error_code=code)
     return OffsetFetchResponse(
         topics=[
-            _topic(topic.name, [(partition, None, code) for partition in topic.partition_indexes])
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[_nothing(OffsetFetchResponsePartition, each, code) for each in topic.partition_indexes],
+            )
             for topic in request.topics or ()
         ]
     )
 
 
-def _group(
-    services: Services, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest
-) -> OffsetFetchResponseGroup:
-    try:
-        offsets = services.groups.offsets(wanted.group_id)
-    except KafkaError as error:
-        return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=[], error_code=error.code)
-    return OffsetFetchResponseGroup(
-        group_id=wanted.group_id,
-        topics=[
-            OffsetFetchResponseTopics(
-                name=topic,
-                partitions=[
-                    _partition(OffsetFetchResponsePartitions, *found)
-                    for found in _look_up(offsets, topic, partitions, request.require_stable)
-                ],
-            )
-            for topic, partitions in _wanted(wanted.topics, offsets)
-        ],
+async def _finish(slices: Slices[OffsetFetchResponse]) -> OffsetFetchResponse:
+    while True:
+        await asyncio.sleep(0)
+        try:
+            next(slices)
+        except StopIteration as finished:
+            response: OffsetFetchResponse = finished.value
+            return response
+
+
+def _answer_one(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
+    offsets = services.groups.offsets(request.group_id)
+    found = yield from _look_up(
+        OffsetFetchResponsePartition, offsets, _wanted(request.topics, offsets), request.require_stable
     )
+    return OffsetFetchResponse(
+        topics=[OffsetFetchResponseTopic(name=topic, partitions=partitions) for topic, partitions in found]
+    )
+
+
+def _answer_groups(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
+    groups = []
+    for group in request.groups:
+        try:
+            offsets = services.groups.offsets(group.group_id)
+        except KafkaError as error:
+            groups.append(_failed_group(group.group_id, error.code))
+            continue
+        found = yield from _look_up(
+            OffsetFetchResponsePartitions, offsets, _wanted(group.topics, offsets), request.require_stable
+        )
+        topics = [OffsetFetchResponseTopics(name=topic, partitions=partitions) for topic, partitions in found]
+        groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
+    return OffsetFetchResponse(groups=groups)
+
+
+def _failed_group(group_id: str, code: ErrorCode) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(group_id=group_id, topics=[], error_code=code)
 
 
 def _wanted(
     topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None, offsets: GroupOffsets
-) -> Iterable[tuple[str, Iterable[int]]]:
+) -> list[tuple[str, list[int]]]:
     if topics is not None:
         return [(topic.name, topic.partition_indexes) for topic in topics]
     by_topic: dict[str, list[int]] = {}
     for topic, partition in offsets.committed:
         by_topic.setdefault(topic, []).append(partition)
-    return by_topic.items()
+    return list(by_topic.items())
 
 
-def _look_up(offsets: GroupOffsets, topic: str, partitions: Iterable[int], require_stable: bool) -> list[Found]:
-    found: list[Found] = []
-    for partition in partitions:
-        key = (topic, partition)
-        if require_stable and offsets.is_unstable(key):
-            found.append((partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
-        else:
-            found.append((partition, offsets.get(key), ErrorCode.NONE))
+def _look_up(
+    cls: type[P], offsets: GroupOffsets, wanted: list[tuple[str, list[int]]], require_stable: bool
+) -> Slices[list[tuple[str, list[P]]]]:
+    found = []
+    answered = 0
+    for topic, partitions in wanted:
+        answers: list[P] = []
+        for start in range(0, len(partitions), SLICE_SIZE):
+            piece = partitions[start : start + SLICE_SIZE]
+            answers += [_partition(cls, offsets, (topic, partition), require_stable) for partition in piece]
+            answered += len(piece)
+            if answered >= SLICE_SIZE:
+                answered = 0
+                yield
+        found.append((topic, answers))
     return found
 
 
-def _topic(name: str, found: Iterable[Found]) -> OffsetFetchResponseTopic:
-    return OffsetFetchResponseTopic(
-        name=name, partitions=[_partition(OffsetFetchResponsePartition, *each) for each in found]
-    )
-
-
-def _partition(cls: type[P], partition: int, value: OffsetAndMetadata | None, code: ErrorCode) -> P:
-    """Both classes are one layout, which the protocol declares twice."""
+def _partition(cls: type[P], offsets: GroupOffsets, partition: TopicPartition, require_stable: bool) -> P:
+    """`cls` is one layout, which the protocol declares twice."""
+    if require_stable and offsets.is_unstable(partition):
+        return _nothing(cls, partition[1], ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    value = offsets.get(partition)
     if value is None:
-        return cls(
-            partition_index=partition,
-            committed_offset=NO_OFFSET,
-            committed_leader_epoch=NO_LEADER_EPOCH,
-            metadata="",
-            error_code=code,
-        )
+        return _nothing(cls, partition[1], ErrorCode.NONE)
     return cls(
-        partition_index=partition,
+        partition_index=partition[1],
         committed_offset=value.offset,
         committed_leader_epoch=value.leader_epoch,
         metadata=value.metadata,
+    )
+
+
+def _nothing(cls: type[P], partition: int, code: ErrorCode) -> P:
+    return cls(
+        partition_index=partition,
+        committed_offset=NO_OFFSET,
+        committed_leader_epoch=NO_LEADER_EPOCH,
+        metadata="",
         error_code=code,
     )
 
@@ -158,5 +186,5 @@ async def _read_one(services: Services, group_id: str, topic: str, partition: in
         except KafkaError as error:
             code = error.code
     if offset is None:
-        return _partition(OffsetFetchResponsePartition, partition, None, code)
+        return _nothing(OffsetFetchResponsePartition, partition, code)
     return OffsetFetchResponsePartition(partition_index=partition, committed_offset=offset, metadata="")

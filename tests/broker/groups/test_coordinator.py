@@ -411,6 +411,19 @@ async def test_expired_offsets_leave_tombstones_and_then_the_group_goes(here: Su
     await here.coordinator.stop()
 
 
+async def test_many_expired_offsets_go_in_slices(here: Surroundings) -> None:
+    for number in range(3):
+        commit(here, {(f"t{number}", index): at(index) for index in range(400)})
+    here.clock.advance(here.settings.offsets_retention_ms)
+    expiring = asyncio.ensure_future(here.coordinator.expire_offsets())
+    await asyncio.sleep(0)
+    assert here.coordinator.expiration_count == 500
+    commit(here, {("t2", 399): at(1000)})
+    here.coordinator.offsets("g").committed["t2", 399].value.commit_timestamp_ms = here.clock.now_ms()
+    await expiring
+    assert committed(here) == {("t2", 399): 1000}
+
+
 async def test_a_group_of_offsets_alone_has_no_record_to_remove(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
     assert here.coordinator.delete_group("g") is ErrorCode.NONE

@@ -152,7 +152,7 @@ def test_expiry(
     if rule is None:
         assert expired is None
     else:
-        assert {f"{topic}{index}" for topic, index in offsets.expired(rule)} == expired
+        assert {f"{topic}{index}" for topic, index in offsets.expired(rule, 100)} == expired
 
 
 def test_nothing_expires_that_is_being_committed() -> None:
@@ -163,7 +163,8 @@ def test_nothing_expires_that_is_being_committed() -> None:
     offsets.begin_in_transaction(7, 2, {T1: at(2)})
     rule = expiry_rule(GroupState.EMPTY, None, None, 0, NOW, RETENTION)
     assert rule is not None
-    assert offsets.expired(rule) == [U0]
+    assert offsets.expired(rule, 100) == [U0]
+    assert offsets.expired(rule, 0) == []
 
 
 @pytest.mark.parametrize("seed", range(50))

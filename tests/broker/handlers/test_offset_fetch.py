@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -126,6 +127,17 @@ async def test_several_groups(version: int) -> None:
     assert [(each.group_id, each.error_code, len(each.topics)) for each in response.groups] == [
         ("g", 0, 1), ("other", 0, 1), ("third", 0, 0),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [7, 9])
+async def test_a_large_answer_leaves_others_their_turn(version: int) -> None:
+    served = await Served.up()
+    value = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
+    partitions = [(topic, index) for topic in ("t", "u") for index in range(offset_fetch.SLICE_SIZE)]
+    served.coordinator.commit("g", Committer(), dict.fromkeys(partitions, value))
+    answer = served.send(offset_fetch, request(version, None), version)
+    assert isinstance(answer, asyncio.Future)
+    assert list(shown(await answer, version)[1]) == partitions
 
 
 async def test_version_0_reads_where_consumers_of_0_8_store() -> None:
