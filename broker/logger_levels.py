@@ -6,10 +6,11 @@ Owns: how Python's levels and Kafka's correspond. Loggers carry Kafka's names, s
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from config.definition import ConfigType, Source
 from config.describe import ConfigRow
+from protocol.errors import ErrorCode, KafkaError
 
 ROOT = "root"
 TRACE = 5
@@ -22,11 +23,11 @@ KAFKA_LEVELS = {
     logging.ERROR: "ERROR",
     logging.CRITICAL: "FATAL",
 }
+LEVELS_BY_WORD = {word: level for level, word in KAFKA_LEVELS.items()}
 
 
 def describe_loggers(names: Collection[str] | None = None) -> list[ConfigRow]:
     """Every logger with its effective level, or those of `names` that exist."""
-    known = [name for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger)]
     return [
         ConfigRow(
             name=name,
@@ -38,12 +39,47 @@ def describe_loggers(names: Collection[str] | None = None) -> list[ConfigRow]:
             type=ConfigType.STRING,
             documentation="",
         )
-        for name in sorted([*known, ROOT])
+        for name in sorted(_known())
         if names is None or name in names
     ]
 
 
 def level_of(name: str) -> str:
     """The effective level of a logger in Kafka's words; the next stricter one when it lies between two."""
-    level = logging.getLogger(None if name == ROOT else name).getEffectiveLevel()
+    level = _logger(name).getEffectiveLevel()
     return next((word for known, word in KAFKA_LEVELS.items() if level <= known), "FATAL")
+
+
+def change_levels(words: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+    """Set levels by logger; None lets the logger follow its parent again. All are changed or none.
+
+    Raises KafkaError: INVALID_CONFIG for an unknown logger or level, INVALID_REQUEST for a root without level.
+    """
+    for name, word in words.items():
+        _check_level(name, word)
+    if not validate_only:
+        for name, word in words.items():
+            _logger(name).setLevel(logging.NOTSET if word is None else LEVELS_BY_WORD[word])
+
+
+def _check_level(name: str, word: str | None) -> None:
+    if name not in _known():
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
+    if word is None and name == ROOT:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Removing the log level of the {ROOT} logger is not allowed")
+    if word is not None and word not in LEVELS_BY_WORD:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Cannot set the log level of {name} to {word} as it is not a supported log level. "
+            f"Valid log levels are {', '.join(LEVELS_BY_WORD)}",
+        )
+
+
+def _known() -> set[str]:
+    """Names of all loggers that exist in this process."""
+    loggers = logging.root.manager.loggerDict.items()
+    return {ROOT, *(name for name, logger in loggers if isinstance(logger, logging.Logger))}
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger(None if name == ROOT else name)

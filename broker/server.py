@@ -15,7 +15,7 @@ import logging
 import random
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -25,6 +25,7 @@ import uvloop
 
 from broker.clock import Clock, SystemClock
 from broker.cluster_link import LocalChannels
+from broker.config_changes import ConfigChanges
 from broker.dispatch import RequestDispatcher
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.settings import CoordinatorSettings
@@ -50,11 +51,11 @@ from broker.transactions.verification import Guards, TransactionVerifier
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.listeners import SecurityProtocol
+from config.topic_properties import UNCLEAN_LEADER_ELECTION_ENABLE
 from controller import paths
 from controller.controller import Controller
 from controller.entity_configs import ConfigChangeListener, topic_overrides
 from controller.model import Broker, Endpoint
-from controller.paths import ConfigEntity
 from controller.registration import (
     BrokerRegistration,
     IdentityError,
@@ -193,6 +194,20 @@ class Server:
         log_manager.claim(MetaProperties(broker_id, cluster_id))
 
         topic_configs = TopicConfigs(config, lambda topic: topic_overrides(store, topic))
+        metadata = MetadataCache(cluster_id)
+        config_changes = ConfigChanges(
+            broker_id,
+            store,
+            config,
+            topic_configs,
+            metadata,
+            on_topic_changed=lambda topic: _topic_reconfigured(topic, services, controller),
+            on_broker_changed=lambda: self._broker_reconfigured(services, controller, listeners),
+        )
+        await config_changes.load_dynamic_layers()
+        log_manager.settings = LogManagerSettings.of(config)
+        for listener in listeners:
+            listener.reconfigure(_listener_settings(config))
         await topic_configs.load_all(await store.children(paths.TOPICS))
         await _in_thread(
             blocking,
@@ -203,7 +218,6 @@ class Server:
         broker_epoch = await register_broker(store, self._registration(broker_id, listeners))
         loop_timer = LoopTimer(loop, clock)
         self._undo.callback(loop_timer.close)
-        metadata = MetadataCache(cluster_id)
         replica_manager = ReplicaManager(
             broker_id,
             log_manager,
@@ -274,6 +288,7 @@ class Server:
             ),
             topics=administration,
             topic_configs=topic_configs,
+            config_changes=config_changes,
             producer_ids=producer_ids,
             groups=groups,
             transactions=transactions,
@@ -287,9 +302,9 @@ class Server:
             blocking=blocking,
             served_apis=[APIS[key] for key in sorted(TABLE)],
         )
-        config_changes = ConfigChangeListener(store, clock, lambda entity: _apply_change(entity, services))
-        await config_changes.start()
-        self._undo.callback(config_changes.stop)
+        change_listener = ConfigChangeListener(store, clock, config_changes.apply)
+        await change_listener.start()
+        self._undo.callback(change_listener.stop)
         await controller.start()
         self._undo.push_async_callback(controller.stop)
         groups.start()
@@ -339,6 +354,19 @@ class Server:
         self.has_failed = True
         self._loop.call_soon_threadsafe(self._on_fatal)
 
+    def _broker_reconfigured(self, services: Services, controller: Controller, listeners: Iterable[Listener]) -> None:
+        """The dynamic layers of the configuration changed: bring what runs with them up to date."""
+        config = self._config
+        services.topic_configs.defaults_changed()
+        for topic in {partition.topic for partition in services.replica_manager.hosted()}:
+            services.replica_manager.reconfigure(topic)
+        self._log_manager.settings = LogManagerSettings.of(config)
+        for listener in listeners:
+            listener.reconfigure(_listener_settings(config))
+        controller.reconfigure(_controller_settings(config))
+        if config[properties.UNCLEAN_LEADER_ELECTION_ENABLE]:
+            controller.enable_unclean_election(None)
+
     async def _close_logs(self, blocking: ThreadPoolExecutor) -> None:
         await _in_thread(blocking, lambda: self._log_manager.close(self._clock.now_ms()))
 
@@ -368,12 +396,13 @@ def _end_offsets(groups: GroupCoordinator, topic: str, partition: int, marker: M
         groups.end_transaction(partition, marker.producer_id, is_committed=marker.is_committed)
 
 
-async def _apply_change(entity: ConfigEntity, services: Services) -> None:
-    """Somebody changed the configuration of `entity`: bring what runs with it up to date."""
-    ((entity_type, name), *_) = entity.parts
-    if entity_type == "topics" and name is not None:
-        await services.topic_configs.load(name, again=True)
-        services.replica_manager.reconfigure(name)
+def _topic_reconfigured(topic: str, services: Services, controller: Controller) -> None:
+    """The overrides of `topic` were read again: bring what runs with them up to date."""
+    services.replica_manager.reconfigure(topic)
+    overrides = services.topic_configs.overrides(topic)
+    effective = services.topic_configs.effective(topic)
+    if UNCLEAN_LEADER_ELECTION_ENABLE.name in overrides and effective.unclean_leader_election_enable:
+        controller.enable_unclean_election(topic)
 
 
 def _log_progress(status: LoadStatus) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from broker.clock import Clock
+from broker.config_changes import ConfigChanges
 from broker.groups.coordinator import GroupCoordinator
 from broker.metadata_cache import MetadataCache
 from broker.producer_ids import ProducerIds
@@ -42,6 +43,7 @@ class Services:
     fetch_sessions: FetchSessionCache
     topics: TopicAdministration
     topic_configs: TopicConfigs
+    config_changes: ConfigChanges
     producer_ids: ProducerIds
     groups: GroupCoordinator
     transactions: TransactionCoordinator

@@ -45,6 +45,10 @@ class TopicConfigs:
         self._effective.pop(topic, None)
         return True
 
+    def defaults_changed(self) -> None:
+        """This broker's values, which stand behind the overrides, are others now."""
+        self._effective.clear()
+
     def forget(self, topic: str) -> None:
         """The topic is gone; a new one of the same name has overrides of its own."""
         self._overrides.pop(topic, None)

@@ -73,6 +73,10 @@ class Listener:
             self._servers.append(server)
         self._schedule_idle_sweep(loop)
 
+    def reconfigure(self, settings: ListenerSettings) -> None:
+        """Apply changed limits from the next connection on; those that are open stay."""
+        self._settings = settings
+
     def stop_accepting(self) -> None:
         """Close the listening sockets; open connections go on."""
         for server in self._servers:

@@ -1,0 +1,136 @@
+"""Which broker settings may change while the broker runs, and how far (KIP-226). Pure decisions over plain values.
+
+Owns the rules that hold for a change but not for a start: what is read-only, what belongs to one broker, how fast
+thread counts may grow. What a value itself may be is `config`'s. Every refusal of a change is INVALID_REQUEST with the
+words that Kafka's tools show. A layer that was stored earlier is never refused: what cannot be used of it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from config import broker_properties as rows
+from config.broker import LISTENER_PREFIX, BrokerConfig, base_row
+from config.broker_properties import BROKER_PROPERTIES
+from config.definition import ConfigError, ConfigErrors, Property, UpdateMode, Visibility
+from protocol.errors import ErrorCode, KafkaError
+
+THREAD_COUNTS: tuple[Property[int], ...] = (
+    rows.NUM_IO_THREADS,
+    rows.NUM_NETWORK_THREADS,
+    rows.NUM_REPLICA_FETCHERS,
+    rows.NUM_RECOVERY_THREADS_PER_DATA_DIR,
+    rows.BACKGROUND_THREADS,
+    rows.LOG_CLEANER_THREADS,
+)
+
+# Key material belongs to a listener; without its prefix every TLS listener would reload at once.
+PER_LISTENER_ONLY = frozenset(
+    row.name
+    for row in (
+        rows.SSL_KEYSTORE_TYPE,
+        rows.SSL_KEYSTORE_LOCATION,
+        rows.SSL_KEYSTORE_PASSWORD,
+        rows.SSL_KEY_PASSWORD,
+        rows.SSL_KEYSTORE_KEY,
+        rows.SSL_KEYSTORE_CERTIFICATE_CHAIN,
+        rows.SSL_TRUSTSTORE_TYPE,
+        rows.SSL_TRUSTSTORE_LOCATION,
+        rows.SSL_TRUSTSTORE_PASSWORD,
+        rows.SSL_TRUSTSTORE_CERTIFICATES,
+    )
+)
+
+# Dynamic in Kafka; addresses are bound and registered once here, and an accepted change without effect would lie.
+NEEDS_RESTART_HERE = frozenset(
+    row.name for row in (rows.LISTENERS, rows.ADVERTISED_LISTENERS, rows.LISTENER_SECURITY_PROTOCOL_MAP)
+)
+
+
+def check_change(config: BrokerConfig, proposed: Mapping[str, str], *, per_broker: bool) -> None:
+    """Whether `proposed` may become a dynamic layer of `config`: this broker's own, or the whole cluster's.
+
+    Raises KafkaError(INVALID_REQUEST).
+    """
+    _refuse("Cannot update these configs dynamically", filter(_is_read_only, proposed))
+    _refuse(
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+        filter(PER_LISTENER_ONLY.__contains__, proposed),
+    )
+    _refuse(
+        "These configs need a restart of the broker to change, set them in its properties file",
+        (key for key in proposed if key in NEEDS_RESTART_HERE),
+    )
+    if not per_broker:
+        _refuse(
+            "Cannot update these configs at default cluster level, broker id must be specified",
+            filter(_is_per_broker, proposed),
+        )
+    try:
+        changed = BrokerConfig(
+            config.static,
+            config.dynamic_default if per_broker else proposed,
+            proposed if per_broker else config.dynamic_broker,
+        )
+    except ConfigErrors as failure:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(failure.errors[0])) from failure
+    for row in THREAD_COUNTS:
+        _check_thread_count(row.name, config[row], changed[row])
+
+
+def usable(stored: Mapping[str, str], *, per_broker: bool) -> tuple[dict[str, str], list[str]]:
+    """The part of a stored layer that may be in force, and a line for each key that is left out."""
+    kept: dict[str, str] = {}
+    problems = []
+    for key, text in stored.items():
+        problem = _problem(key, text, per_broker=per_broker)
+        if problem is None:
+            kept[key] = text
+        else:
+            problems.append(problem)
+    return kept, problems
+
+
+def _problem(key: str, text: str, *, per_broker: bool) -> str | None:
+    if _is_read_only(key) or key in NEEDS_RESTART_HERE:
+        return f"{key} does not change without a restart"
+    if key in PER_LISTENER_ONLY:
+        return f"{key} needs the prefix of a listener"
+    if not per_broker and _is_per_broker(key):
+        return f"{key} belongs to a broker, not to the whole cluster"
+    row = base_row(key)
+    if row is not None:
+        try:
+            row.parse(text)
+        except ConfigError as error:
+            return str(error)
+    return None
+
+
+def _is_read_only(key: str) -> bool:
+    # Settings of plug-ins are unknown to Kafka's table, so that it takes any change of theirs.
+    row = BROKER_PROPERTIES.get(key)
+    return row is not None and row.update_mode is UpdateMode.READ_ONLY and row.visibility is not Visibility.FOREIGN
+
+
+def _is_per_broker(key: str) -> bool:
+    row = base_row(key)
+    return row is not None and (row.update_mode is UpdateMode.PER_BROKER or key.startswith(LISTENER_PREFIX))
+
+
+def _check_thread_count(key: str, old: int, new: int) -> None:
+    failed = f"Dynamic thread count update validation failed for {key}={new}"
+    if new < min(old, 1):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{failed}, value should be at least 1")
+    if new < old // 2:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{failed}, value should be at least half the current value {old}")
+    if new > old * 2:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{failed}, value should not be greater than double the current value {old}"
+        )
+
+
+def _refuse(reason: str, keys: Iterable[str]) -> None:
+    named = sorted(keys)
+    if named:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: Set({', '.join(named)})")

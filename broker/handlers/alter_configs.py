@@ -1,0 +1,42 @@
+"""AlterConfigs: replace all settings of topics and brokers; each resource is answered by itself.
+
+What a request does not name goes back to its default, which is why IncrementalAlterConfigs took its place (KIP-339).
+Log levels and client metrics cannot be changed this way."""
+
+from __future__ import annotations
+
+from broker.config_changes import Alteration, KeyChange, Operation
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def handle(services: Services, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    results = await services.config_changes.alter(
+        [_alteration(resource) for resource in request.resources], validate_only=request.validate_only
+    )
+    return AlterConfigsResponse(
+        responses=[_answer(*answered) for answered in zip(request.resources, results, strict=True)]
+    )
+
+
+def failed(request: AlterConfigsRequest, context: RequestContext, code: ErrorCode) -> AlterConfigsResponse:
+    return AlterConfigsResponse(responses=[_answer(resource, KafkaError(code)) for resource in request.resources])
+
+
+def _alteration(resource: AlterConfigsResource) -> Alteration:
+    changes = [KeyChange(config.name, Operation.SET, config.value) for config in resource.configs]
+    return Alteration(resource.resource_type, resource.resource_name, changes, replaces=True)
+
+
+def _answer(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
+    answer = AlterConfigsResourceResponse(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    if error is not None:
+        answer.error_code, answer.error_message = error.code, error.message
+    return answer

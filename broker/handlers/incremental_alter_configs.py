@@ -1,0 +1,46 @@
+"""IncrementalAlterConfigs: change single settings of topics, brokers and loggers (KIP-339, KIP-412); each resource is
+answered by itself."""
+
+from __future__ import annotations
+
+from broker.config_changes import Alteration, KeyChange
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+async def handle(
+    services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    results = await services.config_changes.alter(
+        [_alteration(resource) for resource in request.resources], validate_only=request.validate_only
+    )
+    return IncrementalAlterConfigsResponse(
+        responses=[_answer(*answered) for answered in zip(request.resources, results, strict=True)]
+    )
+
+
+def failed(
+    request: IncrementalAlterConfigsRequest, context: RequestContext, code: ErrorCode
+) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=[_answer(resource, KafkaError(code)) for resource in request.resources]
+    )
+
+
+def _alteration(resource: AlterConfigsResource) -> Alteration:
+    changes = [KeyChange(config.name, config.config_operation, config.value) for config in resource.configs]
+    return Alteration(resource.resource_type, resource.resource_name, changes)
+
+
+def _answer(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
+    answer = AlterConfigsResourceResponse(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    if error is not None:
+        answer.error_code, answer.error_message = error.code, error.message
+    return answer

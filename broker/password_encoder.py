@@ -1,0 +1,110 @@
+"""Passwords in stored settings: encrypted with the secret that all brokers share, in Kafka's text form.
+
+Owns that form, `name:value` pairs with commas between, which says itself how it was made, so that the cipher's settings
+may change later. Must not know which settings are passwords.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CBC
+from cryptography.hazmat.primitives.padding import PKCS7
+
+from config import broker_properties as rows
+from config.broker import BrokerConfig
+
+CIPHER = "AES/CBC/PKCS5Padding"
+DIGESTS = {"PBKDF2WithHmacSHA512": "sha512", "PBKDF2WithHmacSHA256": "sha256", "PBKDF2WithHmacSHA1": "sha1"}
+STRONGEST = "PBKDF2WithHmacSHA512"
+SALT_SIZE = 256
+BLOCK_BITS = 128
+
+
+class CannotEncode(ValueError):  # noqa: N818 - it says what is the matter
+    """There is no secret, or the settings ask for a cipher that is not there."""
+
+
+class CannotDecode(ValueError):  # noqa: N818
+    """The text is not an encrypted password, or was encrypted with another secret."""
+
+
+class _Derivation(NamedTuple):
+    algorithm: str
+    salt: bytes
+    iterations: int
+    key_bits: int
+
+    def key(self, secret: str) -> bytes:
+        digest = DIGESTS[self.algorithm]
+        return hashlib.pbkdf2_hmac(digest, secret.encode(), self.salt, self.iterations, self.key_bits // 8)
+
+
+class PasswordEncoder:
+    """Encodes with the broker's secret; decodes with that or with the one before it."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        secrets = (config[rows.PASSWORD_ENCODER_SECRET], config[rows.PASSWORD_ENCODER_OLD_SECRET])
+        self._secret = None if secrets[0] is None else secrets[0].value
+        self._secrets: Sequence[str] = [secret.value for secret in secrets if secret is not None]
+        self._cipher = config[rows.PASSWORD_ENCODER_CIPHER_ALGORITHM]
+        self._algorithm = config[rows.PASSWORD_ENCODER_KEYFACTORY_ALGORITHM] or STRONGEST
+        self._iterations = config[rows.PASSWORD_ENCODER_ITERATIONS]
+        self._key_bits = config[rows.PASSWORD_ENCODER_KEY_LENGTH]
+
+    def encode(self, password: str) -> str:
+        """The text to store. Raises CannotEncode."""
+        if self._secret is None:
+            raise CannotEncode("Password encoder secret not configured")
+        if self._cipher != CIPHER or self._algorithm not in DIGESTS:
+            raise CannotEncode(f"{self._algorithm} with {self._cipher} is not available, expected {CIPHER}")
+        derivation = _Derivation(self._algorithm, os.urandom(SALT_SIZE), self._iterations, self._key_bits)
+        vector = os.urandom(BLOCK_BITS // 8)
+        padder = PKCS7(BLOCK_BITS).padder()
+        encryptor = Cipher(AES(derivation.key(self._secret)), CBC(vector)).encryptor()
+        encrypted = encryptor.update(padder.update(password.encode()) + padder.finalize()) + encryptor.finalize()
+        members = {
+            "keyFactoryAlgorithm": derivation.algorithm,
+            "cipherAlgorithm": CIPHER,
+            "keyLength": str(derivation.key_bits),
+            "salt": b64encode(derivation.salt).decode(),
+            "iterations": str(derivation.iterations),
+            "encryptedPassword": b64encode(encrypted).decode(),
+            "passwordLength": str(len(password)),
+            "initializationVector": b64encode(vector).decode(),
+        }
+        return ",".join(f"{name}:{value}" for name, value in members.items())
+
+    def decode(self, text: str) -> str:
+        """The password behind a stored text. Raises CannotDecode."""
+        for secret in self._secrets:
+            try:
+                return _decoded(text, secret)
+            except (ValueError, KeyError):
+                continue
+        raise CannotDecode("a stored password cannot be read with password.encoder.secret")
+
+
+def _decoded(text: str, secret: str) -> str:
+    members = {name: value for name, _, value in (pair.partition(":") for pair in text.split(","))}
+    if members["cipherAlgorithm"] != CIPHER:
+        raise ValueError(members["cipherAlgorithm"])
+    derivation = _Derivation(
+        members["keyFactoryAlgorithm"],
+        b64decode(members["salt"]),
+        int(members["iterations"]),
+        int(members["keyLength"]),
+    )
+    decryptor = Cipher(AES(derivation.key(secret)), CBC(b64decode(members["initializationVector"]))).decryptor()
+    padded = decryptor.update(b64decode(members["encryptedPassword"])) + decryptor.finalize()
+    unpadder = PKCS7(BLOCK_BITS).unpadder()
+    password = (unpadder.update(padded) + unpadder.finalize()).decode()
+    if len(password) != int(members["passwordLength"]):
+        raise ValueError("sizes of original and decoded passwords differ")
+    return password
