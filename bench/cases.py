@@ -254,8 +254,8 @@ def produce_to_consume(subject: Subject, scale: Scale) -> Values:
 def warm_up(subject: Subject, scale: Scale) -> None:
     """Load of every kind, over several connections, in short turns.
 
-    A JVM runs what is hot interpreted first, then quickly compiled, then well compiled: at its first batches Kafka takes
-    several times as long as after some ten thousand. Measuring before that would flatter Milena.
+    A JVM runs what is hot interpreted first, then quickly compiled, then well compiled: at its first batches Kafka
+    takes several times as long as after some ten thousand. Measuring before that would flatter Milena.
     """
     turn = replace(scale, section_s=WARM_UP_TURN_S, bulk_bytes=WARM_UP_TURN_BYTES)
     deadline = time.monotonic() + scale.warm_up_s

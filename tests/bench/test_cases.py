@@ -23,7 +23,7 @@ TINY = Scale(
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cases, "_settle", lambda: None)
+    monkeypatch.setattr(cases, "_settle", lambda *_: None)
     monkeypatch.setattr(cases, "IDLE_BEFORE_LOOKING_S", 0)
     monkeypatch.setattr(cases, "IDLE_CONNECTIONS", 20)
 
