@@ -1,7 +1,8 @@
 """The controller's way to this broker: the same requests as over the wire, applied by a direct call.
 
 Owns: the order in which the controller's requests are applied here, and what each of them touches. Must not know: how
-the controller decided."""
+the controller decided.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Offsets of 0.8 consumers, kept in the metadata tree under `/consumers` (version 0 of OffsetCommit and
-OffsetFetch)."""
+OffsetFetch).
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ know: what an operation means, sockets, or clocks (deadlines go to the `Timer`).
 
 The verbs are Kafka's (try, force once, expire, watch keys). Everything runs on one event loop, so an operation is
 tried, watched and tried again without another event in between; what remains of Kafka's dance is that `try_complete`
-may itself complete others."""
+may itself complete others.
+"""
 
 from __future__ import annotations
 

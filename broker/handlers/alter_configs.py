@@ -1,7 +1,8 @@
 """AlterConfigs: replace all settings of topics and brokers; each resource is answered by itself.
 
 What a request does not name goes back to its default, which is why IncrementalAlterConfigs took its place (KIP-339).
-Log levels and client metrics cannot be changed this way."""
+Log levels and client metrics cannot be changed this way.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """ListOffsets: offsets by timestamp, or the ends of the log.
 
 Version notes: v0 answers segment base offsets by file time; v1+ one offset by record time; v2 isolation level; v4
-leader epoch; v7 -3 (largest timestamp); v8 -4 (earliest local); v9 -5 (latest tiered)."""
+leader epoch; v7 -3 (largest timestamp); v8 -4 (earliest local); v9 -5 (latest tiered).
+"""
 
 from __future__ import annotations
 

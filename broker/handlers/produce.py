@@ -6,7 +6,8 @@ Version notes: v0-2 may carry message sets of the old formats; v3+ carries exact
 with transactional id; v8 record_errors; v10 current leader with code 6 (KIP-951); v11 TRANSACTION_ABORTABLE (KIP-890).
 
 A request with a transactional id is verified before anything is appended, which waits only when a partition without
-data of the transaction has a coordinator elsewhere; all other requests pay one look at a byte of each batch."""
+data of the transaction has a coordinator elsewhere; all other requests pay one look at a byte of each batch.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What readers get that do not know today's formats: message sets of magic 0 and 1, and no zstd.
 
 Owns: which version reads which format, and that a reader whose piece of the log has nothing for its eyes is taken
-past it. Must not know: requests or waiting. Conversion opens every record; callers run it off the event loop."""
+past it. Must not know: requests or waiting. Conversion opens every record; callers run it off the event loop.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ Owns: the leadership state told by the controller, and the high watermark's adva
 other partitions; the manager wakes whom an append concerns.
 
 Invariants: the leader epoch only rises; the high watermark never goes back; nothing is appended unless this broker
-leads."""
+leads.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from storage.log import AppendOrigin, AppendResult, Log
-
 from broker.replica.isr import next_high_watermark
 from protocol.errors import ErrorCode, KafkaError
+from storage.log import AppendOrigin, AppendResult, Log
 
 NO_LEADER = -1
 NO_EPOCH = -1

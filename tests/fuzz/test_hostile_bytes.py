@@ -1,5 +1,6 @@
 """Hostile bytes against a running broker: their own connection closes or is answered, others go on, memory stays
-flat."""
+flat.
+"""
 
 import random
 import socket
