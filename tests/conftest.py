@@ -1,8 +1,13 @@
-"""What all tests share: the event loop is uvloop, as in the broker."""
+"""What all tests share: the event loop is uvloop, as in the broker, and random tests do not mind the time they take."""
 
 from collections.abc import Mapping
 
 import uvloop
+from hypothesis import HealthCheck, settings
+
+# The first example in a fresh checkout builds tables, and the machine may be busy: neither says anything about the code.
+settings.register_profile("milena", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("milena")
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, type[uvloop.Loop]]:
