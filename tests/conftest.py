@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import uvloop
 from hypothesis import HealthCheck, settings
 
-# The first example in a fresh checkout builds tables, and the machine may be busy: neither says anything about the code.
+# The first example in a fresh checkout builds tables, and the machine may be busy: neither says anything of the code.
 settings.register_profile("milena", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("milena")
 
