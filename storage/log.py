@@ -33,6 +33,7 @@ from protocol.records.compression import Buffer
 from protocol.records.control import TransactionMarker
 from storage import checkpoints, names
 from storage.checkpoints import TopicPartition
+from storage.compaction import CleanedSegment
 from storage.files import Files
 from storage.leader_epochs import EpochStart, LeaderEpochs
 from storage.log_loader import LoadedLog, LoadProgress, LogLoader, state_at
@@ -102,7 +103,6 @@ class Log:
         "_segment_age_ms_max",
         "_segments",
         "_snapshots",
-        "_truncation_count",
         "config",
         "high_watermark",
         "is_offline",
@@ -113,6 +113,7 @@ class Log:
         "recovery_point",
         "topic",
         "topic_id",
+        "truncation_count",
     )
 
     def __init__(
@@ -134,7 +135,7 @@ class Log:
         self._producers = loaded.producer_state
         self._deleted: deque[tuple[int, str]] = deque()  # (due, path), rising
         self._flushed_ms = now_ms
-        self._truncation_count = 0
+        self.truncation_count = 0
         self._is_metadata_synced = False
         self.leader_epochs: LeaderEpochs = loaded.leader_epochs
         self.topic_id: UUID | None = loaded.topic_id
@@ -620,7 +621,7 @@ class Log:
 
     def _truncate(self, offset: int) -> None:
         # Offsets fall first: whoever reads meanwhile must not look for what is about to go.
-        self._truncation_count += 1
+        self.truncation_count += 1
         self.log_end_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
         self._drop([segment for segment in self._segments.all() if segment.base_offset > offset])
@@ -648,7 +649,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Removes everything; the next batch gets `offset`."""
-        self._truncation_count += 1
+        self.truncation_count += 1
         try:
             old = self._segments.all()
             for segment in old:
@@ -706,10 +707,44 @@ class Log:
         first_offset = self._segments.first.base_offset
         if first_offset > self.log_start_offset:
             self._raise_log_start(first_offset)
+        self._mark_deleted(segments, now_ms)
+
+    def _mark_deleted(self, segments: Sequence[Segment], now_ms: int, *, keep_snapshot_of: int | None = None) -> None:
         due_ms = now_ms + self.config.file_delete_delay_ms
         for segment in segments:
             self._deleted.extend((due_ms, path) for path in segment.mark_deleted())
-            self._snapshots.delete(segment.base_offset)
+            if segment.base_offset != keep_snapshot_of:
+                self._snapshots.delete(segment.base_offset)
+
+    def swap_in(self, cleaned: CleanedSegment, *, now_ms: int) -> bool:
+        """Puts a cleaned segment, staged as `.swap` files, in the place of those that it was made from.
+
+        False when those are no longer what they were; then nothing has changed. Offsets stay as they are.
+        """
+        replaced = [segment for segment in self._segments.all() if segment.base_offset in cleaned.replaced]
+        if len(replaced) != len(cleaned.replaced) or self._segments.active in replaced:
+            return False
+        try:
+            segment = Segment(
+                self._files,
+                self._directory,
+                cleaned.base_offset,
+                now_ms=now_ms,
+                index_interval_bytes=self.config.index_interval_bytes,
+                index_size_max=self.config.segment_index_bytes,
+                size=cleaned.size,
+                offset_index_size=cleaned.offset_index_size,
+                time_index_size=cleaned.time_index_size,
+                stage=names.SWAP,
+            )
+            segment.preload()
+            self._segments.replace(replaced, [segment])
+            self._reader.forget_positions()
+            self._mark_deleted(replaced, now_ms, keep_snapshot_of=cleaned.base_offset)
+            segment.restage("")
+        except OSError as error:
+            raise self._storage_error(error) from error
+        return True
 
     def remove_deleted(self, now_ms: int) -> int:
         """Unlinks the files whose delay is over; returns how many. Any thread."""
@@ -744,7 +779,7 @@ class Log:
         Raises KafkaError KAFKA_STORAGE_ERROR, and never tries again: after a failed sync the kernel may have dropped
         what it could not write.
         """
-        end_offset, truncation_count = self.log_end_offset, self._truncation_count
+        end_offset, truncation_count = self.log_end_offset, self.truncation_count
         try:
             for segment in self._segments.covering(self.recovery_point, max(end_offset, 1)):
                 with contextlib.suppress(SegmentGoneError):
@@ -760,7 +795,7 @@ class Log:
         except OSError as error:
             raise self._storage_error(error) from error
         # After a truncation meanwhile, the offsets up to the old end may belong to batches that were not there then.
-        if truncation_count == self._truncation_count:
+        if truncation_count == self.truncation_count:
             self.recovery_point = max(self.recovery_point, end_offset)
         self._flushed_ms = now_ms
 

@@ -152,7 +152,7 @@ class LogManager:
                 directory.read_meta()
             except OSError as error:
                 errors.append(f"{directory.path}: {error}")
-                self._fail(directory, error)
+                self.fail_directory(directory, error)
         if not self.live_directories:
             raise NoUsableDirectoryError(f"None of the log directories can be used: {'; '.join(errors)}")
         found: MetaProperties | None = None
@@ -210,7 +210,7 @@ class LogManager:
             log_starts = directory.read_log_starts(_logger.warning)
             high_watermarks = directory.read_high_watermarks()
         except (OSError, MalformedCheckpointError) as error:
-            self._fail(directory, error)
+            self.fail_directory(directory, error)
             return
         for path, parsed in found:
             if parsed.state is DirectoryState.DELETE:
@@ -254,7 +254,7 @@ class LogManager:
                 progress=progress,
             )
         except (OSError, MalformedCheckpointError) as error:
-            self._fail(item.directory, error)
+            self.fail_directory(item.directory, error)
             return
         self._add(log, item.directory)
         progress.logs_done += 1
@@ -300,7 +300,7 @@ class LogManager:
                 now_ms=now_ms,
             )
         except OSError as error:
-            self._fail(directory, error)
+            self.fail_directory(directory, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}: {error}") from error
         self._add(log, directory)
         return log
@@ -324,7 +324,7 @@ class LogManager:
         try:
             path = directory.rename_for_deletion(log, marked_name)
         except OSError as error:
-            self._fail(directory, error)
+            self.fail_directory(directory, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}: {error}") from error
         self._to_remove.append((now_ms + log.config.file_delete_delay_ms, directory, path))
 
@@ -372,7 +372,7 @@ class LogManager:
                 directory.remove_partition_directory(path)
                 count += 1
             except OSError as error:
-                self._fail(directory, error)
+                self.fail_directory(directory, error)
         return count
 
     def checkpoint_recovery_points(self) -> None:
@@ -399,7 +399,7 @@ class LogManager:
             try:
                 action(directory)
             except OSError as error:
-                self._fail(directory, error)
+                self.fail_directory(directory, error)
 
     # Stop and failure
 
@@ -428,8 +428,8 @@ class LogManager:
         except KafkaError as error:
             _logger.error("%s-%d: %s", log.topic, log.partition, error)
 
-    def _fail(self, directory: LogDirectory, error: Exception) -> None:
-        """Takes a directory out of service, once."""
+    def fail_directory(self, directory: LogDirectory, error: Exception) -> None:
+        """Takes a directory out of service, once. Any thread."""
         if directory.is_offline:
             return
         directory.is_offline = True
@@ -445,7 +445,7 @@ class LogManager:
         return LogOptions(
             self._files,
             self._random,
-            on_io_error=lambda error: self._fail(directory, error),
+            on_io_error=lambda error: self.fail_directory(directory, error),
             on_damage=_logger.warning,
             on_flush_wanted=self._want_flush,
         )

@@ -58,6 +58,7 @@ class Segment:
         "_is_index_full",
         "_is_removed",
         "_largest",
+        "_stage",
         "_used",
         "_writeback_position",
         "base_offset",
@@ -83,9 +84,14 @@ class Segment:
         size: int = 0,
         offset_index_size: int = 0,
         time_index_size: int = 0,
+        stage: str = "",
     ) -> None:
-        """The sizes are those of the files as they are; nothing is opened or created here."""
+        """The sizes are those of the files as they are; nothing is opened or created here.
+
+        `stage` is the additional ending of the names of a segment that is not in service yet.
+        """
         self._files = files
+        self._stage = stage
         self._directory = directory
         self._file: OpenFile | None = None
         self._used = False
@@ -187,6 +193,11 @@ class Segment:
         if self.offset_index.count and self.offset_index.last().position == position:
             self.offset_index.truncate(self.offset_index.count - 1)
         self._largest = self._first_timestamp_ms = None
+
+    def append_unindexed(self, records: Buffer) -> None:
+        """Whole batches whose index entries follow by `add_recovered_batch`. Raises OSError."""
+        self._files.write_all(self._file or self._open(), records, self.size)
+        self.size += len(records)
 
     def add_recovered_batch(self, extent: Extent, max_timestamp_ms: int) -> None:
         """Index entries for a batch that is in the file already, by the same rule as `append`."""
@@ -363,6 +374,28 @@ class Segment:
         self._used = False
         return False
 
+    def set_modified_ms(self, modified_ms: int) -> None:
+        self._files.set_modified_ms(self.path, modified_ms)
+
+    def restage(self, stage: str) -> None:
+        """Renames every file from its present ending to another. What is open stays so."""
+        paths = [self._path(suffix) for suffix in names.SEGMENT_SUFFIXES]
+        self._stage = stage
+        for suffix, path in zip(names.SEGMENT_SUFFIXES, paths, strict=True):
+            with contextlib.suppress(FileNotFoundError):
+                self._files.rename(path, self._path(suffix))
+        self.offset_index.path = self._path(names.OFFSET_INDEX)
+        self.time_index.path = self._path(names.TIME_INDEX)
+        self.transaction_index.path = self._path(names.TRANSACTION_INDEX)
+
+    def preload(self) -> None:
+        """Opens everything, so that readers in other threads do not look for files that are about to be renamed."""
+        self._file = self._file or self._open()
+        self.offset_index.last()
+        self.time_index.last()
+        self.transaction_index.entries()
+        self._used = True
+
     def mark_deleted(self) -> list[str]:
         """Renames every file to `.deleted`; returns the names now to be unlinked. Readers may go on meanwhile."""
         self._is_removed = True
@@ -402,4 +435,4 @@ class Segment:
             raise SegmentGoneError(self.path) from None
 
     def _path(self, suffix: str) -> str:
-        return f"{self._directory}/{names.segment_file(self.base_offset, suffix)}"
+        return f"{self._directory}/{names.segment_file(self.base_offset, suffix)}{self._stage}"

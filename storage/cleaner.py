@@ -1,0 +1,376 @@
+"""Cleaning one log: keeps the newest record of each key, in new segments that replace the old ones.
+
+Owns the work on files, from reading the dirty part to segments that are staged for the swap. `clean` is a plain
+function of a picklable job, because it runs in a process of its own: hashing and copying would hold up the event loop.
+It only reads files of the log; what is appended, truncated or deleted meanwhile is none of its business. Must not know
+which log is cleaned next, nor how the new segments come into service: `log_cleaning` does.
+
+Invariants: offsets, keys, values, headers and times of kept records do not change, nor does their order; an unchanged
+batch is copied byte for byte; a new segment is synced before it is staged; what is not staged is removed.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from protocol.records.batch import (
+    DELETE_HORIZON_BIT,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    Record,
+    TimestampType,
+    plain_records,
+)
+from protocol.records.builder import assemble, rebuild_batch
+from protocol.records.compression import compress
+from protocol.records.control import TransactionMarker
+from protocol.records.entries import entry_records
+from protocol.records.legacy import build_message_set, read_message_header
+from storage import names
+from storage.compaction import (
+    ActiveProducer,
+    CleanedSegment,
+    SourceSegment,
+    Transactions,
+    groups_of,
+    must_keep_for_producer,
+)
+from storage.files import Files, OsFiles
+from storage.offset_map import OffsetMap
+from storage.producer_state import marker_in
+from storage.raw_records import RawRecord, encode, raw_records
+from storage.recovery import stored_batches
+from storage.segment import Segment
+from storage.stored_batch import StoredBatch, batch_of, extent_at
+from storage.transaction_index import AbortedTransaction
+
+_RECORDS_SIZE_MAX: Final = 2**31 - 1
+_WRITE_SIZE: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningJob:
+    """Everything a pass needs to know. `segments` are the sealed ones from the log's start to the uncleanable part."""
+
+    directory: str
+    segments: Sequence[SourceSegment]
+    first_dirty_offset: int
+    aborted: Sequence[AbortedTransaction]
+    producers: Mapping[int, ActiveProducer]
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    map_memory: int
+    map_load_factor: float = 0.9
+    bytes_per_second_max: float = float("inf")
+
+
+@dataclass(slots=True)
+class CleaningResult:
+    """`end_offset` is the first offset that is still dirty."""
+
+    end_offset: int = 0
+    segments: list[CleanedSegment] = field(default_factory=list)
+    bytes_read: int = 0
+    bytes_kept: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    records_without_key: int = 0
+    map_utilization: float = 0.0
+    map_seconds: float = 0.0
+    copy_seconds: float = 0.0
+
+
+def clean(job: CleaningJob, files: Files | None = None, sleep: Callable[[float], None] = time.sleep) -> CleaningResult:
+    """One pass. Raises OSError, CorruptSegmentError, Malformed; then nothing of it is left."""
+    return _Pass(job, files or OsFiles(), sleep).run()
+
+
+def unstage(files: Files, directory: str) -> None:
+    """Removes what a pass has left in a directory, when its result is not wanted or it did not come to its end.
+
+    One log file becomes `.cleaned` again first: from then on a start after a crash takes none of it for finished.
+    """
+    entries = [entry.name for entry in files.list_directory(directory)]
+    staged = [name for name in entries if name.endswith(names.LOG + names.SWAP)]
+    for name in staged[:1]:
+        cleaned = name.removesuffix(names.SWAP) + names.CLEANED
+        files.rename(f"{directory}/{name}", f"{directory}/{cleaned}")
+        entries.append(cleaned)
+    for stage in (names.SWAP, names.CLEANED):
+        for name in entries:
+            if name.endswith(stage):
+                files.unlink_if_there(f"{directory}/{name}")
+
+
+class Throttle:
+    """Sleeps so that no more than so many bytes a second pass, over the whole of a job."""
+
+    __slots__ = ("_bytes", "_bytes_per_second_max", "_sleep", "_started")
+
+    def __init__(self, bytes_per_second_max: float, sleep: Callable[[float], None]) -> None:
+        self._bytes_per_second_max = bytes_per_second_max
+        self._sleep = sleep
+        self._started = time.monotonic()
+        self._bytes = 0
+
+    def passed(self, size: int) -> None:
+        self._bytes += size
+        ahead = self._bytes / self._bytes_per_second_max - (time.monotonic() - self._started)
+        if ahead > 0.01:
+            self._sleep(ahead)
+
+
+class _Pass:
+    def __init__(self, job: CleaningJob, files: Files, sleep: Callable[[float], None]) -> None:
+        self._job = job
+        self._files = files
+        self._throttle = Throttle(job.bytes_per_second_max, sleep)
+        self._map = OffsetMap(job.map_memory, job.map_load_factor)
+        self._result = CleaningResult(end_offset=job.first_dirty_offset)
+        # Tombstones of old formats carry no horizon: they go when they are older than the last clean segment by so
+        # much.
+        clean_before = [s.modified_ms for s in job.segments if s.base_offset < job.first_dirty_offset]
+        self._legacy_horizon_ms = clean_before[-1] - job.delete_retention_ms if clean_before else 0
+
+    def run(self) -> CleaningResult:
+        job, result = self._job, self._result
+        unstage(self._files, job.directory)
+        started = time.monotonic()
+        self._fill_map()
+        result.end_offset = max(self._map.latest_offset + 1, job.first_dirty_offset)
+        result.map_utilization = self._map.count / self._map.usable
+        mapped = time.monotonic()
+        result.map_seconds = mapped - started
+        try:
+            self._copy()
+        except BaseException:
+            unstage(self._files, job.directory)
+            raise
+        result.copy_seconds = time.monotonic() - mapped
+        return result
+
+    # First walk: the newest offset of each key
+
+    def _fill_map(self) -> None:
+        job, offsets = self._job, self._map
+        transactions = Transactions()
+        transactions.add_aborted(job.aborted)
+        for source in job.segments:
+            if source.next_offset <= job.first_dirty_offset:
+                continue
+            for batch in self._batches(source):
+                if batch.extent.last_offset < job.first_dirty_offset:
+                    continue
+                if not self._put(batch, transactions):
+                    return
+                offsets.latest_offset = batch.extent.last_offset
+
+    def _put(self, batch: StoredBatch, transactions: Transactions) -> bool:
+        """False when the map is full."""
+        header, offsets = batch.header, self._map
+        if header is None:
+            return self._put_legacy(batch)
+        if header.is_control:
+            transactions.is_marker_useless(header, _marker(batch, header))
+            return True
+        if transactions.is_data_useless(header) or header.records_count == 0:
+            return True
+        first_dirty = self._job.first_dirty_offset
+        plain = plain_records(batch.view, 0, header, size_max=_RECORDS_SIZE_MAX)
+        base_offset, put, count_max = header.base_offset, offsets.put, offsets.usable
+        for _, _, _, _, offset_delta, key, _ in raw_records(plain):
+            if key is not None and base_offset + offset_delta >= first_dirty:
+                if offsets.count >= count_max:
+                    return False
+                put(key, base_offset + offset_delta)
+        return True
+
+    def _put_legacy(self, batch: StoredBatch) -> bool:
+        for record in entry_records(batch.view, size_max=_RECORDS_SIZE_MAX):
+            if record.key is not None and record.offset >= self._job.first_dirty_offset:
+                if self._map.is_full:
+                    return False
+                self._map.put(record.key, record.offset)
+        return True
+
+    # Second walk: what stays
+
+    def _copy(self) -> None:
+        job = self._job
+        sources = [source for source in job.segments if source.base_offset < self._result.end_offset]
+        transactions = Transactions()
+        transactions.add_aborted(job.aborted)
+        for group in groups_of(sources, job.segment_bytes, job.segment_index_bytes):
+            self._result.segments.append(self._clean_group(group, transactions))
+
+    def _clean_group(self, group: Sequence[SourceSegment], transactions: Transactions) -> CleanedSegment:
+        job = self._job
+        cleaned = Segment(
+            self._files,
+            job.directory,
+            group[0].base_offset,
+            now_ms=job.now_ms,
+            index_interval_bytes=job.index_interval_bytes,
+            index_size_max=job.segment_index_bytes,
+            stage=names.CLEANED,
+        )
+        cleaned.create()
+        transactions.kept_aborted = []
+        pending = bytearray()
+        for source in group:
+            for batch in self._batches(source):
+                kept = self._kept(batch, source, transactions)
+                if kept:
+                    self._result.bytes_kept += len(kept)
+                    pending += kept
+                    if len(pending) >= _WRITE_SIZE:
+                        self._append(cleaned, pending)
+                        pending = bytearray()
+        self._append(cleaned, pending)
+        for aborted in transactions.kept_aborted:
+            cleaned.transaction_index.append(aborted)
+        cleaned.seal()
+        cleaned.sync()
+        cleaned.set_modified_ms(group[-1].modified_ms)
+        cleaned.restage(names.SWAP)
+        self._files.sync_directory(job.directory)
+        return CleanedSegment(
+            cleaned.base_offset,
+            [source.base_offset for source in group],
+            cleaned.size,
+            cleaned.offset_index.size,
+            cleaned.time_index.size,
+        )
+
+    def _append(self, cleaned: Segment, content: bytearray) -> None:
+        position, index = cleaned.size, 0
+        cleaned.append_unindexed(content)
+        while index < len(content):
+            extent = extent_at(content, index, position + index)
+            batch = batch_of(extent, memoryview(content)[index : index + extent.size])
+            cleaned.add_recovered_batch(extent, batch.max_timestamp_ms)
+            index += extent.size
+        self._throttle.passed(len(content))
+
+    def _kept(self, batch: StoredBatch, source: SourceSegment, transactions: Transactions) -> bytes | memoryview:
+        """What is left of a batch: all of it, a rebuilt one, or nothing."""
+        header = batch.header
+        if header is None:
+            return self._kept_legacy(batch, source)
+        if header.is_control:
+            return self._kept_marker(batch, header, transactions)
+        is_useless = transactions.is_data_useless(header)
+        must_keep = header.producer_id != NO_PRODUCER_ID and must_keep_for_producer(header, self._job.producers)
+        self._result.records_read += header.records_count
+        if is_useless or header.records_count == 0:
+            return rebuild_batch(header, []) if must_keep else b""
+        if header.base_offset > self._map.latest_offset:
+            self._result.records_kept += header.records_count
+            return batch.view
+        return self._kept_records(batch, header, must_keep=must_keep)
+
+    def _kept_records(self, batch: StoredBatch, header: BatchHeader, *, must_keep: bool) -> bytes | memoryview:
+        plain = plain_records(batch.view, 0, header, size_max=_RECORDS_SIZE_MAX)
+        horizon_ms = header.delete_horizon_ms
+        is_past_horizon = horizon_ms is not None and self._job.now_ms >= horizon_ms
+        newest_mapped, newest_of, base_offset = self._map.latest_offset, self._map.get, header.base_offset
+        kept = []
+        for record in raw_records(plain):
+            offset = base_offset + record.offset_delta
+            if offset <= newest_mapped:
+                key = record.key
+                if key is None:
+                    self._result.records_without_key += 1
+                    continue
+                if offset < newest_of(key) or (is_past_horizon and not record.has_value):
+                    continue
+            kept.append(record)
+        self._result.records_kept += len(kept)
+        if not kept:
+            return rebuild_batch(header, []) if must_keep else b""
+        if horizon_ms is None and not all(record.has_value for record in kept):
+            horizon_ms = self._job.now_ms + self._job.delete_retention_ms
+        if len(kept) == header.records_count and horizon_ms == header.delete_horizon_ms:
+            return batch.view
+        return _rebuilt(header, plain, kept, horizon_ms)
+
+    def _kept_marker(self, batch: StoredBatch, header: BatchHeader, transactions: Transactions) -> bytes | memoryview:
+        is_useless = transactions.is_marker_useless(header, _marker(batch, header))
+        horizon_ms = header.delete_horizon_ms
+        is_past_horizon = horizon_ms is not None and self._job.now_ms >= horizon_ms
+        must_keep = must_keep_for_producer(header, self._job.producers)
+        if is_useless and is_past_horizon:
+            return rebuild_batch(header, []) if must_keep else b""
+        if header.records_count == 0:
+            return batch.view if must_keep else b""
+        self._result.records_kept += header.records_count
+        if not is_useless or horizon_ms is not None:
+            return batch.view
+        records = list(entry_records(batch.view, size_max=_RECORDS_SIZE_MAX))
+        return rebuild_batch(header, records, delete_horizon_ms=self._job.now_ms + self._job.delete_retention_ms)
+
+    def _kept_legacy(self, batch: StoredBatch, source: SourceSegment) -> bytes | memoryview:
+        header = read_message_header(batch.view)
+        records = list(entry_records(batch.view, size_max=_RECORDS_SIZE_MAX))
+        keeps_tombstones = source.modified_ms > self._legacy_horizon_ms
+        kept = [record for record in records if self._is_legacy_kept(record, keeps_tombstones=keeps_tombstones)]
+        self._result.records_read += len(records)
+        self._result.records_kept += len(kept)
+        if len(kept) == len(records):
+            return batch.view
+        return build_message_set(
+            kept, magic=header.magic, compression=header.compression, timestamp_type=header.timestamp_type
+        )
+
+    def _is_legacy_kept(self, record: Record, *, keeps_tombstones: bool) -> bool:
+        if record.offset > self._map.latest_offset:
+            return True
+        if record.key is None:
+            self._result.records_without_key += 1
+            return False
+        return record.offset >= self._map.get(record.key) and (record.value is not None or keeps_tombstones)
+
+    def _batches(self, source: SourceSegment) -> Iterator[StoredBatch]:
+        segment = Segment(
+            self._files,
+            self._job.directory,
+            source.base_offset,
+            now_ms=self._job.now_ms,
+            index_interval_bytes=self._job.index_interval_bytes,
+            index_size_max=self._job.segment_index_bytes,
+            size=source.size,
+        )
+        for batch in stored_batches(segment, 0, source.size):
+            self._result.bytes_read += batch.extent.size
+            self._throttle.passed(batch.extent.size)
+            yield batch
+
+
+def _rebuilt(header: BatchHeader, plain: bytes, kept: Sequence[RawRecord], horizon_ms: int | None) -> bytes:
+    """The batch with only the kept records. Where there is no horizon the base timestamp is the first record's."""
+    base_timestamp = header.base_timestamp + kept[0].timestamp_delta
+    attributes = header.attributes
+    if horizon_ms is not None:
+        base_timestamp = horizon_ms
+        attributes |= DELETE_HORIZON_BIT
+    max_timestamp = header.max_timestamp
+    if header.timestamp_type is TimestampType.CREATE_TIME:
+        max_timestamp = header.base_timestamp + max(record.timestamp_delta for record in kept)
+    records = encode(plain, kept, header.base_timestamp - base_timestamp)
+    return assemble(
+        header._replace(
+            attributes=attributes,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            records_count=len(kept),
+        ),
+        compress(header.compression, records),
+    )
+
+
+def _marker(batch: StoredBatch, header: BatchHeader) -> TransactionMarker | None:
+    return marker_in(batch.view, 0, header)

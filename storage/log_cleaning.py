@@ -1,0 +1,241 @@
+"""Which log is cleaned next, and how the result of a pass comes into service.
+
+Owns the first dirty offsets and their checkpoint, the logs that are being cleaned and those that cannot be. Must not
+know where a pass runs: the caller takes a job with `pick`, runs `cleaner.clean` on it in a process of its own, and
+brings the result back to `finish`, or the error to `fail`.
+
+`pick`, `finish` and `fail` belong to the thread that owns the logs; `write_checkpoints` waits for the disk.
+
+Invariants: a log is cleaned by one pass at a time; a result for a log that was truncated, deleted or shortened
+meanwhile is thrown away and leaves the log as it was; one bad log never keeps the others from being cleaned.
+"""
+
+import logging
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from config.broker import BrokerConfig
+from config.broker_properties import (
+    LOG_CLEANER_DEDUPE_BUFFER_SIZE,
+    LOG_CLEANER_IO_BUFFER_LOAD_FACTOR,
+    LOG_CLEANER_IO_MAX_BYTES_PER_SECOND,
+    LOG_CLEANER_THREADS,
+)
+from protocol.errors import Malformed
+from storage.checkpoints import MalformedCheckpointError, TopicPartition
+from storage.cleaner import CleaningJob, CleaningResult, unstage
+from storage.compaction import (
+    ActiveProducer,
+    CleanableLog,
+    CompactionLimits,
+    DirtySegment,
+    SourceSegment,
+    cleanable_part,
+)
+from storage.files import Files
+from storage.log import Log
+from storage.log_directory import LogDirectory
+from storage.log_manager import LogManager
+from storage.offset_map import MEMORY_MAX
+from storage.segment import CorruptSegmentError
+
+_logger = logging.getLogger(__name__)
+
+_UNCLEANABLE = (CorruptSegmentError, Malformed)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """`threads` share memory and bandwidth."""
+
+    threads: int = 1
+    dedupe_buffer_size: int = 134_217_728
+    load_factor: float = 0.9
+    bytes_per_second_max: float = float("inf")
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> "CleanerSettings":
+        return cls(
+            threads=config[LOG_CLEANER_THREADS],
+            dedupe_buffer_size=config[LOG_CLEANER_DEDUPE_BUFFER_SIZE],
+            load_factor=config[LOG_CLEANER_IO_BUFFER_LOAD_FACTOR],
+            bytes_per_second_max=config[LOG_CLEANER_IO_MAX_BYTES_PER_SECOND],
+        )
+
+
+class Cleaning(NamedTuple):
+    """A pass that is under way."""
+
+    log: Log
+    directory: LogDirectory
+    job: CleaningJob
+    truncation_count: int
+
+
+class LogCleaning:
+    """`settings` may be replaced at any time; passes under way keep theirs."""
+
+    def __init__(self, log_manager: LogManager, files: Files, settings: CleanerSettings) -> None:
+        self._log_manager = log_manager
+        self._files = files
+        self._first_dirty: dict[TopicPartition, int] = {}
+        self._in_progress: set[TopicPartition] = set()
+        self._unwritten: set[str] = set()
+        self.settings = settings
+        self.uncleanable: set[TopicPartition] = set()
+
+    def load(self) -> None:
+        """Reads the checkpoints of all directories; once, after the logs are loaded."""
+        for directory in self._log_manager.live_directories:
+            try:
+                self._first_dirty.update(directory.read_cleaner_offsets())
+            except (OSError, MalformedCheckpointError) as error:
+                self._log_manager.fail_directory(directory, error)
+
+    def pick(self, now_ms: int) -> Cleaning | None:
+        """The log with the greatest share of dirty bytes among those that are due, overdue ones first."""
+        due = [
+            (part.is_overdue, part.dirty_ratio, log, part)
+            for log in self._log_manager.logs()
+            if self._may_be_cleaned(log)
+            and (part := self.cleanable_part_of(log, now_ms)).is_due(log.config.min_cleanable_dirty_ratio)
+        ]
+        if not due:
+            return None
+        _, _, log, part = max(due, key=lambda candidate: candidate[:2])
+        directory = self._log_manager.directory_of(log.topic, log.partition)
+        assert directory is not None
+        self._in_progress.add(log.name)
+        return Cleaning(log, directory, self._job(log, part, now_ms), log.truncation_count)
+
+    def finish(self, cleaning: Cleaning, result: CleaningResult, *, now_ms: int) -> bool:
+        """Puts the cleaned segments in service. False when the log has changed so that they are of no use.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        log = cleaning.log
+        self._in_progress.discard(log.name)
+        is_same = self._log_manager.get(log.topic, log.partition) is log and not log.is_offline
+        if not is_same:
+            return False
+        if log.truncation_count != cleaning.truncation_count:
+            self._unstage(cleaning)
+            return False
+        for cleaned in result.segments:
+            if not log.swap_in(cleaned, now_ms=now_ms):
+                self._unstage(cleaning)
+                return False
+        self._first_dirty[log.name] = result.end_offset
+        self._unwritten.add(cleaning.directory.path)
+        _log_result(cleaning, result)
+        return True
+
+    def fail(self, cleaning: Cleaning, error: Exception) -> None:
+        """A pass has ended in an error. One of the disk takes the directory out of service, one of the data the log."""
+        log = cleaning.log
+        self._in_progress.discard(log.name)
+        if log.truncation_count != cleaning.truncation_count or log.is_offline:
+            return  # its files have gone on purpose
+        if isinstance(error, OSError):
+            self._log_manager.fail_directory(cleaning.directory, error)
+            return
+        level = logging.ERROR if not isinstance(error, _UNCLEANABLE) else logging.WARNING
+        _logger.log(level, "%s-%d cannot be cleaned until the next start: %s", log.topic, log.partition, error)
+        self.uncleanable.add(log.name)
+
+    def write_checkpoints(self) -> None:
+        """Of the directories in which a pass has finished since the last call."""
+        paths, self._unwritten = self._unwritten, set()
+        for directory in self._log_manager.live_directories:
+            if directory.path in paths:
+                offsets = {name: offset for name, offset in list(self._first_dirty.items()) if name in directory.logs}
+                try:
+                    directory.write_cleaner_offsets(offsets)
+                except OSError as error:
+                    self._log_manager.fail_directory(directory, error)
+
+    def cleanable_part_of(self, log: Log, now_ms: int) -> CleanableLog:
+        """For `pick` and for metrics."""
+        config = log.config
+        segments = [
+            DirtySegment(segment.base_offset, segment.size, segment.first_timestamp_ms, segment.largest().timestamp_ms)
+            for segment in log.segments.all()
+        ]
+        limits = CompactionLimits(log.last_stable_offset, config.min_compaction_lag_ms, config.max_compaction_lag_ms)
+        return cleanable_part(segments, self._first_dirty.get(log.name), log.log_start_offset, limits, now_ms)
+
+    def _may_be_cleaned(self, log: Log) -> bool:
+        return (
+            "compact" in log.config.cleanup_policy
+            and not log.is_offline
+            and log.name not in self._in_progress
+            and log.name not in self.uncleanable
+        )
+
+    def _job(self, log: Log, part: CleanableLog, now_ms: int) -> CleaningJob:
+        config, settings = log.config, self.settings
+        segments = log.segments.all()
+        sources = [
+            SourceSegment(
+                segment.base_offset,
+                following.base_offset,
+                segment.size,
+                segment.offset_index.size,
+                segment.time_index.size,
+                segment.modified_ms,
+            )
+            for segment, following in pairwise(segments)
+            if following.base_offset <= part.first_uncleanable_offset
+        ]
+        threads = max(settings.threads, 1)
+        return CleaningJob(
+            directory=str(log.directory),
+            segments=sources,
+            first_dirty_offset=part.first_dirty_offset,
+            aborted=log.aborted_transactions(log.log_start_offset, part.first_uncleanable_offset),
+            producers={
+                producer_id: ActiveProducer(entry.last_data_offset, entry.epoch)
+                for producer_id, entry in log.producers().producers.items()
+            },
+            now_ms=now_ms,
+            delete_retention_ms=config.delete_retention_ms,
+            segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            map_memory=min(settings.dedupe_buffer_size // threads, MEMORY_MAX),
+            map_load_factor=settings.load_factor,
+            bytes_per_second_max=settings.bytes_per_second_max / threads,
+        )
+
+    def _unstage(self, cleaning: Cleaning) -> None:
+        try:
+            unstage(self._files, cleaning.job.directory)
+        except OSError as error:
+            self._log_manager.fail_directory(cleaning.directory, error)
+
+
+def _log_result(cleaning: Cleaning, result: CleaningResult) -> None:
+    removed = 100.0 * (1 - result.bytes_kept / result.bytes_read) if result.bytes_read else 0.0
+    _logger.info(
+        "%s-%d cleaned from %d to %d: %d of %d records and %d bytes kept (%.1f %% less), map %.0f %% full, "
+        "%.1f s for the map, %.1f s to copy",
+        cleaning.log.topic,
+        cleaning.log.partition,
+        cleaning.job.first_dirty_offset,
+        result.end_offset,
+        result.records_kept,
+        result.records_read,
+        result.bytes_kept,
+        removed,
+        100 * result.map_utilization,
+        result.map_seconds,
+        result.copy_seconds,
+    )
+    if result.records_without_key:
+        _logger.warning(
+            "%s-%d: dropped %d invalid messages, which have no key",
+            cleaning.log.topic,
+            cleaning.log.partition,
+            result.records_without_key,
+        )
