@@ -1,0 +1,71 @@
+"""Partitions that this broker leads, with real logs: what markers and verification meet in a broker."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import cast
+from uuid import UUID
+
+from broker.replica.manager import ReplicaManager
+from broker.replica.partition import Leadership, Partition
+from broker.timer import Timer
+from config.broker import BrokerConfig
+from config.log_config import LogConfig
+from protocol.records.builder import RecordData, build_batch
+from storage.checkpoints import TopicPartition
+from storage.files import OsFiles
+from storage.log import AppendResult, Log, LogOptions
+from storage.log_manager import LogManager
+from tests.support.manual_clock import ManualClock
+
+BROKER = 1
+
+
+class Leading:
+    """A replica manager that leads the partitions it was told to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = ManualClock()
+        self.timer = Timer()
+        self._folder = folder
+        self._config = LogConfig.from_overrides(BrokerConfig.from_properties({}, {}), {})
+        self._options = LogOptions(OsFiles(), random.Random(0))
+        self.replica_manager = ReplicaManager(
+            BROKER,
+            cast(LogManager, None),
+            self.timer,
+            topic_config=lambda _: self._config,
+            produce_purge_interval=1000,
+            fetch_purge_interval=1000,
+            delete_records_purge_interval=1000,
+        )
+
+    def lead(self, topic: str, number: int, isr: tuple[int, ...] = (BROKER,)) -> Partition:
+        log = Log.create(
+            self._options,
+            str(self._folder / f"{topic}-{number}"),
+            TopicPartition(topic, number),
+            self._config,
+            topic_id=UUID(int=1),
+            now_ms=self.clock.now_ms(),
+        )
+        partition = Partition(topic, number, BROKER, log)
+        partition.lead(Leadership(1, BROKER, 0, isr, 0, isr))
+        self.replica_manager._partitions[topic, number] = partition
+        return partition
+
+    def produce(self, partition: Partition, producer_id: int, epoch: int, sequence: int) -> AppendResult:
+        """Append one transactional record, verified or not."""
+        records = memoryview(bytearray(transactional_batch(producer_id, epoch, sequence)))
+        return self.replica_manager.append(partition, records, needs_isr=False, now_ms=self.clock.now_ms())
+
+
+def transactional_batch(producer_id: int = 7, epoch: int = 0, sequence: int = 0) -> bytes:
+    return build_batch(
+        [RecordData(0, None, b"v")],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )

@@ -1,0 +1,578 @@
+"""The coordinator over a log in memory: what is stored before what is said, slow and failing appends, markers, loading
+and moving."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from broker.transactions.markers import RETRY_BACKOFF_MS, Marker
+from broker.transactions.settings import TransactionSettings
+from broker.transactions.states import TransactionState
+from broker.transactions.transaction import LAST_EPOCH, Producer
+from config.broker import BrokerConfig
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.builder import RecordData, build_batch
+from tests.broker.groups.fakes import FakeLog
+from tests.broker.transactions.fakes import Surroundings, code_of
+from tests.broker.transactions.golden import PARTITIONS, GoldenPartition
+from tests.broker.transactions.support import A0, A1, B0
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+async def here() -> Surroundings:
+    surroundings = Surroundings()
+    await surroundings.lead()
+    return surroundings
+
+
+async def init(here: Surroundings, name: str = "id", expected: Producer | None = None) -> Producer:
+    return await here.coordinator.init_producer_id(name, MINUTE_MS, expected)
+
+
+async def open_transaction(here: Surroundings, *partitions: tuple[str, int]) -> Producer:
+    producer = await init(here)
+    await here.coordinator.add_partitions("id", producer, partitions or [A0])
+    return producer
+
+
+async def refusal(awaited: Awaitable[object]) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        await awaited
+    return caught.value.code
+
+
+# Store, then change, then say
+
+
+async def test_a_transaction_from_beginning_to_end(here: Surroundings) -> None:
+    producer = await open_transaction(here, A0, B0)
+    await here.coordinator.end("id", producer, is_committed=True)
+    await here.idle()
+    assert here.states() == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
+    marker = Marker(producer.producer_id, producer.epoch, True, 0)
+    assert here.channel.written == [(marker, A0), (marker, B0)]
+    await here.coordinator.end("id", producer, is_committed=True)
+    assert await refusal(here.coordinator.end("id", producer, is_committed=False)) is ErrorCode.INVALID_TXN_STATE
+    await here.coordinator.add_partitions("id", producer, [A1])
+    await here.coordinator.end("id", producer, is_committed=False)
+    await here.idle()
+    assert here.states()[4:] == ["Ongoing", "PrepareAbort", "CompleteAbort"]
+    assert here.channel.written[2:] == [(Marker(producer.producer_id, producer.epoch, False, 0), A1)]
+
+
+@pytest.mark.parametrize("step", ["init", "add", "end"])
+async def test_nothing_is_said_before_it_is_in_the_log(here: Surroundings, step: str) -> None:
+    producer = await init(here)
+    if step == "end":
+        await here.coordinator.add_partitions("id", producer, [A0])
+    steps: dict[str, Callable[[], Awaitable[object]]] = {
+        "init": lambda: init(here),
+        "add": lambda: here.coordinator.add_partitions("id", producer, [A0]),
+        "end": lambda: here.coordinator.end("id", producer, is_committed=True),
+    }
+    before = here.coordinator.describe("id")
+    here.log.holds = True
+    waiting = asyncio.ensure_future(steps[step]())
+    await here.idle()
+    assert not waiting.done()
+    assert here.coordinator.describe("id") == before
+    concurrent = await refusal(init(here))
+    assert concurrent is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert here.channel.asked == []
+    here.log.release()
+    await waiting
+    assert here.coordinator.describe("id") != before
+
+
+@pytest.mark.parametrize(
+    ("append_error", "told"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_what_cannot_be_stored_does_not_happen_and_can_be_tried_again(
+    here: Surroundings, append_error: ErrorCode, told: ErrorCode, is_late: bool
+) -> None:
+    producer = await open_transaction(here)
+    ending = asyncio.ensure_future(here.coordinator.end("id", producer, is_committed=True))
+    if is_late:
+        here.log.holds = True
+        await here.idle()
+        here.log.release(error=append_error)
+    else:
+        here.log.append_error = append_error
+    assert await refusal(ending) is told
+    assert here.state() is TransactionState.ONGOING
+    here.log.append_error, here.log.holds = None, False
+    await here.coordinator.end("id", producer, is_committed=True)
+
+
+async def test_a_client_that_hangs_up_leaves_a_transaction_that_goes_on(here: Surroundings) -> None:
+    producer = await open_transaction(here)
+    here.log.holds = True
+    ending = asyncio.ensure_future(here.coordinator.end("id", producer, is_committed=True))
+    await here.idle()
+    ending.cancel()
+    await here.idle()
+    here.log.holds = False
+    here.log.release()
+    await here.idle()
+    assert here.states()[-2:] == ["PrepareCommit", "CompleteCommit"]
+
+
+async def test_the_answer_does_not_wait_for_markers(here: Surroundings) -> None:
+    producer = await open_transaction(here)
+    here.channel.holds = True
+    await here.coordinator.end("id", producer, is_committed=True)
+    await here.idle()
+    assert here.state() is TransactionState.PREPARE_COMMIT
+    assert await refusal(here.coordinator.add_partitions("id", producer, [A1])) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert await refusal(init(here)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    here.channel.held[0].release()
+    await here.idle()
+    assert here.state() is TransactionState.COMPLETE_COMMIT
+    await here.coordinator.add_partitions("id", producer, [A1])
+
+
+# Producers
+
+
+async def test_ids_and_epochs(here: Surroundings) -> None:
+    assert await init(here) == Producer(100, 0)
+    assert await init(here) == Producer(100, 1)
+    assert await init(here, "other") == Producer(101, 0)
+    assert await init(here, expected=Producer(100, 1)) == Producer(100, 2)
+    assert await init(here, expected=Producer(100, 1)) == Producer(100, 2)
+    assert await refusal(init(here, expected=Producer(100, 0))) is ErrorCode.PRODUCER_FENCED
+    assert await refusal(init(here, expected=Producer(101, 0))) is ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "is_taken"), [(-1, False), (0, False), (1, True), (900_000, True), (900_001, False)]
+)
+async def test_timeouts_have_bounds(here: Surroundings, timeout_ms: int, is_taken: bool) -> None:
+    asked = here.coordinator.init_producer_id("id", timeout_ms, None)
+    if is_taken:
+        await asked
+        assert here.coordinator.describe("id").timeout_ms == timeout_ms
+    else:
+        assert await refusal(asked) is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+async def test_two_at_once_do_not_share_an_epoch(here: Surroundings) -> None:
+    here.log.holds = True
+    asked = [asyncio.ensure_future(init(here)) for _ in range(2)]
+    await here.idle()
+    here.log.release()
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    assert results[0] == Producer(101, 0) or results[0] == Producer(100, 0)
+    assert isinstance(results[1], KafkaError)
+    assert code_of(results[1]) is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+async def test_a_new_producer_id_when_epochs_run_out(here: Surroundings) -> None:
+    for epoch in (0, LAST_EPOCH - 1):
+        await init(here)
+        transaction = here.coordinator._partitions[0].transactions["id"]
+        object.__setattr__(transaction.current, "producer_epoch", epoch)
+    assert await init(here) == Producer(100, LAST_EPOCH)
+    assert await init(here) == Producer(101, 0)
+    assert await init(here, expected=Producer(101, 0)) == Producer(101, 1)
+
+
+async def test_no_producer_id_to_be_had(here: Surroundings) -> None:
+    here.id_error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert await refusal(init(here)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    here.id_error = None
+    assert await init(here) == Producer(100, 0)
+
+
+async def test_a_newer_instance_aborts_what_the_older_one_left(here: Surroundings) -> None:
+    zombie = await open_transaction(here)
+    assert await refusal(init(here)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    await here.idle()
+    assert here.states()[-2:] == ["PrepareAbort", "CompleteAbort"]
+    assert here.channel.written == [(Marker(zombie.producer_id, zombie.epoch + 1, False, 0), A0)]
+    assert await init(here) == Producer(zombie.producer_id, zombie.epoch + 2)
+    assert await refusal(here.coordinator.end("id", zombie, is_committed=True)) is ErrorCode.PRODUCER_FENCED
+
+
+async def test_a_fence_that_cannot_be_stored(here: Surroundings) -> None:
+    zombie = await open_transaction(here)
+    here.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert await refusal(init(here)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await refusal(init(here)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await refusal(here.coordinator.end("id", zombie, is_committed=True)) is ErrorCode.PRODUCER_FENCED
+    here.log.append_error = None
+    assert await refusal(init(here)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    await here.idle()
+    assert await init(here) == Producer(zombie.producer_id, zombie.epoch + 2)
+
+
+async def test_verification(here: Surroundings) -> None:
+    producer = await open_transaction(here, A0)
+    verify = here.coordinator.verify
+    assert verify("id", producer, [A0, A1]) == {A0: ErrorCode.NONE, A1: ErrorCode.TRANSACTION_ABORTABLE}
+    for name, who, code in (
+        ("id", Producer(producer.producer_id, 9), ErrorCode.PRODUCER_FENCED),
+        ("id", Producer(9, 0), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        ("nobody", producer, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        ("", producer, ErrorCode.INVALID_REQUEST),
+    ):
+        with pytest.raises(KafkaError, match=code.name):
+            verify(name, who, [A0])
+    await here.coordinator.end("id", producer, is_committed=True)
+    with pytest.raises(KafkaError, match="CONCURRENT_TRANSACTIONS"):
+        verify("id", producer, [A0])
+    await here.idle()
+    assert verify("id", producer, [A0]) == {A0: ErrorCode.TRANSACTION_ABORTABLE}
+
+
+async def test_unknown_and_empty_ids(here: Surroundings) -> None:
+    producer = Producer(1, 0)
+    for name, code in (("nobody", ErrorCode.INVALID_PRODUCER_ID_MAPPING), ("", ErrorCode.INVALID_REQUEST)):
+        assert await refusal(here.coordinator.add_partitions(name, producer, [A0])) is code
+        assert await refusal(here.coordinator.end(name, producer, is_committed=True)) is code
+    assert await refusal(here.coordinator.init_producer_id("", MINUTE_MS, None)) is ErrorCode.INVALID_REQUEST
+    with pytest.raises(KafkaError, match="TRANSACTIONAL_ID_NOT_FOUND"):
+        here.coordinator.describe("nobody")
+
+
+# Time
+
+
+async def test_a_transaction_that_takes_too_long_is_aborted(here: Surroundings) -> None:
+    here.coordinator.start()
+    producer = await open_transaction(here)
+    await here.advance(MINUTE_MS - 1)
+    assert here.state() is TransactionState.ONGOING
+    await here.advance(10_001)
+    assert here.state() is TransactionState.COMPLETE_ABORT
+    assert await refusal(here.coordinator.end("id", producer, is_committed=True)) is ErrorCode.PRODUCER_FENCED
+
+
+async def test_a_timeout_that_cannot_be_stored_comes_again(here: Surroundings) -> None:
+    here.coordinator.start()
+    producer = await open_transaction(here)
+    here.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    await here.advance(2 * MINUTE_MS)
+    assert here.state() is TransactionState.ONGOING
+    here.log.append_error = None
+    await here.advance(10_000)
+    assert here.state() is TransactionState.COMPLETE_ABORT
+    assert here.coordinator.describe("id").producer_epoch == producer.epoch + 1
+
+
+async def test_a_timeout_does_not_disturb_a_commit_that_is_being_stored(here: Surroundings) -> None:
+    here.coordinator.start()
+    producer = await open_transaction(here)
+    here.log.holds = True
+    ending = asyncio.ensure_future(here.coordinator.end("id", producer, is_committed=True))
+    await here.idle()
+    await here.advance(2 * MINUTE_MS)
+    here.log.holds = False
+    here.log.release()
+    await ending
+    await here.idle()
+    assert here.states()[-2:] == ["PrepareCommit", "CompleteCommit"]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_ids_that_nobody_uses_are_forgotten(ends: bool) -> None:
+    here = Surroundings(TransactionSettings(id_expiration_ms=10_000, expiry_check_interval_ms=1_000))
+    await here.lead()
+    here.coordinator.start()
+    producer = await init(here)
+    if ends:
+        await here.coordinator.add_partitions("id", producer, [A0])
+        await here.coordinator.end("id", producer, is_committed=True)
+        await here.idle()
+    await here.advance(9_000)
+    assert here.state() is (TransactionState.COMPLETE_COMMIT if ends else TransactionState.EMPTY)
+    here.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    await here.advance(2_000)
+    assert here.state() is not TransactionState.DEAD
+    here.log.append_error = None
+    await here.advance(1_000)
+    assert here.states()[-1] == "-"
+    unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert await refusal(here.coordinator.add_partitions("id", producer, [A0])) is unknown
+    await here.restart()
+    assert list(here.coordinator.transactions()) == []
+
+
+async def test_open_transactions_do_not_expire() -> None:
+    here = Surroundings(TransactionSettings(id_expiration_ms=10_000, expiry_check_interval_ms=1_000))
+    await here.lead()
+    await open_transaction(here)
+    here.clock.advance(1_000_000)
+    here.coordinator.remove_expired()
+    await here.idle()
+    assert here.state() is TransactionState.ONGOING
+
+
+async def test_many_tombstones_are_several_batches() -> None:
+    here = Surroundings(TransactionSettings(id_expiration_ms=10))
+    await here.lead()
+    for number in range(50):
+        await here.coordinator.init_producer_id(str(number) * 15_000, MINUTE_MS, None)
+    here.clock.advance(10)
+    before = len(here.log.batch_sequences())
+    here.coordinator.remove_expired()
+    await here.idle()
+    assert len(here.log.batch_sequences()) - before == 3
+    assert list(here.coordinator.transactions()) == []
+
+
+# Markers
+
+
+@pytest.mark.parametrize("code", [3, 6, 7, 13, 19, 20, 56], ids=lambda code: ErrorCode(code).name)
+async def test_a_marker_is_sent_until_it_is_there(here: Surroundings, code: int) -> None:
+    producer = await open_transaction(here, A0, A1)
+    here.channel.codes[A1] = [code, code]
+    await here.coordinator.end("id", producer, is_committed=True)
+    await here.idle()
+    assert here.state() is TransactionState.PREPARE_COMMIT
+    await here.advance(2 * RETRY_BACKOFF_MS)
+    assert here.state() is TransactionState.COMPLETE_COMMIT
+    assert here.channel.asked == [(A0, A1), (A1,), (A1,)]
+
+
+@pytest.mark.parametrize("code", [47, 52, -1, 87], ids=lambda code: ErrorCode(code).name)
+async def test_a_marker_that_is_refused_leaves_the_transaction_to_the_next_load(here: Surroundings, code: int) -> None:
+    producer = await open_transaction(here)
+    here.channel.codes[A0] = [code]
+    await here.coordinator.end("id", producer, is_committed=True)
+    await here.advance(60_000)
+    assert here.state() is TransactionState.PREPARE_COMMIT
+    assert await refusal(init(here)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    await here.restart()
+    assert here.state() is TransactionState.COMPLETE_COMMIT
+
+
+async def test_a_deleted_topic_does_not_hold_a_transaction_up(here: Surroundings) -> None:
+    producer = await open_transaction(here, A0, B0)
+    here.leaders.deleted.add("a")
+    await here.coordinator.end("id", producer, is_committed=True)
+    await here.idle()
+    assert here.state() is TransactionState.COMPLETE_COMMIT
+    assert [partition for _, partition in here.channel.written] == [B0]
+
+
+async def test_a_partition_without_a_leader_gets_its_marker_later(here: Surroundings) -> None:
+    producer = await open_transaction(here, A0, B0)
+    here.leaders.leaders[A0] = -1
+    await here.coordinator.end("id", producer, is_committed=True)
+    await here.advance(1_000)
+    assert here.state() is TransactionState.PREPARE_COMMIT
+    del here.leaders.leaders[A0]
+    await here.advance(RETRY_BACKOFF_MS)
+    assert here.state() is TransactionState.COMPLETE_COMMIT
+    assert [partition for _, partition in here.channel.written] == [B0, A0]
+
+
+async def test_a_complete_state_that_cannot_be_stored_is_tried_again(here: Surroundings) -> None:
+    producer = await open_transaction(here)
+    here.channel.holds = True
+    await here.coordinator.end("id", producer, is_committed=True)
+    await here.idle()
+    here.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    here.channel.held[0].release()
+    await here.advance(500)
+    assert here.state() is TransactionState.PREPARE_COMMIT
+    here.log.append_error = None
+    await here.advance(RETRY_BACKOFF_MS)
+    assert here.state() is TransactionState.COMPLETE_COMMIT
+
+
+# Loading and moving
+
+
+@pytest.mark.parametrize("golden", PARTITIONS, ids=lambda golden: f"partition {golden.number}")
+async def test_what_kafka_wrote_is_loaded(golden: GoldenPartition) -> None:
+    here = Surroundings()
+    here.log.logs[0] = bytearray(golden.log)
+    await here.lead()
+    last = {record["decodedKey"].partition("=")[2]: record["decodedValue"] for record in golden.records}
+    loaded = {
+        name: f"producerId:{each.producer_id},producerEpoch:{each.producer_epoch},state={each.state.title}"
+        for name, each in here.coordinator.transactions()
+    }
+    assert loaded == {name: value.partition(",partitions")[0] for name, value in last.items()}
+    assert here.channel.asked == []
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_a_decided_transaction_is_completed_by_the_next_coordinator(
+    here: Surroundings, is_committed: bool
+) -> None:
+    producer = await open_transaction(here, A0, B0)
+    here.channel.holds = True
+    await here.coordinator.end("id", producer, is_committed=is_committed)
+    await here.idle()
+    await here.restart()
+    marker = Marker(producer.producer_id, producer.epoch, is_committed, 1)
+    assert here.channel.written == [(marker, A0), (marker, B0)]
+    assert here.states()[-1] == ("CompleteCommit" if is_committed else "CompleteAbort")
+
+
+async def test_metadata_that_has_not_arrived_is_not_taken_for_deleted_topics(here: Surroundings) -> None:
+    producer = await open_transaction(here)
+    here.channel.holds = True
+    await here.coordinator.end("id", producer, is_committed=True)
+    here.leaders.has_arrived = False
+    await here.restart()
+    await here.advance(1_000)
+    assert here.state() is TransactionState.PREPARE_COMMIT
+    here.leaders.has_arrived = True
+    await here.advance(RETRY_BACKOFF_MS)
+    assert here.state() is TransactionState.COMPLETE_COMMIT
+    assert len(here.channel.written) == 1
+
+
+async def test_an_undecided_transaction_stays_open_over_a_restart(here: Surroundings) -> None:
+    producer = await open_transaction(here)
+    here.log.holds = True
+    ending = asyncio.ensure_future(here.coordinator.end("id", producer, is_committed=True))
+    await here.idle()
+    ending.cancel()
+    await here.restart()
+    assert here.state() is TransactionState.ONGOING
+    await here.coordinator.end("id", producer, is_committed=False)
+    await here.idle()
+    assert here.states()[-2:] == ["PrepareAbort", "CompleteAbort"]
+
+
+async def test_a_result_for_an_older_leadership_is_void(here: Surroundings) -> None:
+    producer = await open_transaction(here)
+    here.log.holds = True
+    ending = asyncio.ensure_future(here.coordinator.end("id", producer, is_committed=True))
+    await here.idle()
+    here.log.holds = False
+    here.coordinator.become_leader(0, 5)
+    await here.idle()
+    here.log.release()
+    assert await refusal(ending) is ErrorCode.NOT_COORDINATOR
+    await here.idle()
+    assert here.state() is TransactionState.ONGOING
+    assert here.channel.asked == []
+
+
+async def test_markers_of_an_older_leadership_are_given_up(here: Surroundings) -> None:
+    producer = await open_transaction(here)
+    here.channel.codes[A0] = [6] * 1_000
+    await here.coordinator.end("id", producer, is_committed=True)
+    await here.idle()
+    here.coordinator.resign(0)
+    asked = len(here.channel.asked)
+    await here.advance(10_000)
+    assert len(here.channel.asked) == asked
+
+
+async def test_the_same_epoch_again_is_no_new_leadership(here: Surroundings) -> None:
+    await init(here)
+    here.log.read_error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    here.coordinator.become_leader(0, 0)
+    await here.idle()
+    assert here.state() is TransactionState.EMPTY
+
+
+async def test_where_an_id_is_not_served(here: Surroundings) -> None:
+    await init(here)
+
+    def told() -> ErrorCode:
+        with pytest.raises(KafkaError) as caught:
+            here.coordinator.describe("id")
+        return caught.value.code
+
+    here.coordinator.resign(0)
+    assert told() is ErrorCode.NOT_COORDINATOR
+    here.coordinator.become_leader(0, 1)
+    assert told() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    with pytest.raises(KafkaError, match="LOAD_IN_PROGRESS"):
+        here.coordinator.transactions()
+    await here.idle()
+    assert here.state() is TransactionState.EMPTY
+    here.log.count = None
+    assert told() is ErrorCode.NOT_COORDINATOR
+    await here.coordinator.stop()
+    assert told() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
+        here.coordinator.transactions()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda log: log.write(0, build_batch([RecordData(0, b"\x00\x00\x00\x01a", b"\x00\x09")])),
+        lambda log: log.write(0, build_batch([RecordData(0, None, b"\x00\x00")])),
+        lambda log: setattr(log, "read_error", KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)),
+        lambda log: setattr(log, "read_error", ZeroDivisionError()),
+    ],
+    ids=["unknown version", "no key", "unreadable", "bug"],
+)
+async def test_a_log_that_cannot_be_read_is_not_served(spoil: Callable[[FakeLog], None]) -> None:
+    here = Surroundings()
+    here.log.write(0, build_batch([RecordData(0, b"\x00\x00\x00\x01a", None)]))
+    spoil(here.log)
+    await here.lead()
+    assert await refusal(init(here)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_records_about_something_else_are_skipped() -> None:
+    here = Surroundings()
+    here.log.write(0, build_batch([RecordData(0, b"\x00\x01what", b"ever")]))
+    await here.lead()
+    assert await init(here) == Producer(100, 0)
+
+
+async def test_the_topic_is_created_on_demand() -> None:
+    here = Surroundings(partition_count=None)
+    assert here.coordinator.partition_count() is None
+    here.creation_error = KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR)
+    assert await refusal(here.coordinator.ensure_topic()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    here.creation_error = None
+    assert await here.coordinator.ensure_topic() == 1
+    assert await here.coordinator.ensure_topic() == 1
+    assert here.created == ["__transaction_state"] * 2
+
+
+async def test_stopping_ends_everything(here: Surroundings) -> None:
+    here.coordinator.start()
+    producer = await open_transaction(here)
+    here.channel.codes[A0] = [6] * 1_000
+    await here.coordinator.end("id", producer, is_committed=True)
+    await here.coordinator.stop()
+    asked = len(here.channel.asked)
+    await here.advance(100_000)
+    assert len(here.channel.asked) == asked
+
+
+def test_settings_come_from_the_configuration() -> None:
+    config = BrokerConfig.from_properties(
+        {
+            "transaction.max.timeout.ms": "1",
+            "transactional.id.expiration.ms": "2",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3",
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "4",
+            "transaction.state.log.load.buffer.size": "5",
+        },
+        {},
+    )
+    assert TransactionSettings.from_config(config) == TransactionSettings(1, 2, 3, 4, 5)
+    assert TransactionSettings.from_config(BrokerConfig.from_properties({}, {})) == TransactionSettings()

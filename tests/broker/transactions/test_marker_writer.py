@@ -1,0 +1,117 @@
+"""Markers in real logs: what they end, when they count, and which are refused."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from broker.replica.partition import Leadership
+from broker.transactions.marker_writer import MarkerWriter
+from broker.transactions.markers import Marker
+from broker.transactions.transaction import Producer
+from broker.transactions.verification import Guards
+from protocol.errors import ErrorCode
+from tests.broker.transactions.leading import BROKER, Leading
+
+T0, T1, GONE = ("t", 0), ("t", 1), ("gone", 0)
+TIMEOUT_MS = 30_000
+
+
+class Writing(Leading):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.guards = Guards(lambda: 86_400_000)
+        self.told: list[tuple[str, int, Marker]] = []
+        self.writer = MarkerWriter(
+            self.replica_manager, self.guards, self.clock, TIMEOUT_MS, lambda *each: self.told.append(each)
+        )
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Writing:
+    return Writing(tmp_path)
+
+
+def marker(epoch: int = 0, *, is_committed: bool = True, coordinator_epoch: int = 0) -> Marker:
+    return Marker(7, epoch, is_committed, coordinator_epoch)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_a_marker_ends_the_transaction(here: Writing, is_committed: bool) -> None:
+    first, second = here.lead("t", 0), here.lead("t", 1)
+    for partition in (first, second):
+        here.produce(partition, 7, 0, 0)
+        assert partition.log.last_stable_offset == 0
+    ended = marker(is_committed=is_committed)
+    assert await here.writer.write(ended, [T0, T1]) == {T0: ErrorCode.NONE, T1: ErrorCode.NONE}
+    assert [first.log.last_stable_offset, second.log.last_stable_offset] == [2, 2]
+    assert len(first.log.aborted_transactions(0, 2)) == (0 if is_committed else 1)
+    assert here.told == [("t", 0, ended), ("t", 1, ended)]
+
+
+async def test_it_counts_when_it_is_replicated(here: Writing) -> None:
+    partition = here.lead("t", 0, isr=(BROKER, 2))
+    here.produce(partition, 7, 0, 0)
+    writing = asyncio.ensure_future(here.writer.write(marker(), [T0]))
+    await asyncio.sleep(0)
+    assert partition.log.log_end_offset == 2
+    assert here.told == []
+    partition.log.advance_high_watermark(2)
+    here.replica_manager.produce_purgatory.check_and_complete(T0)
+    assert await writing == {T0: ErrorCode.NONE}
+    assert here.told == [("t", 0, marker())]
+
+
+async def test_one_that_is_not_replicated_in_time_does_not_count(here: Writing) -> None:
+    here.lead("t", 0, isr=(BROKER, 2))
+    writing = asyncio.ensure_future(here.writer.write(marker(), [T0]))
+    await asyncio.sleep(0)
+    here.clock.advance(TIMEOUT_MS)
+    here.timer.advance(here.clock.monotonic_ms())
+    assert await writing == {T0: ErrorCode.REQUEST_TIMED_OUT}
+    assert here.told == []
+
+
+async def test_partitions_that_are_not_here(here: Writing) -> None:
+    here.lead("t", 0)
+    here.lead("t", 1).follow(Leadership(1, 2, 1, (2,), 1, (2,)))
+    assert await here.writer.write(marker(), [GONE, T0, T1]) == {
+        GONE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        T0: ErrorCode.NONE,
+        T1: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    }
+    assert await here.writer.write(marker(), []) == {}
+
+
+@pytest.mark.parametrize(
+    ("late", "code"),
+    [
+        (marker(epoch=2), ErrorCode.INVALID_PRODUCER_EPOCH),
+        (marker(epoch=3, coordinator_epoch=4), ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+        (marker(epoch=3, coordinator_epoch=5), ErrorCode.NONE),
+        (marker(epoch=4, coordinator_epoch=6), ErrorCode.NONE),
+    ],
+)
+async def test_zombies_are_refused(here: Writing, late: Marker, code: ErrorCode) -> None:
+    here.lead("t", 0)
+    assert await here.writer.write(marker(epoch=3, coordinator_epoch=5), [T0]) == {T0: ErrorCode.NONE}
+    assert await here.writer.write(late, [T0]) == {T0: code}
+
+
+async def test_a_marker_cancels_the_guard_of_its_producer(here: Writing) -> None:
+    here.lead("t", 0)
+    guard = here.guards.take(T0, Producer(7, 0), 0, here.clock.now_ms())
+    other = here.guards.take(T0, Producer(8, 0), 0, here.clock.now_ms())
+    await here.writer.write(marker(), [T0])
+    assert guard.is_cancelled
+    assert not other.is_cancelled
+
+
+async def test_a_refused_marker_cancels_nothing(here: Writing) -> None:
+    here.lead("t", 0)
+    await here.writer.write(marker(epoch=3), [T0])
+    guard = here.guards.take(T0, Producer(7, 3), 0, here.clock.now_ms())
+    await here.writer.write(marker(epoch=2), [T0])
+    assert not guard.is_cancelled

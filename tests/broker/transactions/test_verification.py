@@ -1,0 +1,281 @@
+"""Guards, and what a producer is told: at once, after a wait, and when a marker comes in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+
+import pytest
+
+from broker.transactions.marker_writer import MarkerWriter
+from broker.transactions.markers import Marker
+from broker.transactions.transaction import Producer, TopicPartition
+from broker.transactions.verification import (
+    Admission,
+    Guards,
+    TransactionVerifier,
+    Verdicts,
+    transactional_header,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader
+from protocol.records.builder import RecordData, build_batch
+from tests.broker.transactions.leading import Leading, transactional_batch
+from tests.support.manual_clock import ManualClock
+
+T0 = ("t", 0)
+EXPIRATION_MS = 1_000
+
+
+class FakeLink:
+    """`CoordinatorLink` that says `code` of every partition, at once or when it is told to."""
+
+    def __init__(self) -> None:
+        self.code: int = ErrorCode.NONE
+        self.waits = False
+        self.waiting: list[asyncio.Future[Verdicts]] = []
+        self.asked: list[tuple[str, Producer, tuple[TopicPartition, ...]]] = []
+
+    def verify(
+        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
+    ) -> Verdicts | Awaitable[Verdicts]:
+        self.asked.append((transactional_id, producer, tuple(partitions)))
+        if not self.waits:
+            return dict.fromkeys(partitions, self.code)
+        self.waiting.append(asyncio.get_running_loop().create_future())
+        return self.waiting[-1]
+
+
+class Verifying(Leading):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.link = FakeLink()
+        self.guards = Guards(lambda: EXPIRATION_MS)
+        self.is_enabled = True
+        self.verifier = TransactionVerifier(self.link, self.guards, lambda: self.is_enabled, self.clock)
+        self.partition = self.lead("t", 0)
+        self.markers = MarkerWriter(self.replica_manager, self.guards, self.clock, 1_000, lambda *_: None)
+
+    async def admit(self, *headers: BatchHeader, says_abortable: bool = True) -> Admission:
+        batches = [(T0, self.partition.log.producers(), header) for header in headers]
+        admission = self.verifier.admit("id", batches, says_abortable=says_abortable)
+        return admission if isinstance(admission, Admission) else await admission
+
+    def check(self, admission: Admission, header: BatchHeader) -> ErrorCode:
+        try:
+            admission.check(T0, self.partition.log.producers(), header)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    async def told(self, header: BatchHeader, *, says_abortable: bool = True) -> ErrorCode:
+        return self.check(await self.admit(header, says_abortable=says_abortable), header)
+
+    async def write_marker(self, producer_id: int = 7) -> None:
+        await self.markers.write(Marker(producer_id, 0, False, 0), [T0])
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Verifying:
+    return Verifying(tmp_path)
+
+
+def header(sequence: int = 0, epoch: int = 0, producer_id: int = 7) -> BatchHeader:
+    found = transactional_header(transactional_batch(producer_id, epoch, sequence))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        b"",
+        b"\xff" * 22,
+        b"\xff" * 60,
+        b"\xff" * 100,
+        build_batch([RecordData(0, None, b"v")]),
+        build_batch([RecordData(0, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=0),
+        b"\x00" * 16 + b"\x01" + b"\xff" * 60,
+    ],
+)
+def test_what_is_no_transactional_batch(records: bytes) -> None:
+    assert transactional_header(records) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "told", "told_before_abortable"),
+    [
+        (ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE),
+        (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING,) * 3,
+    ],
+)
+async def test_what_a_producer_is_told(
+    here: Verifying, code: ErrorCode, told: ErrorCode, told_before_abortable: ErrorCode
+) -> None:
+    here.link.code = code
+    assert await here.told(header()) is told
+    assert await here.told(header(), says_abortable=False) is told_before_abortable
+    assert here.link.asked == [("id", Producer(7, 0), (T0,))] * 2
+
+
+async def test_only_the_first_batch_of_a_transaction_is_verified(here: Verifying) -> None:
+    assert await here.told(header(0)) is ErrorCode.NONE
+    here.produce(here.partition, 7, 0, 0)
+    here.link.code = ErrorCode.TRANSACTION_ABORTABLE
+    assert await here.told(header(1)) is ErrorCode.NONE
+    assert len(here.link.asked) == 1
+    assert await here.told(header(0, epoch=1)) is ErrorCode.TRANSACTION_ABORTABLE, (
+        "a newer epoch is another transaction"
+    )
+    await here.write_marker()
+    assert await here.told(header(1)) is ErrorCode.TRANSACTION_ABORTABLE
+
+
+async def test_switched_off_nothing_is_asked(here: Verifying) -> None:
+    here.is_enabled = False
+    here.link.code = ErrorCode.TRANSACTION_ABORTABLE
+    assert await here.told(header()) is ErrorCode.NONE
+    assert here.link.asked == []
+    assert len(here.guards) == 0
+
+
+async def test_a_marker_that_comes_before_the_answer_cancels_the_append(here: Verifying) -> None:
+    here.link.waits = True
+    admitting = asyncio.ensure_future(here.admit(header()))
+    await asyncio.sleep(0)
+    await here.write_marker()
+    here.link.waiting[0].set_result({T0: ErrorCode.NONE})
+    assert here.check(await admitting, header()) is ErrorCode.INVALID_TXN_STATE
+
+
+async def test_an_answer_about_the_last_transaction_is_none_about_the_next(here: Verifying) -> None:
+    """Asked, ended, begun anew and asked again: the first answer must not let the late batch in."""
+    here.link.waits = True
+    late = asyncio.ensure_future(here.admit(header()))
+    await asyncio.sleep(0)
+    await here.write_marker()
+    again = asyncio.ensure_future(here.admit(header()))
+    await asyncio.sleep(0)
+    here.link.waiting[0].set_result({T0: ErrorCode.NONE})
+    here.link.waiting[1].set_result({T0: ErrorCode.NONE})
+    assert here.check(await late, header()) is ErrorCode.INVALID_TXN_STATE
+    assert here.check(await again, header()) is ErrorCode.NONE
+
+
+async def test_a_marker_of_another_producer_does_not_matter(here: Verifying) -> None:
+    here.link.waits = True
+    admitting = asyncio.ensure_future(here.admit(header()))
+    await asyncio.sleep(0)
+    await here.write_marker(producer_id=8)
+    here.link.waiting[0].set_result({T0: ErrorCode.NONE})
+    assert here.check(await admitting, header()) is ErrorCode.NONE
+
+
+async def test_a_transaction_that_ended_after_it_was_found_open(here: Verifying) -> None:
+    here.produce(here.partition, 7, 0, 0)
+    admission = await here.admit(header(1))
+    await here.write_marker()
+    assert here.check(admission, header(1)) is ErrorCode.INVALID_TXN_STATE
+
+
+async def test_a_later_batch_does_not_overtake_one_that_was_refused(here: Verifying) -> None:
+    here.link.code = ErrorCode.NOT_COORDINATOR
+    assert await here.told(header(0)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    here.link.code = ErrorCode.NONE
+    assert await here.told(header(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert await here.told(header(0)) is ErrorCode.NONE
+
+
+async def test_the_first_batch_seen_may_have_any_sequence(here: Verifying) -> None:
+    assert await here.told(header(5)) is ErrorCode.NONE
+
+
+async def test_a_new_epoch_begins_its_sequences_anew(here: Verifying) -> None:
+    here.link.code = ErrorCode.NOT_COORDINATOR
+    await here.told(header(0))
+    here.link.code = ErrorCode.NONE
+    assert await here.told(header(3, epoch=1)) is ErrorCode.NONE
+
+
+async def test_several_producers_in_one_request(here: Verifying) -> None:
+    with pytest.raises(KafkaError, match="INVALID_PRODUCER_ID_MAPPING"):
+        await here.admit(header(), header(producer_id=8))
+
+
+async def test_nothing_transactional_in_the_request(here: Verifying) -> None:
+    await here.admit()
+    assert here.link.asked == []
+
+
+def test_guards_of_silent_producers_are_dropped() -> None:
+    guards, clock = Guards(lambda: EXPIRATION_MS), ManualClock()
+    for number in range(100):
+        guards.take(("t", number), Producer(7, 0), 0, clock.now_ms())
+    clock.advance(EXPIRATION_MS // 2)
+    guards.take(("t", 0), Producer(7, 0), 0, clock.now_ms())
+    clock.advance(EXPIRATION_MS // 2 + 1)
+    guards.take(("u", 0), Producer(7, 0), 0, clock.now_ms())
+    assert len(guards) == 2
+
+
+# Offsets
+
+
+@pytest.mark.parametrize(
+    ("code", "told", "told_before_abortable"),
+    [
+        (ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE),
+        (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.CONCURRENT_TRANSACTIONS,) + (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,) * 2,
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,) * 3,
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE,) + (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,) * 2,
+        (ErrorCode.NOT_COORDINATOR,) + (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,) * 2,
+        (ErrorCode.PRODUCER_FENCED,) + (ErrorCode.INVALID_PRODUCER_EPOCH,) * 2,
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING,) * 3,
+    ],
+)
+@pytest.mark.parametrize("waits", [False, True])
+async def test_what_a_committing_producer_is_told(
+    here: Verifying, code: ErrorCode, told: ErrorCode, told_before_abortable: ErrorCode, waits: bool
+) -> None:
+    here.link.code, here.link.waits = code, waits
+    for says_abortable, expected in ((True, told), (False, told_before_abortable)):
+        assert await offsets_told(here, says_abortable=says_abortable) is expected
+
+
+async def test_a_marker_that_comes_before_the_answer_cancels_the_commit(here: Verifying) -> None:
+    here.link.waits = True
+    telling = asyncio.ensure_future(here.verifier.admit_offsets("id", Producer(7, 0), T0, says_abortable=True))
+    await asyncio.sleep(0)
+    await here.write_marker()
+    here.link.waiting[0].set_result({T0: ErrorCode.NONE})
+    with pytest.raises(KafkaError, match="INVALID_TXN_STATE"):
+        await telling
+
+
+async def test_switched_off_offsets_are_taken_on_trust(here: Verifying) -> None:
+    here.is_enabled = False
+    here.link.code = ErrorCode.TRANSACTION_ABORTABLE
+    assert await offsets_told(here, says_abortable=True) is ErrorCode.NONE
+
+
+async def offsets_told(here: Verifying, *, says_abortable: bool) -> ErrorCode:
+    telling = asyncio.ensure_future(
+        here.verifier.admit_offsets("id", Producer(7, 0), T0, says_abortable=says_abortable)
+    )
+    await asyncio.sleep(0)
+    if here.link.waits and here.link.waiting:
+        here.link.waiting.pop().set_result({T0: here.link.code})
+    try:
+        await telling
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
