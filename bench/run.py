@@ -1,6 +1,6 @@
 """Runs the cases against both servers, alternating, and reports.
 
-    python -m bench.run                     everything
+    python -m bench.run                     everything, about twenty-five minutes
     python -m bench.run --quick             a look: one short round a case; its figures are rough
     python -m bench.run --case start --only milena
 
