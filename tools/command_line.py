@@ -120,10 +120,10 @@ class CommandLine(argparse.ArgumentParser):
 
     def forbid(self, options: argparse.Namespace, used: str, *invalid: str) -> None:
         """Raises UsageError when `used` is given together with one of the others."""
-        if not _is_given(options, used):
+        if not is_given(options, used):
             return
         for name in invalid:
-            if _is_given(options, name):
+            if is_given(options, name):
                 raise UsageError(f'Option "[{used.lstrip("-")}]" can\'t be used with option "[{name.lstrip("-")}]"')
 
 
@@ -150,6 +150,11 @@ def run_tool(
     finally:
         signal.signal(signal.SIGTERM, previous_handler)
     return status
+
+
+def is_given(options: argparse.Namespace, name: str) -> bool:
+    """Whether an option has a value, or a flag is set."""
+    return getattr(options, _destination(name)) not in (None, False, [])
 
 
 class StopRequest:
@@ -194,10 +199,6 @@ def _destination(name: str) -> str:
 
 def _first_name(names: str) -> str:
     return names.partition("/")[0].lstrip("-")
-
-
-def _is_given(options: argparse.Namespace, name: str) -> bool:
-    return getattr(options, _destination(name)) not in (None, False, [])
 
 
 def _option_text(action: argparse.Action) -> str:

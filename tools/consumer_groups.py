@@ -23,13 +23,12 @@ from protocol.messages.offset_delete import (
 )
 from tools.admin_client import AdminClient, CallTimedOut, TopicPartition, raise_for
 from tools.admin_options import add_admin_options, admin_client
-from tools.command_line import CommandLine, UsageError, run_tool
+from tools.command_line import CommandLine, UsageError, is_given, run_tool
 from tools.group_descriptions import DEAD, EMPTY, describe_group, print_members, print_offsets, print_states
 from tools.group_tables import DELETED_OFFSETS, NEW_OFFSETS, listed_columns, table
 from tools.java_names import exception_class, exception_text
 from tools.offset_resets import SCENARIOS, Offsets, named_partitions, new_offsets
 
-ACTIONS = ("--list", "--describe", "--delete", "--reset-offsets", "--delete-offsets")
 GROUP_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
 GROUP_TYPES = ("Classic", "Consumer")
 CONSUMER_PROTOCOL = "consumer"
@@ -108,9 +107,9 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
 
 def _check(line: CommandLine, options: argparse.Namespace) -> str:
     """The one action that is asked for."""
-    given = [action for action in ACTIONS if getattr(options, action.lstrip("-").replace("-", "_"))]
+    given = [action for action in _ACTIONS if is_given(options, action)]
     if len(given) != 1:
-        raise UsageError(f"Command must include exactly one action: {', '.join(ACTIONS)}.")
+        raise UsageError(f"Command must include exactly one action: {', '.join(_ACTIONS)}.")
     line.require(options, "--bootstrap-server")
     (action,) = given
     has_groups = bool(options.group) or options.all_groups

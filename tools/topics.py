@@ -3,8 +3,7 @@
 import argparse
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from protocol.errors import ErrorCode, KafkaError
@@ -22,41 +21,37 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-)
-from protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
-from protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
-from tools.admin_client import AdminClient, CallTimedOut, TopicPartition, raise_for
+from protocol.messages.metadata import MetadataResponseTopic
+from tools.admin_client import AdminClient, CallTimedOut, raise_for
 from tools.admin_options import add_admin_options, admin_client
-from tools.command_line import CommandLine, UsageError, run_tool
-from tools.java_names import exception_text, hash_map_order
-from tools.topic_ids import parse_topic_id, topic_id_text
+from tools.command_line import CommandLine, UsageError, is_given, run_tool
+from tools.java_names import exception_text
+from tools.topic_descriptions import PARTITION_FILTERS, describe_topics
+from tools.topic_ids import parse_topic_id
 
 logger = logging.getLogger("org.apache.kafka.tools.TopicCommand")
 
-ACTIONS = ("--list", "--describe", "--create", "--delete", "--alter")
-PARTITION_FILTERS = (
-    "--under-replicated-partitions",
-    "--unavailable-partitions",
-    "--under-min-isr-partitions",
-    "--at-min-isr-partitions",
-)
-
-_TOPIC_RESOURCE = 2
 _FROM_BROKER = -1
 _REPLICATION_FACTOR_MAX = 32767
-_MIN_INSYNC_REPLICAS = "min.insync.replicas"
 _COLLISION_WARNING = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide."
     " To avoid issues it is best to use either, but not both."
 )
+
+
+_ALLOWED_ACTIONS: Mapping[str, tuple[str, ...]] = {
+    "--topic-id": ("--describe",),
+    "--config": ("--create",),
+    "--partitions": ("--create", "--alter"),
+    "--replication-factor": ("--create",),
+    "--replica-assignment": ("--create", "--alter"),
+    "--if-exists": ("--alter", "--delete", "--describe"),
+    "--if-not-exists": ("--create",),
+    "--exclude-internal": ("--list", "--describe"),
+    "--topics-with-overrides": ("--describe",),
+    **dict.fromkeys(PARTITION_FILTERS, ("--describe",)),
+}
+"""Options that go with some actions only."""
 
 
 class CommandError(Exception):
@@ -112,19 +107,10 @@ def _command_line() -> CommandLine:
 
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
-    _check(line, options)
+    action = _check(line, options)
     try:
         with admin_client(options) as admin:
-            if options.list:
-                _list(admin, options)
-            elif options.describe:
-                _describe(admin, options)
-            elif options.create:
-                _create(admin, options)
-            elif options.delete:
-                _delete(admin, options)
-            else:
-                _alter(admin, options)
+            _ACTIONS[action](admin, options)
     except KafkaError as error:
         return _failed(error.message, exception_text(error))
     except (CommandError, CallTimedOut) as error:
@@ -138,8 +124,9 @@ def _failed(reason: str, event: str) -> int:
     return 1
 
 
-def _check(line: CommandLine, options: argparse.Namespace) -> None:
-    given = [action for action in ACTIONS if getattr(options, action.lstrip("-"))]
+def _check(line: CommandLine, options: argparse.Namespace) -> str:
+    """The one action that is asked for."""
+    given = [action for action in _ACTIONS if is_given(options, action)]
     if len(given) != 1:
         raise UsageError("Command must include exactly one action: --list, --describe, --create, --alter or --delete")
     (action,) = given
@@ -160,20 +147,7 @@ def _check(line: CommandLine, options: argparse.Namespace) -> None:
         line.forbid(options, used, "--topics-with-overrides", *(other for other in PARTITION_FILTERS if other != used))
     if options.delete_config:
         raise UsageError("--delete-config was removed from this tool; use kafka-configs --delete-config")
-
-
-_ALLOWED_ACTIONS: Mapping[str, tuple[str, ...]] = {
-    "--topic-id": ("--describe",),
-    "--config": ("--create",),
-    "--partitions": ("--create", "--alter"),
-    "--replication-factor": ("--create",),
-    "--replica-assignment": ("--create", "--alter"),
-    "--if-exists": ("--alter", "--delete", "--describe"),
-    "--if-not-exists": ("--create",),
-    "--exclude-internal": ("--list", "--describe"),
-    "--topics-with-overrides": ("--describe",),
-    **dict.fromkeys(PARTITION_FILTERS, ("--describe",)),
-}
+    return action
 
 
 def _create(admin: AdminClient, options: argparse.Namespace) -> None:
@@ -294,153 +268,30 @@ def _existing(admin: AdminClient, options: argparse.Namespace) -> list[MetadataR
     return topics
 
 
-class Reassignment(NamedTuple):
-    """Where a partition is moving."""
-
-    adding_replicas: list[int]
-    removing_replicas: list[int]
-
-
 def _describe(admin: AdminClient, options: argparse.Namespace) -> None:
-    if options.topic_id is not None:
-        topics = _by_id(admin, options)
-    else:
-        topics = {topic.name or "": topic for topic in _existing(admin, options)}
-    configs = _topic_configs(admin, list(topics))
-    reassignments = _reassignments(admin)
-    live_brokers = {broker.node_id for broker in admin.metadata([]).brokers}
-    only_matching_partitions = any(_is_set(options, name) for name in PARTITION_FILTERS)
-    for name in hash_map_order(topics, capacity=len(topics)):
-        topic = topics[name]
-        overrides = [config for config in configs[name] if not _is_default(config)]
-        min_insync_replicas = next(
-            int(config.value or 1) for config in configs[name] if config.name == _MIN_INSYNC_REPLICAS
-        )
-        partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
-        if not only_matching_partitions and (overrides or not options.topics_with_overrides):
-            first = reassignments.get((name, partitions[0].partition_index)) if partitions else None
-            print(_header(topic, partitions, overrides, first))
-        for partition in [] if options.topics_with_overrides else partitions:
-            reassignment = reassignments.get((name, partition.partition_index))
-            if _is_wanted(options, partition, reassignment, min_insync_replicas, live_brokers):
-                print(_row(name, partition, reassignment))
+    topics = _with_id(admin, options) if options.topic_id is not None else _existing(admin, options)
+    wanted = next((name for name in PARTITION_FILTERS if is_given(options, name)), None)
+    for line in describe_topics(admin, topics, only_partitions=wanted, only_overrides=options.topics_with_overrides):
+        print(line)
 
 
-def _by_id(admin: AdminClient, options: argparse.Namespace) -> dict[str, MetadataResponseTopic]:
+def _with_id(admin: AdminClient, options: argparse.Namespace) -> list[MetadataResponseTopic]:
     wanted = parse_topic_id(options.topic_id)
     if wanted is None:
         raise CommandError(f"Invalid topic id '{options.topic_id}'; expected 22 characters as --describe prints them")
-    topics = {topic.name or "": topic for topic in admin.metadata().topics if topic.topic_id == wanted}
+    topics = [topic for topic in admin.metadata().topics if topic.topic_id == wanted]
     if not topics and not options.if_exists:
         raise CommandError(f"TopicId 'Optional[{options.topic_id}]' does not exist as expected")
     return topics
 
 
-def _topic_configs(admin: AdminClient, names: Sequence[str]) -> dict[str, list[DescribeConfigsResourceResult]]:
-    resources = [
-        DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
-        for name in names
-    ]
-    if not resources:
-        return {}
-    answer = admin.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
-    for result in answer.results:
-        raise_for(result.error_code, result.error_message)
-    return {result.resource_name: _in_java_order(result.configs) for result in answer.results}
-
-
-def _in_java_order(configs: Sequence[DescribeConfigsResourceResult]) -> list[DescribeConfigsResourceResult]:
-    by_name = {config.name: config for config in configs}
-    return [by_name[name] for name in hash_map_order(by_name)]
-
-
-def _reassignments(admin: AdminClient) -> dict[TopicPartition, Reassignment]:
-    """Partitions that are being moved; a broker that cannot move any has none."""
-    request = ListPartitionReassignmentsRequest(topics=None, timeout_ms=admin.request_timeout_ms)
-    try:
-        answer = admin.call_controller(
-            request, ListPartitionReassignmentsResponse, lambda response: [response.error_code]
-        )
-    except KafkaError as error:
-        if error.code is ErrorCode.UNSUPPORTED_VERSION:
-            return {}
-        raise
-    raise_for(answer.error_code, answer.error_message)
-    return {
-        (topic.name, partition.partition_index): Reassignment(partition.adding_replicas, partition.removing_replicas)
-        for topic in answer.topics
-        for partition in topic.partitions
-    }
-
-
-def _is_default(config: DescribeConfigsResourceResult) -> bool:
-    default_config = 5
-    return config.is_default or config.config_source == default_config
-
-
-def _is_set(options: argparse.Namespace, name: str) -> bool:
-    return bool(getattr(options, name.lstrip("-").replace("-", "_")))
-
-
-def _is_wanted(
-    options: argparse.Namespace,
-    partition: MetadataResponsePartition,
-    reassignment: Reassignment | None,
-    min_insync_replicas: int,
-    live_brokers: set[int],
-) -> bool:
-    isr_count = len(partition.isr_nodes)
-    if options.under_replicated_partitions:
-        return _replication_factor(partition, reassignment) > isr_count
-    if options.unavailable_partitions:
-        return partition.leader_id not in live_brokers
-    if options.under_min_isr_partitions:
-        return partition.leader_id < 0 or isr_count < min_insync_replicas
-    if options.at_min_isr_partitions:
-        return isr_count == min_insync_replicas
-    return True
-
-
-def _replication_factor(partition: MetadataResponsePartition, reassignment: Reassignment | None) -> int:
-    """Replicas that a partition has when no move is under way."""
-    return len(partition.replica_nodes) - (len(reassignment.adding_replicas) if reassignment else 0)
-
-
-def _header(
-    topic: MetadataResponseTopic,
-    partitions: Sequence[MetadataResponsePartition],
-    overrides: Sequence[DescribeConfigsResourceResult],
-    reassignment: Reassignment | None,
-) -> str:
-    replication_factor = _replication_factor(partitions[0], reassignment) if partitions else 0
-    columns = (
-        f"Topic: {topic.name}",
-        f"TopicId: {topic_id_text(topic.topic_id)}",
-        f"PartitionCount: {len(partitions)}",
-        f"ReplicationFactor: {replication_factor}",
-        f"Configs: {','.join(f'{config.name}={config.value}' for config in overrides)}",
-    )
-    return "\t".join(columns)
-
-
-def _row(name: str, partition: MetadataResponsePartition, reassignment: Reassignment | None) -> str:
-    columns = [
-        f"\tTopic: {name}",
-        f"Partition: {partition.partition_index}",
-        f"Leader: {partition.leader_id if partition.leader_id >= 0 else 'none'}",
-        f"Replicas: {_ids(partition.replica_nodes)}",
-        f"Isr: {_ids(partition.isr_nodes)}",
-    ]
-    if reassignment is not None:
-        columns.append(f"Adding Replicas: {_ids(reassignment.adding_replicas)}")
-        columns.append(f"Removing Replicas: {_ids(reassignment.removing_replicas)}")
-    # Kafka's ZooKeeper mode does not know eligible leader replicas.
-    columns += ["Elr: N/A", "LastKnownElr: N/A"]
-    return "\t".join(columns)
-
-
-def _ids(broker_ids: Sequence[int]) -> str:
-    return ",".join(map(str, broker_ids))
+_ACTIONS: Mapping[str, Callable[[AdminClient, argparse.Namespace], None]] = {
+    "--list": _list,
+    "--describe": _describe,
+    "--create": _create,
+    "--delete": _delete,
+    "--alter": _alter,
+}
 
 
 if __name__ == "__main__":
