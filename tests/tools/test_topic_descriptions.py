@@ -124,8 +124,8 @@ def test_partition_that_moves() -> None:
             "max.message.bytes=1500000"
         ),
         (
-            "\tTopic: bigt\tPartition: 0\tLeader: 1\tReplicas: 2,3,1\tIsr: 1,2\tAdding Replicas: 3\tRemoving Replicas: 1\t"
-            "Elr: N/A\tLastKnownElr: N/A"
+            "\tTopic: bigt\tPartition: 0\tLeader: 1\tReplicas: 2,3,1\tIsr: 1,2\t"
+            "Adding Replicas: 3\tRemoving Replicas: 1\tElr: N/A\tLastKnownElr: N/A"
         ),
     ]
 
