@@ -181,21 +181,20 @@ class _Pass:
             return True
         first_dirty = self._job.first_dirty_offset
         plain = plain_records(batch.view, 0, header, size_max=_RECORDS_SIZE_MAX)
-        base_offset, put, count_max = header.base_offset, offsets.put, offsets.usable
-        for _, _, _, _, offset_delta, key, _ in raw_records(plain):
-            if key is not None and base_offset + offset_delta >= first_dirty:
-                if offsets.count >= count_max:
-                    return False
-                put(key, base_offset + offset_delta)
-        return True
+        base_offset = header.base_offset
+        return offsets.put_all(
+            (key, base_offset + offset_delta)
+            for _, _, _, _, offset_delta, key, _ in raw_records(plain)
+            if key is not None and base_offset + offset_delta >= first_dirty
+        )
 
     def _put_legacy(self, batch: StoredBatch) -> bool:
-        for record in entry_records(batch.view, size_max=_RECORDS_SIZE_MAX):
-            if record.key is not None and record.offset >= self._job.first_dirty_offset:
-                if self._map.is_full:
-                    return False
-                self._map.put(record.key, record.offset)
-        return True
+        first_dirty = self._job.first_dirty_offset
+        return self._map.put_all(
+            (record.key, record.offset)
+            for record in entry_records(batch.view, size_max=_RECORDS_SIZE_MAX)
+            if record.key is not None and record.offset >= first_dirty
+        )
 
     # Second walk: what stays
 
@@ -277,22 +276,27 @@ class _Pass:
         plain = plain_records(batch.view, 0, header, size_max=_RECORDS_SIZE_MAX)
         horizon_ms = header.delete_horizon_ms
         is_past_horizon = horizon_ms is not None and self._job.now_ms >= horizon_ms
-        newest_mapped, newest_of, base_offset = self._map.latest_offset, self._map.get, header.base_offset
+        found = raw_records(plain)
+        newest = self._map.newest([b"" if key is None else key for *_, key, _ in found])
+        newest_mapped, base_offset = self._map.latest_offset, header.base_offset
         kept = []
-        for record in raw_records(plain):
-            offset = base_offset + record.offset_delta
+        has_tombstone = False
+        for record, newest_offset in zip(found, newest, strict=True):
+            _, _, _, _, offset_delta, key, has_value = record
+            offset = base_offset + offset_delta
             if offset <= newest_mapped:
-                key = record.key
                 if key is None:
                     self._result.records_without_key += 1
                     continue
-                if offset < newest_of(key) or (is_past_horizon and not record.has_value):
+                if offset < newest_offset or (is_past_horizon and not has_value):
                     continue
+            if not has_value:
+                has_tombstone = True
             kept.append(record)
         self._result.records_kept += len(kept)
         if not kept:
             return rebuild_batch(header, []) if must_keep else b""
-        if horizon_ms is None and not all(record.has_value for record in kept):
+        if horizon_ms is None and has_tombstone:
             horizon_ms = self._job.now_ms + self._job.delete_retention_ms
         if len(kept) == header.records_count and horizon_ms == header.delete_horizon_ms:
             return batch.view
@@ -316,8 +320,13 @@ class _Pass:
     def _kept_legacy(self, batch: StoredBatch, source: SourceSegment) -> bytes | memoryview:
         header = read_message_header(batch.view)
         records = list(entry_records(batch.view, size_max=_RECORDS_SIZE_MAX))
+        newest = self._map.newest([record.key or b"" for record in records])
         keeps_tombstones = source.modified_ms > self._legacy_horizon_ms
-        kept = [record for record in records if self._is_legacy_kept(record, keeps_tombstones=keeps_tombstones)]
+        kept = [
+            record
+            for record, newest_offset in zip(records, newest, strict=True)
+            if self._is_legacy_kept(record, newest_offset, keeps_tombstones=keeps_tombstones)
+        ]
         self._result.records_read += len(records)
         self._result.records_kept += len(kept)
         if len(kept) == len(records):
@@ -326,13 +335,13 @@ class _Pass:
             kept, magic=header.magic, compression=header.compression, timestamp_type=header.timestamp_type
         )
 
-    def _is_legacy_kept(self, record: Record, *, keeps_tombstones: bool) -> bool:
+    def _is_legacy_kept(self, record: Record, newest_offset: int, *, keeps_tombstones: bool) -> bool:
         if record.offset > self._map.latest_offset:
             return True
         if record.key is None:
             self._result.records_without_key += 1
             return False
-        return record.offset >= self._map.get(record.key) and (record.value is not None or keeps_tombstones)
+        return record.offset >= newest_offset and (record.value is not None or keeps_tombstones)
 
     def _batches(self, source: SourceSegment) -> Iterator[StoredBatch]:
         segment = Segment(
@@ -352,14 +361,15 @@ class _Pass:
 
 def _rebuilt(header: BatchHeader, plain: bytes, kept: Sequence[RawRecord], horizon_ms: int | None) -> bytes:
     """The batch with only the kept records. Where there is no horizon the base timestamp is the first record's."""
-    base_timestamp = header.base_timestamp + kept[0].timestamp_delta
+    timestamp_deltas = [timestamp_delta for _, _, _, timestamp_delta, *_ in kept]
+    base_timestamp = header.base_timestamp + timestamp_deltas[0]
     attributes = header.attributes
     if horizon_ms is not None:
         base_timestamp = horizon_ms
         attributes |= DELETE_HORIZON_BIT
     max_timestamp = header.max_timestamp
     if header.timestamp_type is TimestampType.CREATE_TIME:
-        max_timestamp = header.base_timestamp + max(record.timestamp_delta for record in kept)
+        max_timestamp = header.base_timestamp + max(timestamp_deltas)
     records = encode(plain, kept, header.base_timestamp - base_timestamp)
     return assemble(
         header._replace(

@@ -9,6 +9,7 @@ use are resident.
 
 import mmap
 import struct
+from collections.abc import Iterable
 from hashlib import md5
 from typing import Final
 
@@ -33,32 +34,49 @@ class OffsetMap:
         self.probes = 0
         self.latest_offset = -1
 
-    @property
-    def is_full(self) -> bool:
-        return self.count >= self.usable
+    def put_all(self, keys_and_offsets: Iterable[tuple[bytes, int]]) -> bool:
+        """Notes the newest offset of each key, as long as there is room; False when there was none for the rest.
 
-    def put(self, key: bytes, offset: int) -> None:
-        """The newest offset of a key counts: offsets must be put in rising order."""
-        digest = md5(key, usedforsecurity=False).digest()
-        position, known = self._find(digest)
-        if known == 0:
-            self.count += 1
-        _ENTRY.pack_into(self._table, position, digest, offset + 1)
-        self.latest_offset = offset
+        Offsets must rise, from call to call too. One loop without calls: it runs for every record of a dirty log.
+        """
+        table, size, slots = self._table, self._slots * ENTRY_SIZE, self._slots
+        unpack, pack, unpack_hash, usable = _ENTRY.unpack_from, _ENTRY.pack_into, _HASH.unpack_from, self.usable
+        count, offset = self.count, self.latest_offset
+        try:
+            for key, offset_of_key in keys_and_offsets:
+                if count >= usable:
+                    return False
+                digest = md5(key, usedforsecurity=False).digest()
+                position = unpack_hash(digest)[0] % slots * ENTRY_SIZE
+                found, stored = unpack(table, position)
+                while stored and found != digest:
+                    self.probes += 1
+                    position += ENTRY_SIZE
+                    if position == size:
+                        position = 0
+                    found, stored = unpack(table, position)
+                if not stored:
+                    count += 1
+                offset = offset_of_key
+                pack(table, position, digest, offset + 1)
+        finally:
+            self.count, self.latest_offset = count, offset
+        return True
 
-    def get(self, key: bytes) -> int:
-        """-1 for a key that was never put."""
-        return self._find(md5(key, usedforsecurity=False).digest())[1] - 1
-
-    def _find(self, digest: bytes) -> tuple[int, int]:
-        """The slot that holds a digest or that it would go to, and what is stored there."""
-        table = self._table
-        position = _HASH.unpack_from(digest)[0] % self._slots * ENTRY_SIZE
-        while True:
-            found, stored = _ENTRY.unpack_from(table, position)
-            if found == digest or stored == 0:
-                return position, stored
-            self.probes += 1
-            position += ENTRY_SIZE
-            if position == self._slots * ENTRY_SIZE:
-                position = 0
+    def newest(self, keys: Iterable[bytes]) -> list[int]:
+        """The offset of each key; -1 for one that was never put."""
+        table, size, slots = self._table, self._slots * ENTRY_SIZE, self._slots
+        unpack, unpack_hash = _ENTRY.unpack_from, _HASH.unpack_from
+        offsets = []
+        for key in keys:
+            digest = md5(key, usedforsecurity=False).digest()
+            position = unpack_hash(digest)[0] % slots * ENTRY_SIZE
+            found, stored = unpack(table, position)
+            while stored and found != digest:
+                self.probes += 1
+                position += ENTRY_SIZE
+                if position == size:
+                    position = 0
+                found, stored = unpack(table, position)
+            offsets.append(stored - 1)
+        return offsets

@@ -6,38 +6,61 @@ values and headers, which costs several times as much, and the cleaner looks at 
 Invariant: a record that is written again differs from its bytes in length and timestamp delta only.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import TypeAlias
 
 from protocol.errors import Malformed
 
 _NULL = 1  # the varint of -1
 
-
-class RawRecord(NamedTuple):
-    """`start` to `end` are its bytes; from `rest` on they do not depend on the batch's base timestamp."""
-
-    start: int
-    rest: int
-    end: int
-    timestamp_delta: int
-    offset_delta: int
-    key: bytes | None
-    has_value: bool
+RawRecord: TypeAlias = tuple[int, int, int, int, int, bytes | None, bool]
+"""(start, rest, end, timestamp delta, offset delta, key, has a value). From `rest` on the bytes do not depend on the
+base timestamp of the batch. A plain tuple: it is made for every record that is cleaned."""
 
 
-def raw_records(plain: bytes) -> Iterator[RawRecord]:
-    """The records of a batch's plain bytes. Raises Malformed where they cannot be stepped over."""
-    new = tuple.__new__
+def raw_records(plain: bytes) -> list[RawRecord]:
+    """The records of a batch's plain bytes. Raises Malformed where they cannot be stepped over.
+
+    One loop with the short cases of each varint in line: it decides how fast the cleaner is.
+    """
+    found: list[RawRecord] = []
+    append = found.append
     position, size = 0, len(plain)
     try:
         while position < size:
             start = position
-            length, position = _varint(plain, position)
-            end = position + length
-            timestamp_delta, rest = _varint(plain, position + 1)
-            offset_delta, position = _varint(plain, rest)
-            length, position = _varint(plain, position)
+            low = plain[position]
+            if low < 0x80:
+                end = position + 1 + (low >> 1)
+                position += 1
+            else:
+                high = plain[position + 1]
+                if high < 0x80:
+                    end = position + 2 + ((high << 7 | low & 0x7F) >> 1)
+                    position += 2
+                else:
+                    length, position = _varint(plain, position)
+                    end = position + length
+            position += 1  # attributes
+            timestamp_delta = plain[position]
+            if timestamp_delta < 0x80:
+                timestamp_delta = timestamp_delta >> 1 ^ -(timestamp_delta & 1)
+                position += 1
+            else:
+                timestamp_delta, position = _varint(plain, position)
+            rest = position
+            offset_delta = plain[position]
+            if offset_delta < 0x80:
+                offset_delta >>= 1
+                position += 1
+            else:
+                offset_delta, position = _varint(plain, position)
+            length = plain[position]
+            if length < 0x80:
+                position += 1
+                length = length >> 1 ^ -(length & 1)
+            else:
+                length, position = _varint(plain, position)
             if length < 0:
                 key = None
             else:
@@ -45,38 +68,36 @@ def raw_records(plain: bytes) -> Iterator[RawRecord]:
                 position += length
             if not position < end <= size:
                 raise Malformed(f"record of {end - start} bytes at {start} where {size - start} are left")
-            yield new(RawRecord, (start, rest, end, timestamp_delta, offset_delta, key, plain[position] != _NULL))
+            append((start, rest, end, timestamp_delta, offset_delta, key, plain[position] != _NULL))
             position = end
     except IndexError:
         raise Malformed("records cut off") from None
+    return found
 
 
 def encode(plain: bytes, kept: Iterable[RawRecord], timestamp_shift: int) -> bytes:
     """The kept records one after the other, for a base timestamp that is lower by `timestamp_shift`."""
     if timestamp_shift == 0:
-        return b"".join([plain[record.start : record.end] for record in kept])
+        return b"".join([plain[start:end] for start, _, end, *_ in kept])
     encoded = bytearray()
-    for record in kept:
-        timestamp_delta = _encoded_varint(record.timestamp_delta + timestamp_shift)
-        encoded += _encoded_varint(1 + len(timestamp_delta) + record.end - record.rest)
+    for _, rest, end, timestamp_delta, *_ in kept:
+        timestamp = _encoded_varint(timestamp_delta + timestamp_shift)
+        encoded += _encoded_varint(1 + len(timestamp) + end - rest)
         encoded.append(0)  # attributes
-        encoded += timestamp_delta
-        encoded += plain[record.rest : record.end]
+        encoded += timestamp
+        encoded += plain[rest:end]
     return bytes(encoded)
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     """(value, position after it) of a zigzag varint."""
-    byte = data[position]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position + 1
-    value, shift = byte & 0x7F, 7
+    value = shift = 0
     while True:
-        position += 1
         byte = data[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position + 1
+            return value >> 1 ^ -(value & 1), position
         shift += 7
 
 

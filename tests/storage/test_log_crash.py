@@ -15,9 +15,12 @@ from random import Random
 import pytest
 
 from protocol.errors import KafkaError
+from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType
+from storage.cleaner import clean
 from storage.files import Files
 from storage.log import Log
+from storage.log_cleaning import CleanerSettings, LogCleaning
 from storage.log_manager import LogManager, LogManagerSettings, NoUsableDirectoryError
 from storage.meta_properties import MetaProperties
 from storage.producer_snapshots import encode
@@ -213,4 +216,105 @@ def test_every_call_fails_once_or_from_then_on(memory_path: Path, calls: int, er
         check(directory, life, life.acknowledged)
 
     for _ in each_call(calls, run):
+        pass
+
+
+# Cleaning
+
+
+COMPACTED = log_config(
+    cleanup_policy=frozenset({"compact"}),
+    segment_bytes=600,
+    index_interval_bytes=100,
+    segment_index_bytes=240,
+    file_delete_delay_ms=0,
+    min_cleanable_dirty_ratio=0.0,
+)
+
+
+def start_compacted(directory: Path, files: Files) -> LogManager:
+    manager = LogManager([str(directory)], LogManagerSettings(), files, random=Random(1))
+    manager.open()
+    manager.claim(META)
+    manager.load(lambda topic: COMPACTED, now_ms=NOW_MS)
+    return manager
+
+
+def fill_compacted(directory: Path) -> dict[int, bytes]:
+    """A log with few keys, closed; the record that each offset holds."""
+    manager = start_compacted(directory, QuickFiles())
+    log = manager.get_or_create("topic", 0, topic_id=None, config=COMPACTED, now_ms=NOW_MS)
+    for number in range(20):
+        records = [RecordData(NOW_MS, f"key-{number % 4}".encode(), f"value-{number}".encode() * 5)]
+        append(log, memoryview(bytearray(build_batch(records))))
+    log.advance_high_watermark(20)
+    log.roll(NOW_MS)
+    found = dict(read_all(log))
+    manager.close(NOW_MS)
+    return found
+
+
+def clean_once(directory: Path, files: Files) -> None:
+    manager = start_compacted(directory, files)
+    cleaning = LogCleaning(manager, files, CleanerSettings(dedupe_buffer_size=1 << 16))
+    cleaning.load()
+    picked = cleaning.pick(NOW_MS)
+    assert picked is not None
+    assert cleaning.finish(picked, clean(picked.job, files), now_ms=NOW_MS)
+    cleaning.write_checkpoints()
+    manager.remove_deleted(NOW_MS)
+    manager.close(NOW_MS)
+
+
+def check_cleaned(directory: Path, before: dict[int, bytes]) -> None:
+    manager = start_compacted(directory, QuickFiles())
+    log = manager.get("topic", 0)
+    assert log is not None
+    assert log.log_end_offset == 20
+    found = dict(read_all(log))
+    assert found.items() <= before.items()
+    assert {16, 17, 18, 19} <= found.keys()
+    # Each segment is either as it was or cleaned, so nothing newer than a kept record of the same key is missing.
+    for offset in range(20):
+        fetched = log.read(offset, 1, upper_bound_offset=20, min_one_batch=True)
+        assert fetched is not None
+        assert bytes(fetched.records) == found[min(base_offset for base_offset in found if base_offset >= offset)]
+    manager.unlock()
+
+
+@pytest.fixture(scope="module")
+def cleaning_calls(tmp_path_factory: pytest.TempPathFactory) -> int:
+    directory = tmp_path_factory.mktemp("cleaning") / "logs"
+    fill_compacted(directory)
+    files = FaultyFiles()
+    clean_once(directory, files)
+    return len(files.calls)
+
+
+@pytest.mark.parametrize("torn_bytes", [0, 50])
+def test_cleaning_killed_at_every_call(memory_path: Path, cleaning_calls: int, torn_bytes: int) -> None:
+    def run(number: int) -> None:
+        files, directory = FaultyFiles(), memory_path / str(number)
+        before = fill_compacted(directory)
+        files.crash_at(number, torn_bytes=torn_bytes)
+        with pytest.raises(Crashed):
+            clean_once(directory, files)
+        files.bury()
+        check_cleaned(directory, before)
+
+    for _ in each_call(cleaning_calls, run):
+        pass
+
+
+def test_cleaning_fails_at_every_call(memory_path: Path, cleaning_calls: int) -> None:
+    def run(number: int) -> None:
+        files, directory = FaultyFiles(), memory_path / str(number)
+        before = fill_compacted(directory)
+        files.fail_call(number, errno.ENOSPC)
+        with contextlib.suppress(KafkaError, NoUsableDirectoryError, OSError, AssertionError):
+            clean_once(directory, files)
+        files.bury()
+        check_cleaned(directory, before)
+
+    for _ in each_call(cleaning_calls, run):
         pass
