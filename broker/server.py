@@ -5,7 +5,8 @@ Owns: the order of start and stop. Must not know: how any part works.
 Start: listening sockets (an address in use stops the start before any file is touched), log directories, metadata
 store, identity, partition logs, registration, controller; only then are connections accepted, so that the first
 answer is a good one. Stop: no new connections, controller and groups resign, logs are flushed and marked clean, the
-store closes."""
+store closes.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from typing import TypeVar
 
 import uvloop
 
+from broker.client_quotas import ClientQuotas
 from broker.clock import Clock, SystemClock
 from broker.cluster_link import LocalChannels
 from broker.config_changes import ConfigChanges
@@ -39,6 +41,7 @@ from broker.producer_ids import ProducerIds
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.manager import ReplicaManager
 from broker.routes import TABLE
+from broker.scram_credentials import ScramCredentials
 from broker.services import Services
 from broker.topic_configs import TopicConfigs
 from broker.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicAdministration
@@ -141,6 +144,7 @@ class Server:
         self._loop: asyncio.AbstractEventLoop
         self._log_manager: LogManager
         self._on_fatal: Callable[[], None] = lambda: None
+        self.dispatcher: RequestDispatcher
         self.has_failed = False
         """The broker stopped because it could not go on."""
 
@@ -225,6 +229,7 @@ class Server:
             topic_config=topic_configs.effective,
             produce_purge_interval=config[properties.PRODUCER_PURGATORY_PURGE_INTERVAL_REQUESTS],
             fetch_purge_interval=config[properties.FETCH_PURGATORY_PURGE_INTERVAL_REQUESTS],
+            delete_records_purge_interval=config[properties.DELETE_RECORDS_PURGATORY_PURGE_INTERVAL_REQUESTS],
         )
 
         channels = LocalChannels(clock, metadata, replica_manager, topic_configs)
@@ -281,6 +286,8 @@ class Server:
             config=config,
             clock=clock,
             metadata_cache=metadata,
+            controller=controller,
+            log_manager=log_manager,
             replica_manager=replica_manager,
             fetch_sessions=FetchSessionCache(
                 config[properties.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
@@ -289,6 +296,8 @@ class Server:
             topics=administration,
             topic_configs=topic_configs,
             config_changes=config_changes,
+            client_quotas=ClientQuotas(store),
+            scram_credentials=ScramCredentials(store),
             producer_ids=producer_ids,
             groups=groups,
             transactions=transactions,
@@ -315,10 +324,10 @@ class Server:
         housekeeping.start()
         self._undo.push_async_callback(housekeeping.stop)
 
-        dispatcher = RequestDispatcher(services)
-        dispatcher.warm_up()
+        self.dispatcher = RequestDispatcher(services)
+        self.dispatcher.warm_up()
         for listener in listeners:
-            await listener.start(dispatcher)
+            await listener.start(self.dispatcher)
             self._undo.callback(listener.close_connections)
             self._undo.callback(listener.stop_accepting)
         gc.collect()

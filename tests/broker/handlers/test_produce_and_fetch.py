@@ -1,0 +1,373 @@
+"""Produce and Fetch through the whole broker, version by version, without sockets."""
+
+import asyncio
+import struct
+
+import pytest
+
+from broker.request_context import CloseConnection
+from protocol.api import APIS
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from protocol.records.batch import batches, records
+from protocol.records.builder import RecordData, build_batch
+from protocol.records.compression import Compression
+from protocol.records.entries import entries, entry_records
+from protocol.schema import ZERO_UUID
+from tests.support.in_process import InProcessBroker
+
+PRODUCE, FETCH = APIS[0], APIS[1]
+SIZE_MAX = 1 << 24
+
+
+def batch_of(*values: bytes, timestamp_ms: int = 1_700_000_000_000, **fields: int) -> bytes:
+    return build_batch([RecordData(timestamp=timestamp_ms, key=b"k", value=value) for value in values], **fields)
+
+
+async def produce(
+    broker: InProcessBroker,
+    topic: str,
+    records_of_partition: dict[int, bytes],
+    *,
+    acks: int = 1,
+    version: int = 11,
+    client_id: str = "test",
+) -> dict[int, PartitionProduceResponse]:
+    request = ProduceRequest(
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[
+            TopicProduceData(
+                name=topic,
+                partition_data=[
+                    PartitionProduceData(index=index, records=data) for index, data in records_of_partition.items()
+                ],
+            )
+        ],
+    )
+    response = await broker.ask(request, version, client_id=client_id)
+    return {} if response is None else {one.index: one for one in response.responses[0].partition_responses}
+
+
+async def topic_id_of(broker: InProcessBroker, topic: str) -> object:
+    response = await broker.ask(
+        MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    )
+    return response.topics[0].topic_id
+
+
+async def fetch(
+    broker: InProcessBroker,
+    topic: str,
+    offsets: dict[int, int],
+    *,
+    version: int = 12,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = SIZE_MAX,
+    partition_max_bytes: int = SIZE_MAX,
+    session: tuple[int, int] = (0, -1),
+    forgotten: tuple[int, ...] = (),
+    leader_epoch: int = -1,
+) -> FetchResponse:
+    topic_id = await topic_id_of(broker, topic) if version >= 13 else ZERO_UUID
+    name = "" if version >= 13 else topic
+    request = FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[
+            FetchTopic(
+                topic=name,
+                topic_id=topic_id,  # type: ignore[arg-type]
+                partitions=[
+                    FetchPartition(
+                        partition=index,
+                        fetch_offset=offset,
+                        partition_max_bytes=partition_max_bytes,
+                        current_leader_epoch=leader_epoch,
+                    )
+                    for index, offset in offsets.items()
+                ],
+            )
+        ]
+        if offsets
+        else [],
+        forgotten_topics_data=[ForgottenTopic(topic=name, topic_id=topic_id, partitions=list(forgotten))]  # type: ignore[arg-type]
+        if forgotten
+        else [],
+    )
+    response = await broker.ask(request, version)
+    assert isinstance(response, FetchResponse)
+    return response
+
+
+def partitions_of(response: FetchResponse) -> dict[int, PartitionData]:
+    return {one.partition_index: one for topic in response.responses for one in topic.partitions}
+
+
+def values_in(data: PartitionData) -> list[tuple[int, bytes | None]]:
+    """(offset, value) of every record, in whichever format it came."""
+    found: list[tuple[int, bytes | None]] = []
+    assert data.records is not None
+    for entry in entries(data.records):
+        found += [(one.offset, one.value) for one in entry_records(data.records, entry.position, size_max=SIZE_MAX)]
+    return found
+
+
+@pytest.mark.parametrize("version", list(PRODUCE.versions))
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_every_version_produces(served: InProcessBroker, name: str, version: int, acks: int) -> None:
+    await served.create_topic(name)
+    first = await produce(served, name, {0: batch_of(b"a", b"b")}, acks=acks, version=version)
+    second = await produce(served, name, {0: batch_of(b"c")}, acks=acks, version=version)
+    assert [(one[0].error_code, one[0].base_offset) for one in (first, second)] == [(0, 0), (0, 2)]
+    data = partitions_of(await fetch(served, name, {0: 0}))[0]
+    assert values_in(data) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+@pytest.mark.parametrize("version", list(FETCH.versions))
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4])
+async def test_every_version_fetches(
+    served: InProcessBroker, name: str, version: int, compression: Compression
+) -> None:
+    await served.create_topic(name)
+    await produce(served, name, {0: batch_of(b"a", b"b", compression=compression)})
+    await produce(served, name, {0: batch_of(b"c", compression=compression)})
+    response = await fetch(served, name, {0: 0}, version=version)
+    data = partitions_of(response)[0]
+    assert data.error_code == ErrorCode.NONE
+    assert data.high_watermark == 3
+    assert values_in(data) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    magic = memoryview(data.records or b"")[16]
+    assert magic == (0 if version < 2 else 1 if version < 4 else 2)
+
+
+async def test_one_bad_partition_does_not_fail_the_others(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name, 2)
+    damaged = bytearray(batch_of(b"x"))
+    damaged[-1] ^= 1
+    answers = await produce(served, name, {0: batch_of(b"good"), 1: bytes(damaged), 2: batch_of(b"nowhere")})
+    assert {index: answer.error_code for index, answer in answers.items()} == {
+        0: ErrorCode.NONE,
+        1: ErrorCode.CORRUPT_MESSAGE,
+        2: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    stored = partitions_of(await fetch(served, name, {0: 0, 1: 0}))
+    assert values_in(stored[0]) == [(0, b"good")]
+    assert (stored[1].high_watermark, stored[1].records) == (0, b""), "nothing of the damaged batch is stored"
+
+
+@pytest.mark.parametrize("acks", [2, -2, 127])
+async def test_unknown_acks_are_refused_before_anything_is_written(
+    served: InProcessBroker, name: str, acks: int
+) -> None:
+    await served.create_topic(name)
+    answers = await produce(served, name, {0: batch_of(b"x")}, acks=acks)
+    assert (answers[0].error_code, answers[0].base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+    assert partitions_of(await fetch(served, name, {0: 0}))[0].high_watermark == 0
+
+
+async def test_acks_0_is_never_answered_and_closes_on_failure(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    assert await produce(served, name, {0: batch_of(b"x")}, acks=0) == {}
+    assert partitions_of(await fetch(served, name, {0: 0}))[0].high_watermark == 1
+    with pytest.raises(CloseConnection, match=f"{name}-5"):
+        await produce(served, name, {5: batch_of(b"x")}, acks=0)
+
+
+async def test_too_few_in_sync_replicas_refuse_acks_all_only(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name, min_insync_replicas="2")
+    assert (await produce(served, name, {0: batch_of(b"x")}, acks=-1))[0].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert (await produce(served, name, {0: batch_of(b"x")}, acks=1))[0].error_code == ErrorCode.NONE
+    assert partitions_of(await fetch(served, name, {0: 0}))[0].high_watermark == 1
+
+
+async def test_internal_topics_are_for_the_broker(served: InProcessBroker) -> None:
+    await served.create_topic("__consumer_offsets", cleanup_policy="compact")
+    answers = await produce(served, "__consumer_offsets", {0: batch_of(b"x")})
+    assert answers[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_a_keyless_record_in_a_compacted_topic_is_named(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name, cleanup_policy="compact")
+    keyless = build_batch(
+        [RecordData(timestamp=1, key=b"k", value=b"v"), RecordData(timestamp=1, key=None, value=b"v")]
+    )
+    answer = (await produce(served, name, {0: keyless}))[0]
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in answer.record_errors] == [1]
+
+
+async def test_log_append_time_is_the_brokers(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name, message_timestamp_type="LogAppendTime")
+    answer = (await produce(served, name, {0: batch_of(b"x", timestamp_ms=5)}))[0]
+    assert answer.log_append_time_ms > 1_700_000_000_000
+    data = partitions_of(await fetch(served, name, {0: 0}))[0]
+    (record,) = records(data.records or b"", size_max=SIZE_MAX)
+    assert record.timestamp == answer.log_append_time_ms
+
+
+async def test_a_repeated_idempotent_batch_is_stored_once(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    first = await served.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
+    second = await served.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
+    assert first.producer_id != second.producer_id
+    producer_id = first.producer_id
+
+    def numbered(sequence: int, value: bytes) -> bytes:
+        return batch_of(value, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+
+    sent = [numbered(0, b"a"), numbered(1, b"b"), numbered(0, b"a"), numbered(1, b"b"), numbered(2, b"c")]
+    answers = [(await produce(served, name, {0: one}))[0] for one in sent]
+    assert [(one.error_code, one.base_offset) for one in answers] == [(0, 0), (0, 1), (0, 0), (0, 1), (0, 2)]
+    gap = (await produce(served, name, {0: numbered(9, b"z")}))[0]
+    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert len(values_in(partitions_of(await fetch(served, name, {0: 0}))[0])) == 3
+
+
+@pytest.mark.parametrize(
+    ("offset", "code"),
+    [(-1, ErrorCode.OFFSET_OUT_OF_RANGE), (4, ErrorCode.OFFSET_OUT_OF_RANGE), (3, ErrorCode.NONE), (2, ErrorCode.NONE)],
+)
+async def test_offsets_outside_the_log_are_out_of_range(
+    served: InProcessBroker, name: str, offset: int, code: ErrorCode
+) -> None:
+    await served.create_topic(name)
+    await produce(served, name, {0: batch_of(b"a", b"b", b"c")})
+    data = partitions_of(await fetch(served, name, {0: offset}))[0]
+    assert data.error_code == code
+    assert data.records is not None, "null records are what librdkafka refuses"
+
+
+async def test_an_offset_inside_a_batch_returns_the_batch(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    await produce(served, name, {0: batch_of(b"a", b"b", b"c")})
+    assert len(values_in(partitions_of(await fetch(served, name, {0: 2}))[0])) == 3
+
+
+async def test_limits_hold_except_for_the_first_batch(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name, 2)
+    large, small = batch_of(bytes(5000)), batch_of(b"s")
+    await produce(served, name, {0: large, 1: small})
+    await produce(served, name, {0: small, 1: small})
+    tight = partitions_of(await fetch(served, name, {0: 0, 1: 0}, max_bytes=10))
+    assert len(tight[0].records or b"") == len(large), "a whole first batch, or the consumer is stuck"
+    assert tight[1].records == b""
+    by_partition = partitions_of(await fetch(served, name, {1: 0, 0: 0}, partition_max_bytes=len(small)))
+    assert len(by_partition[1].records or b"") == len(small)
+    assert len(by_partition[0].records or b"") <= len(small)
+
+
+@pytest.mark.parametrize(
+    ("leader_epoch", "code"),
+    [(-1, ErrorCode.NONE), (0, ErrorCode.NONE), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
+async def test_the_readers_leader_epoch_is_checked(
+    served: InProcessBroker, name: str, leader_epoch: int, code: ErrorCode
+) -> None:
+    await served.create_topic(name)
+    data = partitions_of(await fetch(served, name, {0: 0}, leader_epoch=leader_epoch))[0]
+    assert data.error_code == code
+
+
+async def test_unknown_topics_are_told_by_name_and_by_id(served: InProcessBroker, name: str) -> None:
+    assert partitions_of(await fetch(served, name, {0: 0}))[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert partitions_of(await fetch(served, name, {0: 0}, version=17))[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_a_long_poll_is_answered_by_the_append(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    waiting = asyncio.ensure_future(fetch(served, name, {0: 0}, max_wait_ms=60_000))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await produce(served, name, {0: batch_of(b"news")})
+    async with asyncio.timeout(10):
+        assert values_in(partitions_of(await waiting)[0]) == [(0, b"news")]
+
+
+async def test_a_long_poll_waits_for_as_many_bytes_as_it_wants(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    batch = batch_of(bytes(100))
+    waiting = asyncio.ensure_future(fetch(served, name, {0: 0}, max_wait_ms=60_000, min_bytes=2 * len(batch)))
+    await produce(served, name, {0: batch})
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    await produce(served, name, {0: batch})
+    async with asyncio.timeout(10):
+        assert len(partitions_of(await waiting)[0].records or b"") == 2 * len(batch)
+
+
+async def test_a_long_poll_ends_empty_at_its_deadline(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    async with asyncio.timeout(10):
+        response = await fetch(served, name, {0: 0}, max_wait_ms=20)
+    assert partitions_of(response)[0].records == b""
+
+
+@pytest.mark.parametrize("version", [7, 12, 13, 17])
+async def test_a_session_tells_changes_only(served: InProcessBroker, name: str, version: int) -> None:
+    await served.create_topic(name, 3)
+    opened = await fetch(served, name, {0: 0, 1: 0, 2: 0}, version=version, session=(0, 0))
+    assert opened.session_id > 0
+    assert set(partitions_of(opened)) == {0, 1, 2}
+    quiet = await fetch(served, name, {}, version=version, session=(opened.session_id, 1))
+    assert partitions_of(quiet) == {}
+    await produce(served, name, {1: batch_of(b"x")})
+    changed = await fetch(served, name, {}, version=version, session=(opened.session_id, 2))
+    assert {index: values_in(data) for index, data in partitions_of(changed).items()} == {1: [(0, b"x")]}
+    moved_on = await fetch(served, name, {1: 1}, version=version, session=(opened.session_id, 3), forgotten=(0, 2))
+    assert partitions_of(moved_on) == {}
+    wrong = await fetch(served, name, {}, version=version, session=(opened.session_id, 9))
+    assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    unknown = await fetch(served, name, {}, version=version, session=(12345, 1))
+    assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_zstd_is_an_error_to_a_reader_before_version_10(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    await produce(served, name, {0: batch_of(b"x", compression=Compression.ZSTD)})
+    for version in (3, 9):
+        data = partitions_of(await fetch(served, name, {0: 0}, version=version))[0]
+        assert data.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert values_in(partitions_of(await fetch(served, name, {0: 0}, version=10))[0]) == [(0, b"x")]
+
+
+async def test_a_reader_before_version_3_learns_that_its_buffer_is_too_small(
+    served: InProcessBroker, name: str
+) -> None:
+    await served.create_topic(name)
+    await produce(served, name, {0: batch_of(bytes(3000))})
+    data = partitions_of(await fetch(served, name, {0: 0}, version=2, partition_max_bytes=1000))[0]
+    assert data.records is not None
+    offset, size = struct.unpack_from(">qi", data.records)
+    assert offset == 0
+    assert size > len(data.records) - 12, "a message that is cut off"
+
+
+async def test_batches_leave_as_they_came(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    sent = batch_of(b"a", b"b", compression=Compression.GZIP)
+    await produce(served, name, {0: sent})
+    data = partitions_of(await fetch(served, name, {0: 0}))[0]
+    ((_, header),) = batches(data.records or b"")
+    assert bytes(data.records or b"")[16:] == sent[16:], "only offset and leader epoch are the broker's"
+    assert header.partition_leader_epoch == 0

@@ -1,0 +1,93 @@
+"""A whole broker in the test's own process and event loop, asked without sockets.
+
+Owns: the server's life and the way of one request through the dispatcher, encoded and decoded as on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from broker.clock import SystemClock
+from broker.dispatch import RequestDispatcher
+from broker.request_context import Peer
+from broker.server import Server
+from config.broker import BrokerConfig
+from protocol.api import APIS
+from protocol.codec import decode, encode
+from protocol.headers import read_response_header, request_header
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.schema import message_info
+
+T = TypeVar("T")
+
+LISTENER = "PLAINTEXT"
+
+
+class InProcessBroker:
+    """One running broker; `ask` is a client that never misreads."""
+
+    def __init__(self, dispatcher: RequestDispatcher) -> None:
+        self._dispatcher = dispatcher
+        self.peer = Peer("127.0.0.1", 50_000, LISTENER)
+
+    async def ask(self, request: object, version: int | None = None, *, client_id: str = "test") -> Any:
+        """The response to `request` in `version` (default: the latest); None when there is none.
+
+        Raises Malformed when the connection would close.
+        """
+        api = APIS[message_info(type(request)).api_key]
+        version = api.versions[-1] if version is None else version
+        frame = request_header(api.key, version, 7, client_id) + b"".join(encode(request, version))
+        answer = self._dispatcher.dispatch(memoryview(bytearray(frame)), self.peer)
+        if answer is not None and not isinstance(answer, list):
+            answer = await answer
+        if answer is None:
+            return None
+        payload = b"".join(answer)[4:]
+        correlation_id, position = read_response_header(api.key, version, payload)
+        assert correlation_id == 7
+        return decode(api.response, version, payload, position)
+
+    async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
+        """A topic; `configs` with underscores for dots."""
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=name,
+                    num_partitions=partitions,
+                    replication_factor=1,
+                    assignments=[],
+                    configs=[
+                        CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
+                    ],
+                )
+            ]
+        )
+        response = await self.ask(request)
+        assert not response.topics[0].error_code, response.topics[0]
+
+
+@asynccontextmanager
+async def running_broker(folder: Path, overrides: Mapping[str, str] | None = None) -> AsyncIterator[InProcessBroker]:
+    """A broker over `folder` that is stopped cleanly at the end."""
+    config = BrokerConfig.from_properties(
+        {
+            "broker.id": "0",
+            "listeners": f"{LISTENER}://127.0.0.1:0",
+            "log.dirs": str(folder),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **(overrides or {}),
+        }
+    )
+    server = Server(config, SystemClock())
+    try:
+        await server.start()
+        yield InProcessBroker(server.dispatcher)
+    finally:
+        await server.stop()
