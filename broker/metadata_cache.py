@@ -63,6 +63,12 @@ class MetadataCache:
         known = None if state is None else state.partitions.get(partition)
         return NO_LEADER if known is None else known.leader
 
+    def preferred_leader_of(self, topic: str, partition: int) -> int:
+        """The id of the broker that should lead, the first of the replicas; NO_LEADER for an unknown partition."""
+        state = self.topics.get(topic)
+        known = None if state is None else state.partitions.get(partition)
+        return NO_LEADER if known is None else known.replicas[0]
+
     def has_leaders(self, topic: str, partition_count: int) -> bool:
         """Whether the first `partition_count` partitions of the topic all have a live leader."""
         state = self.topics.get(topic)

@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from broker.client_quotas import ClientQuotas
 from broker.clock import Clock
 from broker.config_changes import ConfigChanges
 from broker.groups.coordinator import GroupCoordinator
@@ -18,15 +19,18 @@ from broker.metadata_cache import MetadataCache
 from broker.producer_ids import ProducerIds
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.manager import ReplicaManager
+from broker.scram_credentials import ScramCredentials
 from broker.topic_configs import TopicConfigs
 from broker.topics import INTERNAL_TOPICS, TopicAdministration
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.verification import TransactionVerifier
 from config.broker import BrokerConfig
+from controller.controller import Controller
 from protocol.api import Api
 from protocol.errors import ErrorCode, KafkaError
 from storage.log import Log
+from storage.log_manager import LogManager
 
 T = TypeVar("T")
 
@@ -39,11 +43,15 @@ class Services:
     config: BrokerConfig
     clock: Clock
     metadata_cache: MetadataCache
+    controller: Controller
+    log_manager: LogManager
     replica_manager: ReplicaManager
     fetch_sessions: FetchSessionCache
     topics: TopicAdministration
     topic_configs: TopicConfigs
     config_changes: ConfigChanges
+    client_quotas: ClientQuotas
+    scram_credentials: ScramCredentials
     producer_ids: ProducerIds
     groups: GroupCoordinator
     transactions: TransactionCoordinator

@@ -19,6 +19,8 @@ from broker.timer import Timer
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from controller.controller import Controller
+from controller.events import ElectionType
+from controller.model import ApiError, TopicPartition
 from controller.topic_creation import TopicResult, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
@@ -107,6 +109,23 @@ class TopicAdministration:
             if not result.error_code and result.name in self._metadata.topics:
                 result.error_code = ErrorCode.REQUEST_TIMED_OUT
         return results
+
+    async def elect_leaders(
+        self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None, *, timeout_ms: int
+    ) -> dict[TopicPartition, ApiError]:
+        """Elect leaders of `partitions`, or with None wherever one is needed; one result a partition."""
+        results = await self._controller.elect_leaders(election_type, partitions)
+        elected = [partition for partition, error in results.items() if not error.error_code]
+
+        def is_led(partition: TopicPartition) -> bool:
+            preferred = self._metadata.preferred_leader_of(*partition)
+            leader = self._metadata.leader_of(*partition)
+            return leader in self._metadata.brokers and (
+                election_type is not ElectionType.PREFERRED or leader == preferred
+            )
+
+        await self._await({partition.topic for partition in elected}, lambda: all(map(is_led, elected)), timeout_ms)
+        return results | {it: ApiError(ErrorCode.REQUEST_TIMED_OUT) for it in elected if not is_led(it)}
 
     async def create_automatically(self, names: Iterable[str]) -> dict[str, ErrorCode]:
         """Create topics that a client named, with this broker's defaults, and say which could not be and why.

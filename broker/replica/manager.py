@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
 
 from broker.purgatory import Purgatory
+from broker.replica.delayed_delete_records import AwaitedDeletion, DelayedDeleteRecords
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend, DelayedProduce
 from broker.replica.partition import Leadership, Partition
@@ -53,6 +54,7 @@ class ReplicaManager:
         topic_config: Callable[[str], LogConfig],
         produce_purge_interval: int,
         fetch_purge_interval: int,
+        delete_records_purge_interval: int = 1,
     ) -> None:
         """`topic_config(topic)` gives the effective configuration of a topic whose overrides were read before."""
         self._broker_id = broker_id
@@ -62,7 +64,12 @@ class ReplicaManager:
         self._controller_epoch = -1
         self.produce_purgatory = Purgatory("Produce", timer, produce_purge_interval)
         self.fetch_purgatory = Purgatory("Fetch", timer, fetch_purge_interval)
+        self.delete_records_purgatory = Purgatory("DeleteRecords", timer, delete_records_purge_interval)
         self._leadership_listeners: list[tuple[str, LeadershipListener, LeadershipListener]] = []
+
+    @property
+    def _purgatories(self) -> tuple[Purgatory, ...]:
+        return self.produce_purgatory, self.fetch_purgatory, self.delete_records_purgatory
 
     # -- looking up --------------------------------------------------------------------------------------------------
 
@@ -100,6 +107,31 @@ class ReplicaManager:
         """Call `on_decided` once every append is committed, failed, or `deadline_ms` (monotonic) has passed."""
         keys = [(append.partition.topic, append.partition.partition) for append in appends if append.error is None]
         self.produce_purgatory.try_complete_else_watch(DelayedProduce(appends, on_decided), keys, deadline_ms)
+
+    # -- deleting records --------------------------------------------------------------------------------------------
+
+    def delete_records(self, partition: Partition, offset: int) -> AwaitedDeletion:
+        """Raise the start of the leader's log, and wake who reads below it. Raises KafkaError."""
+        deletion = AwaitedDeletion(partition, partition.delete_records_before(offset))
+        key = (partition.topic, partition.partition)
+        self.fetch_purgatory.check_and_complete(key)
+        self.delete_records_purgatory.check_and_complete(key)
+        return deletion
+
+    def await_deletions(
+        self,
+        deletions: list[AwaitedDeletion],
+        is_live: Callable[[int], bool],
+        deadline_ms: int,
+        on_decided: Callable[[], None],
+    ) -> None:
+        """Call `on_decided` once all live replicas begin where asked, failed, or `deadline_ms` (monotonic) has passed.
+
+        `is_live` says of a broker whether to wait for it.
+        """
+        keys = [(one.partition.topic, one.partition.partition) for one in deletions]
+        operation = DelayedDeleteRecords(deletions, is_live, on_decided)
+        self.delete_records_purgatory.try_complete_else_watch(operation, keys, deadline_ms)
 
     # -- fetching ----------------------------------------------------------------------------------------------------
 
@@ -211,8 +243,8 @@ class ReplicaManager:
             partition.follow(leadership)
             if was_leader:
                 self._announce(partition, gained=False)
-        self.produce_purgatory.check_and_complete(key)
-        self.fetch_purgatory.check_and_complete(key)
+        for purgatory in self._purgatories:
+            purgatory.check_and_complete(key)
 
     def _stop(self, topic: str, partition_index: int, is_deleted: bool, now_ms: int) -> ErrorCode:
         key = (topic, partition_index)
@@ -220,8 +252,8 @@ class ReplicaManager:
         if partition is not None and partition.is_leader:
             partition.is_leader = False
             self._announce(partition, gained=False)
-        self.produce_purgatory.force_complete_all(key)
-        self.fetch_purgatory.force_complete_all(key)
+        for purgatory in self._purgatories:
+            purgatory.force_complete_all(key)
         if is_deleted:
             try:
                 self._log_manager.delete(topic, partition_index, now_ms=now_ms)

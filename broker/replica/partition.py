@@ -9,16 +9,17 @@ leads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from broker.replica.isr import next_high_watermark
+from broker.replica.isr import low_watermark, next_high_watermark
 from protocol.errors import ErrorCode, KafkaError
 from storage.log import AppendOrigin, AppendResult, Log
 
 NO_LEADER = -1
 NO_EPOCH = -1
+HIGH_WATERMARK = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,17 @@ class Leadership:
 class Partition:
     """A replica hosted here, as leader or follower."""
 
-    __slots__ = ("_broker_id", "_end_offsets", "is_leader", "leader_epoch", "leadership", "log", "partition", "topic")
+    __slots__ = (
+        "_broker_id",
+        "_end_offsets",
+        "_start_offsets",
+        "is_leader",
+        "leader_epoch",
+        "leadership",
+        "log",
+        "partition",
+        "topic",
+    )
 
     def __init__(self, topic: str, partition: int, broker_id: int, log: Log) -> None:
         self.topic = topic
@@ -47,6 +58,7 @@ class Partition:
         self.is_leader = False
         self._broker_id = broker_id
         self._end_offsets: dict[int, int] = {}
+        self._start_offsets: dict[int, int] = {}
 
     @property
     def topic_id(self) -> UUID | None:
@@ -59,6 +71,7 @@ class Partition:
         self.is_leader = True
         if is_new:
             self._end_offsets = {}
+            self._start_offsets = {}
         self.advance_high_watermark()
         return is_new
 
@@ -110,6 +123,35 @@ class Partition:
             self._end_offsets[self._broker_id] = end_offset
             target = next_high_watermark(isr, self._end_offsets, log.high_watermark)
         return target > log.high_watermark and log.advance_high_watermark(target)
+
+    def delete_records_before(self, offset: int) -> int:
+        """Raise the log's start to `offset`, HIGH_WATERMARK for all that is committed; return where it is to be now.
+
+        Below the present start nothing happens. Raises KafkaError: NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION,
+        OFFSET_OUT_OF_RANGE.
+        """
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        log = self.log
+        if "delete" not in log.config.cleanup_policy:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"Records of partition {self.topic}-{self.partition} can not be deleted due to the configured policy",
+            )
+        target = log.high_watermark if offset == HIGH_WATERMARK else offset
+        if target < 0:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"The offset {target} for partition {self.topic}-{self.partition} is not valid",
+            )
+        log.delete_records_before(target)
+        return target
+
+    def low_watermark(self, is_live: Callable[[int], bool]) -> int:
+        """The lowest start of the logs of all live replicas, as far as this leader was told."""
+        self._start_offsets[self._broker_id] = self.log.log_start_offset
+        waited_for = (it for it in self.leadership.replicas if it == self._broker_id or is_live(it))
+        return low_watermark(waited_for, self._start_offsets)
 
     def readable_end_offset(self, *, read_committed: bool) -> int:
         """Where a consumer's view of this partition ends (exclusive)."""

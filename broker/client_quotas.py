@@ -1,0 +1,214 @@
+"""Client quotas as they stand in the metadata store: who has one, and changing them (KIP-546, KIP-599, KIP-612).
+
+Owns: which entities and keys there are, the filter rules, how values are written. Must not know: response layouts, or
+how quotas are enforced. A user's node holds his SCRAM credentials as well; they are neither shown nor touched here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from math import isfinite
+
+from config.definition import ConfigType, text_of
+from controller.entity_configs import all_overrides, change_overrides
+from controller.paths import ConfigEntity
+from controller.state_store import StateStore
+from protocol.errors import ErrorCode, KafkaError
+
+USER = "user"
+CLIENT_ID = "client-id"
+IP = "ip"
+
+# Entity types of requests, in the order of the store's paths, with the names of theirs.
+STORED_TYPES = {USER: "users", CLIENT_ID: "clients", IP: "ips"}
+ENTITY_TYPES = {stored: asked for asked, stored in STORED_TYPES.items()}
+
+CLIENT_KEYS: Mapping[str, ConfigType] = {
+    "producer_byte_rate": ConfigType.LONG,
+    "consumer_byte_rate": ConfigType.LONG,
+    "request_percentage": ConfigType.DOUBLE,
+    "controller_mutation_rate": ConfigType.DOUBLE,
+}
+IP_KEYS: Mapping[str, ConfigType] = {"connection_creation_rate": ConfigType.INT}
+KEYS = {**CLIENT_KEYS, **IP_KEYS}
+# Printed in a well-known book.
+MISPRINTS = {"producer_bytes_rate": "producer_byte_rate", "consumer_bytes_rate": "consumer_byte_rate"}
+
+LARGEST = {ConfigType.LONG: (1 << 63) - 1, ConfigType.INT: (1 << 31) - 1}
+# Clients send whole numbers as floating point ones that were computed.
+EPSILON = 1e-6
+
+Quotas = dict[str, float]
+
+
+class MatchType(IntEnum):
+    """What a component of a filter asks of a name; numbered as in requests."""
+
+    EXACT = 0
+    DEFAULT = 1
+    ANY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FilterComponent:
+    """What one type of name has to be like. `match_type` may be any number."""
+
+    entity_type: str
+    match_type: int
+    name: str | None
+
+    def matches(self, name: str | None) -> bool:
+        """`name` None is the default of the type."""
+        if self.match_type == MatchType.ANY:
+            return True
+        return name == (self.name if self.match_type == MatchType.EXACT else None)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """A quota to set, or with None to take away."""
+
+    key: str
+    value: float | None
+
+
+class ClientQuotas:
+    """The admin path of quotas of one broker."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+
+    async def describe(
+        self, components: Sequence[FilterComponent], *, is_strict: bool
+    ) -> list[tuple[ConfigEntity, Quotas]]:
+        """Entities with quotas that fit every component; `is_strict` leaves out those with other types of names.
+
+        Raises KafkaError: INVALID_REQUEST, UNSUPPORTED_VERSION.
+        """
+        check_filter(components)
+        found = []
+        for stored_type in STORED_TYPES.values():
+            for entity, overrides in (await all_overrides(self._store, stored_type)).items():
+                quotas = _quotas(overrides)
+                if quotas and matches(components, entity, is_strict=is_strict):
+                    found.append((entity, quotas))
+        return found
+
+    async def alter(
+        self, names: Sequence[tuple[str, str | None]], changes: Iterable[QuotaChange], *, validate_only: bool
+    ) -> None:
+        """Change the quotas of the entity with these (type, name) pairs, name None for the default.
+
+        Raises KafkaError(INVALID_REQUEST), and changes nothing then.
+        """
+        entity = entity_of(names)
+        if entity.parts[0][0] == STORED_TYPES[IP]:
+            await _check_address(entity.parts[0][1])
+        written = {change.key: _text(entity, change) for change in changes}
+
+        def edit(before: Mapping[str, str]) -> Mapping[str, str]:
+            after = {**before, **written}
+            return {key: text for key, text in after.items() if text is not None}
+
+        if not validate_only:
+            await change_overrides(self._store, entity, edit)
+
+
+def entity_of(names: Sequence[tuple[str, str | None]]) -> ConfigEntity:
+    """The entity that a request names in any order. Raises KafkaError(INVALID_REQUEST)."""
+    if not names:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
+    for entity_type, name in names:
+        if entity_type not in STORED_TYPES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {entity_type}")
+        if name == "":
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Empty {entity_type} not supported")
+    by_type = dict(names)
+    if IP in by_type and len(by_type) > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "Invalid quota entity combination, IP entity should not be combined with User or ClientId",
+        )
+    return ConfigEntity(
+        tuple((stored, by_type[entity_type]) for entity_type, stored in STORED_TYPES.items() if entity_type in by_type)
+    )
+
+
+def check_filter(components: Sequence[FilterComponent]) -> None:
+    """Raises KafkaError: INVALID_REQUEST, UNSUPPORTED_VERSION."""
+    seen: set[str] = set()
+    for component in components:
+        entity_type = component.entity_type
+        if not entity_type:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Unexpected empty filter component entity type")
+        if entity_type not in STORED_TYPES:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{entity_type}' not supported")
+        if entity_type in seen:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate {entity_type} filter component entity type")
+        if component.match_type not in frozenset(MatchType):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected match type: {component.match_type}")
+        seen.add(entity_type)
+    if IP in seen and len(seen) > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "Invalid entity filter component combination, IP filter component should not be used with user or "
+            "clientId filter component.",
+        )
+
+
+def matches(components: Iterable[FilterComponent], entity: ConfigEntity, *, is_strict: bool) -> bool:
+    """Whether the entity has a fitting name for every component, and if strict no other names."""
+    names = {ENTITY_TYPES[stored]: name for stored, name in entity.parts}
+    asked = {component.entity_type: component for component in components}
+    fits = all(entity_type in names and one.matches(names[entity_type]) for entity_type, one in asked.items())
+    return fits and not (is_strict and names.keys() - asked.keys())
+
+
+def _quotas(overrides: Mapping[str, str]) -> Quotas:
+    """The quotas among the settings of an entity. A text that is no number, written by hand, is passed over."""
+    quotas = {}
+    for key, text in overrides.items():
+        if key in KEYS:
+            try:
+                quotas[key] = float(text)
+            except ValueError:
+                continue
+    return quotas
+
+
+def _text(entity: ConfigEntity, change: QuotaChange) -> str | None:
+    """The value as it is stored: rates of bytes and connections as whole numbers, others with a fraction."""
+    key, value = change.key, change.value
+    keys = IP_KEYS if entity.parts[0][0] == STORED_TYPES[IP] else CLIENT_KEYS
+    if value is None:
+        return None
+    if key not in keys:
+        hint = f", expected {MISPRINTS[key]}" if key in MISPRINTS else ""
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}{hint}")
+    if not isfinite(value) or value < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configuration {key} must be a number that is not negative")
+    if keys[key] is ConfigType.DOUBLE:
+        return text_of(value)
+    whole = int(value + EPSILON)
+    if abs(whole - value) > EPSILON or whole > LARGEST[keys[key]]:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configuration {key} must be a {keys[key].name} value")
+    return str(whole)
+
+
+async def _check_address(name: str | None) -> None:
+    """Raises KafkaError(INVALID_REQUEST) for what is no address and no name of a host; None is the default."""
+    if name is None:
+        return
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        try:
+            await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            problem = f"{name} is not a valid IP or resolvable host."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, problem) from error

@@ -1,0 +1,37 @@
+"""AlterClientQuotas: set and take away quotas (KIP-546); each entity is answered by itself."""
+
+from __future__ import annotations
+
+from broker.client_quotas import QuotaChange
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntryData,
+    EntryResult,
+)
+
+
+async def handle(
+    services: Services, request: AlterClientQuotasRequest, context: RequestContext
+) -> AlterClientQuotasResponse:
+    results = [await _alter(services, entry, validate_only=request.validate_only) for entry in request.entries]
+    return AlterClientQuotasResponse(entries=results)
+
+
+def failed(request: AlterClientQuotasRequest, context: RequestContext, code: ErrorCode) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        entries=[EntryResult(error_code=code, entity=entry.entity) for entry in request.entries]
+    )
+
+
+async def _alter(services: Services, entry: EntryData, *, validate_only: bool) -> EntryResult:
+    names = [(part.entity_type, part.entity_name) for part in entry.entity]
+    changes = [QuotaChange(op.key, None if op.remove else op.value) for op in entry.ops]
+    try:
+        await services.client_quotas.alter(names, changes, validate_only=validate_only)
+    except KafkaError as error:
+        return EntryResult(error_code=error.code, error_message=error.message, entity=entry.entity)
+    return EntryResult(entity=entry.entity)

@@ -1,0 +1,38 @@
+"""AlterUserScramCredentials: set and take away passwords (KIP-554); each user is answered by itself."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.scram_credentials import Deletion, Upsertion
+from broker.services import Services
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+
+
+async def handle(
+    services: Services, request: AlterUserScramCredentialsRequest, context: RequestContext
+) -> AlterUserScramCredentialsResponse:
+    if not services.controller.is_active:
+        return failed(request, context, ErrorCode.NOT_CONTROLLER)
+    results = await services.scram_credentials.alter(
+        [Deletion(it.name, it.mechanism) for it in request.deletions],
+        [Upsertion(it.name, it.mechanism, it.iterations, it.salt, it.salted_password) for it in request.upsertions],
+    )
+    return AlterUserScramCredentialsResponse(results=[_result(user, error) for user, error in results.items()])
+
+
+def failed(
+    request: AlterUserScramCredentialsRequest, context: RequestContext, code: ErrorCode
+) -> AlterUserScramCredentialsResponse:
+    users = dict.fromkeys([it.name for it in request.upsertions] + [it.name for it in request.deletions])
+    return AlterUserScramCredentialsResponse(results=[_result(user, KafkaError(code)) for user in users])
+
+
+def _result(user: str, error: KafkaError | None) -> AlterUserScramCredentialsResult:
+    if error is None:
+        return AlterUserScramCredentialsResult(user=user, error_message="")
+    return AlterUserScramCredentialsResult(user=user, error_code=error.code, error_message=error.message)

@@ -1,0 +1,22 @@
+"""CreateAcls: there is no authorizer yet that could keep rules, which has an error code of its own."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.security_disabled import NO_AUTHORIZER
+from broker.services import Services
+from protocol.errors import ErrorCode
+from protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+
+def handle(services: Services, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+    return CreateAclsResponse(
+        results=[
+            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+            for _ in request.creations
+        ]
+    )
+
+
+def failed(request: CreateAclsRequest, context: RequestContext, code: ErrorCode) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[AclCreationResult(error_code=code) for _ in request.creations])

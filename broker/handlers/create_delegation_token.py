@@ -1,0 +1,23 @@
+"""CreateDelegationToken: refused, see `broker.security_disabled`; the answer names the owner there would have been.
+
+Version notes: v3 a requester may ask for a token of another owner (KIP-373)."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.security_disabled import why_no_tokens
+from broker.services import Services
+from protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
+
+
+def handle(
+    services: Services, request: CreateDelegationTokenRequest, context: RequestContext
+) -> CreateDelegationTokenResponse:
+    requester_type, _, requester_name = context.principal.partition(":")
+    return CreateDelegationTokenResponse(
+        error_code=why_no_tokens(context),
+        principal_type=request.owner_principal_type or requester_type,
+        principal_name=request.owner_principal_name or requester_name,
+        token_requester_principal_type=requester_type,
+        token_requester_principal_name=requester_name,
+    )

@@ -1,0 +1,22 @@
+"""DeleteAcls: there is no authorizer yet whose rules could be deleted, which has an error code of its own."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.security_disabled import NO_AUTHORIZER
+from broker.services import Services
+from protocol.errors import ErrorCode
+from protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+
+
+def handle(services: Services, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+            for _ in request.filters
+        ]
+    )
+
+
+def failed(request: DeleteAclsRequest, context: RequestContext, code: ErrorCode) -> DeleteAclsResponse:
+    return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(error_code=code) for _ in request.filters])

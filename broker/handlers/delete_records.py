@@ -1,0 +1,98 @@
+"""DeleteRecords: raise the start of logs, and answer when all live replicas did (KIP-107).
+
+Each partition is answered by itself, with the offset at which its replicas begin now. Segments below it go with the
+next retention run."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.replica.delayed_delete_records import AwaitedDeletion
+from broker.replica.partition import Partition
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+TopicPartition = tuple[str, int]
+
+
+async def handle(services: Services, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+    deletions: dict[TopicPartition, AwaitedDeletion] = {}
+    refused: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.topics:
+        for asked in topic.partitions:
+            key = topic.name, asked.partition_index
+            try:
+                partition = _partition(services, *key)
+                deletions[key] = services.replica_manager.delete_records(partition, asked.offset)
+            except KafkaError as error:
+                refused[key] = error.code
+    await _until_decided(services, list(deletions.values()), request.timeout_ms)
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    _result(asked.partition_index, deletions, refused, topic.name) for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def failed(request: DeleteRecordsRequest, context: RequestContext, code: ErrorCode) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    DeleteRecordsPartitionResult(partition_index=asked.partition_index, error_code=code)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(services: Services, topic: str, partition_index: int) -> Partition:
+    if topic in services.internal_topics:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
+    partition = services.replica_manager.find(topic, partition_index)
+    if partition is None:
+        raise services.why_not_hosted(topic, partition_index)
+    return partition
+
+
+async def _until_decided(services: Services, deletions: list[AwaitedDeletion], timeout_ms: int) -> None:
+    decided = asyncio.get_running_loop().create_future()
+    services.replica_manager.await_deletions(
+        deletions,
+        lambda broker_id: broker_id in services.metadata_cache.brokers,
+        services.clock.monotonic_ms() + max(timeout_ms, 0),
+        lambda: None if decided.done() else decided.set_result(None),
+    )
+    await decided
+
+
+def _result(
+    partition_index: int,
+    deletions: dict[TopicPartition, AwaitedDeletion],
+    refused: dict[TopicPartition, ErrorCode],
+    topic: str,
+) -> DeleteRecordsPartitionResult:
+    deletion = deletions.get((topic, partition_index))
+    if deletion is None:
+        code = refused[topic, partition_index]
+        return DeleteRecordsPartitionResult(partition_index=partition_index, error_code=code)
+    assert deletion.error is not None
+    return DeleteRecordsPartitionResult(
+        partition_index=partition_index, error_code=deletion.error, low_watermark=deletion.low_watermark
+    )

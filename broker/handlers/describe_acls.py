@@ -1,0 +1,14 @@
+"""DescribeAcls: there is no authorizer yet whose rules could be shown, which has an error code of its own."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode
+from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+
+def handle(services: Services, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
+    return DescribeAclsResponse(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
+    )

@@ -1,0 +1,37 @@
+"""DescribeClientQuotas: quotas of users, client ids and addresses by a filter (KIP-546)."""
+
+from __future__ import annotations
+
+from broker.client_quotas import ENTITY_TYPES, FilterComponent
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import KafkaError
+from protocol.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+
+
+async def handle(
+    services: Services, request: DescribeClientQuotasRequest, context: RequestContext
+) -> DescribeClientQuotasResponse:
+    components = [FilterComponent(it.entity_type, it.match_type, it.match) for it in request.components]
+    try:
+        found = await services.client_quotas.describe(components, is_strict=request.strict)
+    except KafkaError as error:
+        return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message)
+    return DescribeClientQuotasResponse(
+        error_message="",
+        entries=[
+            EntryData(
+                entity=[
+                    EntityData(entity_type=ENTITY_TYPES[stored], entity_name=name) for stored, name in entity.parts
+                ],
+                values=[ValueData(key=key, value=value) for key, value in quotas.items()],
+            )
+            for entity, quotas in found
+        ],
+    )

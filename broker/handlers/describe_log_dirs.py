@@ -1,0 +1,75 @@
+"""DescribeLogDirs: what lies in each log directory and how full its disk is.
+
+Version notes: v3 an error code of the whole request; v4 total and usable bytes (KIP-827)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import groupby
+from pathlib import Path
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode
+from protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from storage.log import Log
+from storage.log_directory import LogDirectory
+
+UNKNOWN_LAG = -1
+
+TopicPartition = tuple[str, int]
+
+
+async def handle(
+    services: Services, request: DescribeLogDirsRequest, context: RequestContext
+) -> DescribeLogDirsResponse:
+    wanted = (
+        None
+        if request.topics is None
+        else {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
+    )
+    return DescribeLogDirsResponse(
+        results=[await _described(services, directory, wanted) for directory in services.log_manager.directories]
+    )
+
+
+async def _described(
+    services: Services, directory: LogDirectory, wanted: Collection[TopicPartition] | None
+) -> DescribeLogDirsResult:
+    result = DescribeLogDirsResult(log_dir=_absolute(directory.path))
+    try:
+        total_bytes, usable_bytes = await services.run_blocking(directory.disk_space)
+    except OSError:
+        total_bytes = usable_bytes = -1
+    if directory.is_offline:
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return result
+    result.total_bytes, result.usable_bytes = total_bytes, usable_bytes
+    logs = sorted(
+        (log for log in directory.logs.values() if wanted is None or log.name in wanted), key=lambda log: log.name
+    )
+    result.topics = [
+        DescribeLogDirsTopic(name=topic, partitions=[_partition(services, log) for log in of_topic])
+        for topic, of_topic in groupby(logs, key=lambda log: log.topic)
+    ]
+    return result
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute())
+
+
+def _partition(services: Services, log: Log) -> DescribeLogDirsPartition:
+    is_served = services.replica_manager.find(log.topic, log.partition) is not None
+    return DescribeLogDirsPartition(
+        partition_index=log.partition,
+        partition_size=log.size,
+        offset_lag=max(log.high_watermark - log.log_end_offset, 0) if is_served else UNKNOWN_LAG,
+        is_future_key=False,
+    )

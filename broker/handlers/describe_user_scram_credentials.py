@@ -1,0 +1,46 @@
+"""DescribeUserScramCredentials: which users may log in by SCRAM, with how many iterations, never with what (KIP-554).
+
+The controller alone answers, because it alone changes credentials."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.scram_credentials import Iterations
+from broker.services import Services
+from protocol.errors import ERRORS, ErrorCode, KafkaError
+from protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+
+async def handle(
+    services: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    if not services.controller.is_active:
+        return failed(request, context, ErrorCode.NOT_CONTROLLER)
+    results = await services.scram_credentials.describe([user.name for user in request.users or ()])
+    return DescribeUserScramCredentialsResponse(
+        error_message="", results=[_result(user, outcome) for user, outcome in results.items()]
+    )
+
+
+def failed(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext, code: ErrorCode
+) -> DescribeUserScramCredentialsResponse:
+    return DescribeUserScramCredentialsResponse(error_code=code, error_message=ERRORS[code].message)
+
+
+def _result(user: str, outcome: Iterations | KafkaError) -> DescribeUserScramCredentialsResult:
+    if isinstance(outcome, KafkaError):
+        return DescribeUserScramCredentialsResult(user=user, error_code=outcome.code, error_message=outcome.message)
+    return DescribeUserScramCredentialsResult(
+        user=user,
+        error_message="",
+        credential_infos=[
+            CredentialInfo(mechanism=mechanism.number, iterations=iterations)
+            for mechanism, iterations in outcome.items()
+        ],
+    )

@@ -1,0 +1,62 @@
+"""ElectLeaders: have preferred or, from version 1 on, unclean leaders elected (KIP-183, KIP-460).
+
+Each partition is answered by itself. Without partitions all are meant that need an election, and those alone are
+answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from controller.events import ElectionType
+from controller.model import ApiError, TopicPartition
+from protocol.errors import ERRORS, ErrorCode, KafkaError
+from protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+ELECTION_TYPES: Mapping[int, ElectionType] = {int(kind): kind for kind in ElectionType}
+
+
+async def handle(services: Services, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    election_type = ELECTION_TYPES.get(request.election_type)
+    if election_type is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
+    results = await services.topics.elect_leaders(election_type, _partitions(request), timeout_ms=request.timeout_ms)
+    return _response(results)
+
+
+def failed(request: ElectLeadersRequest, context: RequestContext, code: ErrorCode) -> ElectLeadersResponse:
+    # Version 0 has no code of its own for the whole request.
+    response = _response({partition: ApiError(code) for partition in _partitions(request) or ()})
+    response.error_code = code
+    return response
+
+
+def _partitions(request: ElectLeadersRequest) -> list[TopicPartition] | None:
+    if request.topic_partitions is None:
+        return None
+    return [TopicPartition(asked.topic, index) for asked in request.topic_partitions for index in asked.partitions]
+
+
+def _response(results: Mapping[TopicPartition, ApiError]) -> ElectLeadersResponse:
+    by_topic: Iterable[tuple[str, Iterable[TopicPartition]]] = groupby(sorted(results), key=lambda it: it.topic)
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(topic=topic, partition_result=[_result(it.partition, results[it]) for it in of_topic])
+            for topic, of_topic in by_topic
+        ]
+    )
+
+
+def _result(partition_id: int, error: ApiError) -> PartitionResult:
+    result = PartitionResult(partition_id=partition_id)
+    if error.error_code:
+        result.error_code = error.error_code
+        result.error_message = error.message or ERRORS[error.error_code].message
+    return result

@@ -1,0 +1,45 @@
+"""UpdateFeatures: raise or lower finalized feature levels (KIP-584).
+
+A cluster that keeps its metadata in ZooKeeper's form has no feature that could be finalized, so every item is refused
+with the reason."""
+
+from __future__ import annotations
+
+from broker.request_context import RequestContext
+from broker.services import Services
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+UPGRADE = 1
+
+
+def handle(services: Services, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+    if not services.controller.is_active:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    return UpdateFeaturesResponse(
+        error_message="",
+        results=[
+            UpdatableFeatureResult(
+                feature=update.feature, error_code=ErrorCode.INVALID_REQUEST, error_message=_why_refused(update)
+            )
+            for update in request.feature_updates
+        ],
+    )
+
+
+def _why_refused(update: FeatureUpdateKey) -> str:
+    if not update.feature:
+        return "Feature name can not be empty."
+    if update.max_version_level >= 1:
+        return "Could not apply finalized feature update because the provided feature is not supported."
+    if update.allow_downgrade or update.upgrade_type != UPGRADE:
+        return "Can not delete non-existing finalized feature."
+    return (
+        f"Can not provide maxVersionLevel: {update.max_version_level} less than 1 without setting the allowDowngrade "
+        "flag to true in the request."
+    )

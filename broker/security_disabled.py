@@ -1,0 +1,22 @@
+"""What a broker answers to requests about security that it was not configured for, with Kafka's words."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.request_context import RequestContext
+from protocol.errors import ErrorCode
+
+NO_AUTHORIZER: Final = "No Authorizer is configured."
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+
+
+def why_no_tokens(context: RequestContext) -> ErrorCode:
+    """Why a request about delegation tokens is refused: first of all it must come from somebody who logged in.
+
+    A token lets its bearer act for its owner, and a connection without authentication has none to give away (KIP-48).
+    """
+    if context.principal == ANONYMOUS:
+        return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
