@@ -74,6 +74,10 @@ class Served:
             },
         )  # fmt: skip
 
+    def services(self) -> Services:
+        """What the handlers work with."""
+        return cast(Services, ServicesOfGroups(self.coordinator, self.metadata, self.here.clock))
+
     def send(self, handler: ModuleType, request: object, version: int) -> Any:
         """The answer if there is one now, else a task that will have it."""
         api = APIS[_key_of(request)]
@@ -81,9 +85,8 @@ class Served:
         received = decode(type(request), version, b"".join(encode(request, version)))
         peer = Peer("192.0.2.1", 50_000, "PLAINTEXT")
         context = RequestContext(api.key, version, 1, CLIENT_ID, peer)
-        services = cast(Services, ServicesOfGroups(self.coordinator, self.metadata, self.here.clock))
         try:
-            answer = handler.handle(services, received, context)
+            answer = handler.handle(self.services(), received, context)
         except KafkaError as error:
             answer = handler.failed(received, context, error.code)
         if isinstance(answer, api.response):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from broker.handlers import find_coordinator
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from tests.broker.groups.served import Served, versions_of
+from tests.broker.transactions.served import ServedTransactions
 
 VERSIONS = versions_of(FindCoordinatorRequest)
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -65,6 +68,22 @@ async def test_nobody_to_name(version: int, leader: int, listener: str) -> None:
     served.metadata.brokers[1].endpoints[listener] = served.metadata.brokers[1].endpoints.pop("PLAINTEXT")
     response = await served.ask(find_coordinator, request(version, "g"), version)
     assert only(response, version)[:4] == (-1, "", -1, UNAVAILABLE)
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+async def test_transactional_ids_have_a_topic_of_their_own(tmp_path: Path, version: int) -> None:
+    served = await ServedTransactions(tmp_path, has_offsets_topic=False).lead_all()
+    served.add_topic("__transaction_state", 1)
+    response = await served.ask(find_coordinator, request(version, "id", key_type=1), version)
+    assert only(response, version)[:4] == (1, "broker", 9092, ErrorCode.NONE)
+
+
+async def test_the_topic_of_transactional_ids_is_created_on_demand(tmp_path: Path) -> None:
+    served = ServedTransactions(tmp_path, has_transactions_topic=False)
+    waiting = served.send(find_coordinator, request(6, "id", key_type=1), 6)
+    served.add_topic("__transaction_state", 1)
+    assert only(await waiting, 6)[0] == 1
+    assert served.there.created == ["__transaction_state"]
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])

@@ -1,0 +1,75 @@
+"""InitProducerId: ids for everybody, epochs for transactional ids, and what fenced producers are told by version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.handlers import init_producer_id
+from broker.transactions.transaction import Producer
+from protocol.errors import ErrorCode
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tests.broker.groups.served import versions_of
+from tests.broker.transactions.served import MINUTE_MS, ServedTransactions
+
+VERSIONS = versions_of(InitProducerIdRequest)
+
+
+def request(
+    name: str | None = "id", *, producer: Producer | None = None, timeout_ms: int = MINUTE_MS
+) -> InitProducerIdRequest:
+    producer_id, epoch = producer or (-1, -1)
+    return InitProducerIdRequest(
+        transactional_id=name, transaction_timeout_ms=timeout_ms, producer_id=producer_id, producer_epoch=epoch
+    )
+
+
+def answer(response: InitProducerIdResponse) -> tuple[int, int, int]:
+    return response.error_code, response.producer_id, response.producer_epoch
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> ServedTransactions:
+    return await ServedTransactions(tmp_path).lead_all()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_ids(served: ServedTransactions, version: int) -> None:
+    async def ask(name: str | None) -> tuple[int, int, int]:
+        return answer(await served.ask(init_producer_id, request(name), version))
+
+    assert await ask(None) == (0, 100, 0)
+    assert await ask(None) == (0, 101, 0)
+    assert await ask("id") == (0, 102, 0)
+    assert await ask("id") == (0, 102, 1)
+    assert await ask("") == (ErrorCode.INVALID_REQUEST, -1, -1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_timeout_above_the_limit(served: ServedTransactions, version: int) -> None:
+    response = await served.ask(init_producer_id, request(timeout_ms=900_001), version)
+    assert answer(response) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
+
+
+@pytest.mark.parametrize("version", VERSIONS[3:])
+async def test_a_producer_goes_on(served: ServedTransactions, version: int) -> None:
+    producer = await served.new_producer()
+    response = await served.ask(init_producer_id, request(producer=producer), version)
+    assert answer(response) == (0, producer.producer_id, producer.epoch + 1)
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, ErrorCode.PRODUCER_FENCED), (5, ErrorCode.PRODUCER_FENCED)]
+)  # fmt: skip
+async def test_a_fenced_producer(served: ServedTransactions, version: int, code: ErrorCode) -> None:
+    await served.new_producer()
+    newer = await served.new_producer()
+    older = Producer(newer.producer_id, newer.epoch - 1)
+    assert answer(await served.ask(init_producer_id, request(producer=older), version)) == (code, -1, -1)
+
+
+@pytest.mark.parametrize("producer", [Producer(5, -1), Producer(-1, 5)])
+async def test_half_a_producer(served: ServedTransactions, producer: Producer) -> None:
+    response = await served.ask(init_producer_id, request(producer=producer), 5)
+    assert answer(response) == (ErrorCode.INVALID_REQUEST, -1, -1)

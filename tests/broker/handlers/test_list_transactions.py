@@ -1,0 +1,70 @@
+"""ListTransactions: filters by state, producer and duration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.handlers import list_transactions
+from protocol.errors import ErrorCode
+from protocol.messages.list_transactions import ListTransactionsRequest
+from tests.broker.groups.served import versions_of
+from tests.broker.transactions.served import ServedTransactions
+
+VERSIONS = versions_of(ListTransactionsRequest)
+
+
+def request(**filters: Any) -> ListTransactionsRequest:
+    return ListTransactionsRequest(**{"state_filters": [], "producer_id_filters": [], **filters})
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> ServedTransactions:
+    """`old` has been open for ten seconds, `young` for none, `idle` has no transaction."""
+    served = await ServedTransactions(tmp_path).lead_all()
+    for name in ("old", "young", "idle"):
+        producer = await served.new_producer(name)
+        if name != "idle":
+            await served.transactions.add_partitions(name, producer, [("t", 0)])
+        if name == "old":
+            served.there.clock.advance(10_000)
+    return served
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_everything(served: ServedTransactions, version: int) -> None:
+    response = await served.ask(list_transactions, request(), version)
+    assert response.error_code == ErrorCode.NONE
+    assert [(each.transactional_id, each.producer_id, each.transaction_state) for each in response.transaction_states] == [
+        ("old", 100, "Ongoing"), ("young", 101, "Ongoing"), ("idle", 102, "Empty")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        ({"state_filters": ["Ongoing"]}, ["old", "young"]),
+        ({"state_filters": ["Ongoing", "Empty"]}, ["old", "young", "idle"]),
+        ({"state_filters": ["NoSuch"]}, []),
+        ({"producer_id_filters": [101, 102, 103]}, ["young", "idle"]),
+        ({"producer_id_filters": [101], "state_filters": ["Empty"]}, []),
+        ({"duration_filter": 9_999, "state_filters": ["Ongoing"]}, ["old"]),
+        ({"duration_filter": 10_000, "state_filters": ["Ongoing"]}, []),
+        ({"duration_filter": -1}, ["old", "young", "idle"]),
+    ],
+)
+async def test_filters(served: ServedTransactions, filters: dict[str, Any], names: list[str]) -> None:
+    response = await served.ask(list_transactions, request(**filters), 1)
+    assert [each.transactional_id for each in response.transaction_states] == names
+    assert response.unknown_state_filters == [each for each in filters.get("state_filters", []) if each == "NoSuch"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_while_loading(served: ServedTransactions, version: int) -> None:
+    served.transactions.become_leader(0, 1)
+    response = await served.ask(list_transactions, request(state_filters=["NoSuch"]), version)
+    assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert response.unknown_state_filters == ["NoSuch"]
+    assert response.transaction_states == []

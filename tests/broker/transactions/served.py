@@ -1,0 +1,100 @@
+"""The handlers of transactions as a client meets them, with a coordinator of transactions and one of groups behind."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from broker.groups.coordinator import GroupCoordinator
+from broker.metadata_cache import MetadataCache
+from broker.replica.manager import ReplicaManager
+from broker.services import Services
+from broker.topics import INTERNAL_TOPICS
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.links import LocalCoordinator
+from broker.transactions.marker_writer import MarkerWriter
+from broker.transactions.transaction import Producer
+from broker.transactions.verification import Guards, TransactionVerifier
+from protocol.errors import ErrorCode, KafkaError
+from tests.broker.groups.served import Served
+from tests.broker.transactions.fakes import Surroundings
+from tests.broker.transactions.leading import Leading
+from tests.support.manual_clock import ManualClock
+
+MINUTE_MS = 60_000
+
+
+class ProducerIdsFrom:
+    def __init__(self, here: Surroundings) -> None:
+        self._here = here
+
+    async def next_id(self) -> int:
+        return await self._here.next_producer_id()
+
+
+@dataclass
+class ServicesOfTransactions:
+    """The parts of a broker that these handlers touch."""
+
+    transactions: TransactionCoordinator
+    groups: GroupCoordinator
+    verifier: TransactionVerifier
+    marker_writer: MarkerWriter
+    replica_manager: ReplicaManager
+    producer_ids: ProducerIdsFrom
+    metadata_cache: MetadataCache
+    clock: ManualClock
+    internal_topics: frozenset[str] = INTERNAL_TOPICS
+
+    def why_not_hosted(self, topic: str, partition: int) -> KafkaError:
+        is_known = self.metadata_cache.contains(topic, partition)
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+class ServedTransactions(Served):
+    """As `Served`, and leads all of `__transaction_state` (1 partition)."""
+
+    def __init__(self, folder: Path, *, has_offsets_topic: bool = True, has_transactions_topic: bool = True) -> None:
+        super().__init__(has_offsets_topic=has_offsets_topic)
+        self.there = Surroundings(partition_count=1 if has_transactions_topic else None)
+        self.leading = Leading(folder)
+        self.guards = Guards(lambda: MINUTE_MS)
+        self.marker_writer = MarkerWriter(
+            self.leading.replica_manager, self.guards, self.here.clock, MINUTE_MS, lambda *_: None
+        )
+        if has_transactions_topic:
+            self.add_topic("__transaction_state", 1)
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        return self.there.coordinator
+
+    async def lead_all(self) -> ServedTransactions:
+        await self.here.lead()
+        await self.there.lead()
+        return self
+
+    def services(self) -> Services:
+        transactions, clock = self.transactions, self.there.clock
+        return cast(
+            Services,
+            ServicesOfTransactions(
+                transactions,
+                self.coordinator,
+                TransactionVerifier(LocalCoordinator(transactions), self.guards, lambda: True, clock),
+                self.marker_writer,
+                self.leading.replica_manager,
+                ProducerIdsFrom(self.there),
+                self.metadata,
+                clock,
+            ),
+        )
+
+    async def new_producer(self, name: str = "id") -> Producer:
+        return await self.transactions.init_producer_id(name, MINUTE_MS, None)
+
+    async def idle(self) -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
