@@ -60,8 +60,9 @@ async def test_a_producer_goes_on(served: ServedTransactions, version: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("version", "code"), [(3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, ErrorCode.PRODUCER_FENCED), (5, ErrorCode.PRODUCER_FENCED)]
-)  # fmt: skip
+    ("version", "code"),
+    [(3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, ErrorCode.PRODUCER_FENCED), (5, ErrorCode.PRODUCER_FENCED)],
+)
 async def test_a_fenced_producer(served: ServedTransactions, version: int, code: ErrorCode) -> None:
     await served.new_producer()
     newer = await served.new_producer()

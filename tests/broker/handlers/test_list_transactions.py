@@ -37,9 +37,8 @@ async def served(tmp_path: Path) -> ServedTransactions:
 async def test_everything(served: ServedTransactions, version: int) -> None:
     response = await served.ask(list_transactions, request(), version)
     assert response.error_code == ErrorCode.NONE
-    assert [(each.transactional_id, each.producer_id, each.transaction_state) for each in response.transaction_states] == [
-        ("old", 100, "Ongoing"), ("young", 101, "Ongoing"), ("idle", 102, "Empty")
-    ]  # fmt: skip
+    listed = [(each.transactional_id, each.producer_id, each.transaction_state) for each in response.transaction_states]
+    assert listed == [("old", 100, "Ongoing"), ("young", 101, "Ongoing"), ("idle", 102, "Empty")]
 
 
 @pytest.mark.parametrize(

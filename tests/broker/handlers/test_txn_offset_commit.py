@@ -37,13 +37,15 @@ def request(
             TxnOffsetCommitRequestTopic(
                 name=topic,
                 partitions=[
-                    TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=5, committed_metadata=metadata)
+                    TxnOffsetCommitRequestPartition(
+                        partition_index=index, committed_offset=5, committed_metadata=metadata
+                    )
                 ],
             )
             for topic, index in partitions or (T0,)
         ],
         **values,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
