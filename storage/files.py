@@ -73,11 +73,8 @@ class Files(ABC):
         """One read; shorter only at the end of the file."""
 
     @abstractmethod
-    def read_into(self, file: OpenFile, buffer: bytearray | memoryview, position: int) -> int: ...
-
-    @abstractmethod
     def read_cached_into(self, file: OpenFile, buffer: bytearray | memoryview, position: int) -> int:
-        """Like `read_into`, but takes only what memory holds and never waits for a disk: 0 when that is nothing."""
+        """Reads only what memory holds and never waits for a disk; returns how many bytes, 0 when there are none."""
 
     @abstractmethod
     def sync(self, file: OpenFile) -> None: ...
@@ -208,9 +205,6 @@ class OsFiles(Files):
 
     def read(self, file: OpenFile, size: int, position: int) -> bytes:
         return os.pread(file.descriptor, size, position)
-
-    def read_into(self, file: OpenFile, buffer: bytearray | memoryview, position: int) -> int:
-        return os.preadv(file.descriptor, [buffer], position)
 
     def read_cached_into(self, file: OpenFile, buffer: bytearray | memoryview, position: int) -> int:
         try:

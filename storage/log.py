@@ -262,10 +262,6 @@ class Log:
             return high_watermark
         return max(unstable_offset, self.log_start_offset)
 
-    @property
-    def latest_epoch(self) -> int:
-        return self.leader_epochs.latest
-
     def producers(self) -> ProducerState:
         """For reading."""
         return self._producers

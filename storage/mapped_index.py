@@ -64,11 +64,6 @@ class MappedIndex:
         self.release()
         self._files.unlink_if_there(self.path)
 
-    def resize(self, size_max: int) -> None:
-        """A new limit for an active index. Entries beyond it stay."""
-        self._size_max = max(size_max - size_max % self.ENTRY.size, self.size)
-        self.release()
-
     def seal(self) -> None:
         """Cuts the file to its entries: the segment is no longer active, or the log closes. Creates it when missing."""
         file = self._file or self._files.open(self.path, create=True)
