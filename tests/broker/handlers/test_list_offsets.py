@@ -1,0 +1,133 @@
+"""ListOffsets through the whole broker: ends, times, special values by version, and errors."""
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import RecordData, build_batch
+from tests.support.in_process import InProcessBroker
+
+TIMES_MS = (1000, 3000, 2000, 3000)
+
+
+async def filled(broker: InProcessBroker, topic: str) -> None:
+    """A topic of one partition with one batch a timestamp of `TIMES_MS`."""
+    await broker.create_topic(topic)
+    for time_ms in TIMES_MS:
+        data = build_batch([RecordData(timestamp=time_ms, key=None, value=b"v")])
+        request = ProduceRequest(
+            acks=1,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=data)])],
+        )
+        response = await broker.ask(request)
+        assert not response.responses[0].partition_responses[0].error_code
+
+
+async def ask(
+    broker: InProcessBroker, topic: str, timestamp: int, version: int, *, partition: int = 0, leader_epoch: int = -1
+) -> ListOffsetsPartitionResponse:
+    wanted = ListOffsetsPartition(
+        partition_index=partition,
+        timestamp=timestamp,
+        current_leader_epoch=leader_epoch,
+        max_num_offsets=10 if version == 0 else 1,
+    )
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+    response = await broker.ask(request, version)
+    answer = response.topics[0].partitions[0]
+    assert isinstance(answer, ListOffsetsPartitionResponse)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "version", "expected"),
+    [
+        (-1, 1, (-1, 4)),
+        (-2, 1, (-1, 0)),
+        (-3, 7, (3000, 1)),
+        (-4, 8, (-1, 0)),
+        (-5, 9, (-1, -1)),
+        (0, 1, (1000, 0)),
+        (1000, 9, (1000, 0)),
+        (1001, 9, (3000, 1)),
+        (2000, 9, (3000, 1)),
+        (3000, 9, (3000, 1)),
+        (3001, 9, (-1, -1)),
+    ],
+)
+async def test_offsets_by_time(
+    served: InProcessBroker, name: str, timestamp: int, version: int, expected: tuple[int, int]
+) -> None:
+    await filled(served, name)
+    answer = await ask(served, name, timestamp, version)
+    assert (answer.error_code, answer.timestamp, answer.offset) == (ErrorCode.NONE, *expected)
+
+
+@pytest.mark.parametrize(("timestamp", "version"), [(-3, 6), (-4, 7), (-5, 8), (-6, 9)])
+async def test_special_times_that_the_version_does_not_know(
+    served: InProcessBroker, name: str, timestamp: int, version: int
+) -> None:
+    await filled(served, name)
+    assert (await ask(served, name, timestamp, version)).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(("timestamp", "expected"), [(-1, [4, 0]), (-2, [0])])
+async def test_version_0_lists_segments(
+    served: InProcessBroker, name: str, timestamp: int, expected: list[int]
+) -> None:
+    await filled(served, name)
+    answer = await ask(served, name, timestamp, 0)
+    assert (answer.error_code, answer.old_style_offsets) == (ErrorCode.NONE, expected)
+
+
+async def test_the_ends_of_an_empty_topic_are_0(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    assert [(await ask(served, name, timestamp, 9)).offset for timestamp in (-1, -2)] == [0, 0]
+    assert (await ask(served, name, -3, 9)).offset == -1
+
+
+@pytest.mark.parametrize(
+    ("partition", "leader_epoch", "code"),
+    [
+        (5, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (0, 7, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (0, 0, ErrorCode.NONE),
+    ],
+)
+async def test_errors(served: InProcessBroker, name: str, partition: int, leader_epoch: int, code: ErrorCode) -> None:
+    await filled(served, name)
+    answer = await ask(served, name, -1, 9, partition=partition, leader_epoch=leader_epoch)
+    assert answer.error_code == code
+
+
+async def test_the_same_partition_twice_is_a_bad_request(served: InProcessBroker, name: str) -> None:
+    await filled(served, name)
+    partitions = [ListOffsetsPartition(partition_index=0, timestamp=timestamp) for timestamp in (-1, -2)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=partitions)])
+    response = await served.ask(request)
+    assert [one.error_code for one in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(0, (0, 4)), (1, (-1, -1)), (-1, (-1, -1))])
+async def test_where_a_leader_epoch_ended(
+    served: InProcessBroker, name: str, epoch: int, expected: tuple[int, int]
+) -> None:
+    await filled(served, name)
+    wanted = OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
+    response = await served.ask(
+        OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=name, partitions=[wanted])])
+    )
+    answer = response.topics[0].partitions[0]
+    assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (ErrorCode.NONE, *expected)

@@ -1,0 +1,225 @@
+"""Topics through the whole broker: Metadata, CreateTopics, CreatePartitions, DeleteTopics and DescribeConfigs."""
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.describe_cluster import DescribeClusterRequest
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.schema import ZERO_UUID
+from tests.support.in_process import InProcessBroker
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+
+
+async def metadata(
+    broker: InProcessBroker, *names: str, version: int = 12, may_create: bool = False, topic_id: UUID = ZERO_UUID
+) -> MetadataResponse:
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    if topic_id != ZERO_UUID:
+        topics.append(MetadataRequestTopic(name=None, topic_id=topic_id))
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=may_create or version < 4)
+    response = await broker.ask(request, version)
+    assert isinstance(response, MetadataResponse)
+    return response
+
+
+def creatable(name: str, partitions: int = 1, replication_factor: int = 1, **configs: str) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
+    )
+
+
+async def exists(broker: InProcessBroker, name: str) -> bool:
+    return (await metadata(broker, name)).topics[0].error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_missing_topics_are_created_before_version_4_could_say_no(
+    served: InProcessBroker, name: str, version: int
+) -> None:
+    response = await metadata(served, name, version=version)
+    assert response.topics[0].error_code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
+    assert await exists(served, name)
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+@pytest.mark.parametrize("may_create", [True, False])
+async def test_later_versions_decide(served: InProcessBroker, name: str, version: int, may_create: bool) -> None:
+    response = await metadata(served, name, version=version, may_create=may_create)
+    assert (response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) is not may_create
+    assert await exists(served, name) is may_create
+
+
+@pytest.mark.parametrize("name", ["", "bad name", "..", "x" * 250, "slash/ed"])
+async def test_impossible_names_are_never_created(served: InProcessBroker, name: str) -> None:
+    response = await metadata(served, name, may_create=True)
+    assert response.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_all_topics_are_null_and_in_version_0_an_empty_list(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name, 3)
+    for version in range(13):
+        everything = MetadataRequest(topics=[] if version == 0 else None)
+        response = await served.ask(everything, version)
+        assert [(topic.name, len(topic.partitions)) for topic in response.topics] == [(name, 3)]
+        if version > 0:
+            assert (await served.ask(MetadataRequest(topics=[]), version)).topics == []
+
+
+async def test_topics_are_found_by_id(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    known = (await metadata(served, name)).topics[0]
+    found = (await metadata(served, topic_id=known.topic_id)).topics[0]
+    assert (found.name, found.error_code) == (name, ErrorCode.NONE)
+    assert (await metadata(served, topic_id=uuid4())).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    early = (await metadata(served, topic_id=known.topic_id, version=11)).topics[0]
+    assert early.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_the_broker_names_itself_on_the_listener_that_was_used(served: InProcessBroker) -> None:
+    described = await served.ask(DescribeClusterRequest(include_cluster_authorized_operations=True))
+    told = await metadata(served)
+    assert described.cluster_id == told.cluster_id
+    assert described.controller_id == told.controller_id == 0
+    assert [(broker.broker_id, broker.host, broker.port) for broker in described.brokers] == [
+        (broker.node_id, broker.host, broker.port) for broker in told.brokers
+    ]
+    assert described.cluster_authorized_operations == 8096
+    served.peer.listener = "ANOTHER"
+    assert (await metadata(served)).brokers == []
+
+
+async def test_good_and_bad_topics_of_one_request(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(f"{name}-old")
+    topics = [
+        creatable(f"{name}-good", 2, retention_ms="1000"),
+        creatable(f"{name}-old"),
+        creatable("bad name"),
+        creatable(f"{name}-a", partitions=0),
+        creatable(f"{name}-b", replication_factor=2),
+        creatable(f"{name}-c", no_such_key="1"),
+        creatable(f"{name}-twice"),
+        creatable(f"{name}-twice"),
+        creatable(f"{name}-d"),
+    ]
+    topics[-1].assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[0])]
+    response = await served.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
+    codes = [(topic.name.removeprefix(name), topic.error_code) for topic in response.topics]
+    assert dict(codes) == {
+        "-good": ErrorCode.NONE,
+        "-old": ErrorCode.TOPIC_ALREADY_EXISTS,
+        "bad name": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "-a": ErrorCode.INVALID_PARTITIONS,
+        "-b": ErrorCode.INVALID_REPLICATION_FACTOR,
+        "-c": ErrorCode.INVALID_CONFIG,
+        "-twice": ErrorCode.INVALID_REQUEST,
+        "-d": ErrorCode.INVALID_REQUEST,
+    }
+    good = response.topics[0]
+    assert (good.num_partitions, good.replication_factor) == (2, 1)
+    assert {config.name: config.value for config in good.configs}["retention.ms"] == "1000"
+    told = (await metadata(served, f"{name}-good")).topics[0]
+    assert told.topic_id == good.topic_id
+    assert [partition.leader_id for partition in told.partitions] == [0, 0], "answered when it can be used"
+
+
+async def test_validation_alone_creates_nothing(served: InProcessBroker, name: str) -> None:
+    request = CreateTopicsRequest(topics=[creatable(name)], timeout_ms=10_000, validate_only=True)
+    assert (await served.ask(request)).topics[0].error_code == ErrorCode.NONE
+    assert not await exists(served, name)
+
+
+@pytest.mark.parametrize(
+    ("count", "code"), [(3, ErrorCode.NONE), (2, ErrorCode.INVALID_PARTITIONS), (1, ErrorCode.INVALID_PARTITIONS)]
+)
+async def test_partitions_only_grow(served: InProcessBroker, name: str, count: int, code: ErrorCode) -> None:
+    await served.create_topic(name, 2)
+    wanted = CreatePartitionsTopic(name=name, count=count, assignments=None)
+    request = CreatePartitionsRequest(topics=[wanted], timeout_ms=10_000, validate_only=False)
+    assert (await served.ask(request)).results[0].error_code == code
+    assert len((await metadata(served, name)).topics[0].partitions) == max(count, 2)
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_topics_are_deleted_and_made_anew(served: InProcessBroker, name: str, version: int) -> None:
+    await served.create_topic(name)
+    first_id = (await metadata(served, name)).topics[0].topic_id
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name=name, topic_id=ZERO_UUID)] if version >= 6 else [],
+        topic_names=[] if version >= 6 else [name],
+        timeout_ms=10_000,
+    )
+    assert (await served.ask(request, version)).responses[0].error_code == ErrorCode.NONE
+    assert not await exists(served, name)
+    again = (await served.ask(request, version)).responses[0]
+    assert again.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await served.create_topic(name)
+    assert (await metadata(served, name)).topics[0].topic_id != first_id
+
+
+async def test_topics_are_deleted_by_id(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    topic_id = (await metadata(served, name)).topics[0].topic_id
+    states = [DeleteTopicState(topic_id=topic_id), DeleteTopicState(topic_id=uuid4())]
+    response = await served.ask(DeleteTopicsRequest(topics=states, timeout_ms=10_000))
+    assert [(one.name, one.error_code) for one in response.responses] == [
+        (name, ErrorCode.NONE),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_configs_are_described_with_their_sources(served: InProcessBroker, name: str, version: int) -> None:
+    await served.create_topic(name, retention_ms="1000")
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=None)],
+        include_synonyms=version >= 1,
+        include_documentation=version >= 3,
+    )
+    (result,) = (await served.ask(request, version)).results
+    rows = {row.name: row for row in result.configs}
+    assert (rows["retention.ms"].value, rows["cleanup.policy"].value) == ("1000", "delete")
+    if version == 0:
+        assert (rows["retention.ms"].is_default, rows["cleanup.policy"].is_default) == (False, True)
+    else:
+        assert (rows["retention.ms"].config_source, rows["cleanup.policy"].config_source) == (1, 5)
+    if version >= 3:
+        assert rows["retention.ms"].documentation
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "resource_name", "code"),
+    [
+        (TOPIC, "nobody", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "bad name", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "0", ErrorCode.NONE),
+        (BROKER, "", ErrorCode.NONE),
+        (BROKER, "7", ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "0", ErrorCode.NONE),
+        (CLIENT_METRICS, "x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_whose_configs_can_be_described(
+    served: InProcessBroker, resource_type: int, resource_name: str, code: ErrorCode
+) -> None:
+    resource = DescribeConfigsResource(
+        resource_type=resource_type, resource_name=resource_name, configuration_keys=None
+    )
+    (result,) = (await served.ask(DescribeConfigsRequest(resources=[resource]))).results
+    assert result.error_code == code
+    assert bool(result.configs) == (code == ErrorCode.NONE and resource_name != "")
