@@ -19,7 +19,7 @@ import contextlib
 import errno
 import os.path
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -671,6 +671,7 @@ class Log:
         count = count_to_delete(
             self._segment_facts(segments),
             self._retention_policy(),
+            total_size=self.size,
             now_ms=now_ms,
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
@@ -685,12 +686,10 @@ class Log:
             raise self._storage_error(error) from error
         return count
 
-    def _segment_facts(self, segments: Sequence[Segment]) -> list[SegmentFacts]:
-        ends = [segment.base_offset for segment in segments[1:]] + [self.log_end_offset]
-        return [
-            SegmentFacts(end, segment.size, _age_timestamp_ms(segment))
-            for segment, end in zip(segments, ends, strict=True)
-        ]
+    def _segment_facts(self, segments: Sequence[Segment]) -> Iterator[SegmentFacts]:
+        ends = [*(segment.base_offset for segment in segments[1:]), self.log_end_offset]
+        for segment, end in zip(segments, ends, strict=True):
+            yield SegmentFacts(end, segment.size, _age_timestamp_ms(segment))
 
     def _retention_policy(self) -> RetentionPolicy:
         if "delete" not in self.config.cleanup_policy:

@@ -50,6 +50,11 @@ __all__ = [
 
 _PROGRESS_INTERVAL_SECONDS: Final = 0.5
 
+_NOT_SERVED: Final = {
+    DirectoryState.FUTURE: "a copy that was not finished",
+    DirectoryState.STRAY: "a replica that no metadata knows",
+}
+
 _logger = logging.getLogger(__name__)
 
 _Item = TypeVar("_Item")
@@ -213,9 +218,11 @@ class LogManager:
             self.fail_directory(directory, error)
             return
         for path, parsed in found:
-            if parsed.state is DirectoryState.DELETE:
+            if parsed.state in _NOT_SERVED:
+                _logger.warning("%s is left alone: it is %s", path, _NOT_SERVED[parsed.state])
+            elif parsed.state is DirectoryState.DELETE:
                 self._to_remove.append((now_ms + self.settings.file_delete_delay_ms, directory, path))
-            elif parsed.state is DirectoryState.CURRENT:
+            else:
                 name = TopicPartition(parsed.topic, parsed.partition)
                 yield _LogToLoad(
                     directory,
@@ -256,6 +263,8 @@ class LogManager:
         except (OSError, MalformedCheckpointError) as error:
             self.fail_directory(item.directory, error)
             return
+        # A producer that had been forgotten before the stop must not come back with a snapshot that still knew it.
+        log.expire_producers(now_ms, self.settings.producer_id_expiration_ms)
         self._add(log, item.directory)
         progress.logs_done += 1
 

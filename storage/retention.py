@@ -1,7 +1,6 @@
 """Which segments of a log are too old, too many or below its start. Pure decisions over plain values."""
 
-from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from collections.abc import Iterable
 from typing import NamedTuple
 
 NO_LIMIT = -1
@@ -23,25 +22,30 @@ class RetentionPolicy(NamedTuple):
 
 
 def count_to_delete(
-    segments: Sequence[SegmentFacts],
+    segments: Iterable[SegmentFacts],
     policy: RetentionPolicy,
     *,
+    total_size: int,
     now_ms: int,
     log_start_offset: int,
     high_watermark: int,
 ) -> int:
-    """How many segments, oldest first, have to go.
+    """How many segments, oldest first, have to go; all may, the last one too.
 
     Deleting stops at the first segment that must stay, and at the high watermark whatever the rules say. The size rule
-    is a minimum kept: a segment goes only if what remains is still large enough. All may go, the last one too.
+    is a minimum kept: a segment goes only if what remains is still large enough. No more segments are looked at than
+    it takes, because the facts of one may have to be read from the disk.
     """
-    deletable = list(takewhile(lambda segment: segment.next_offset <= high_watermark and segment.size > 0, segments))
-    total = sum(segment.size for segment in segments)
-    return max(
-        _count(segment.next_offset <= log_start_offset for segment in deletable),
-        _count(_is_expired(segment, policy, now_ms) for segment in deletable),
-        _count(_is_surplus(kept, policy) for kept in _bytes_kept_without(deletable, total)),
-    )
+    count = 0
+    for segment in segments:
+        if segment.next_offset > high_watermark or segment.size == 0:
+            break
+        total_size -= segment.size
+        is_below_start = segment.next_offset <= log_start_offset
+        if not (is_below_start or _is_expired(segment, policy, now_ms) or _is_surplus(total_size, policy)):
+            break
+        count += 1
+    return count
 
 
 def _is_expired(segment: SegmentFacts, policy: RetentionPolicy, now_ms: int) -> bool:
@@ -50,13 +54,3 @@ def _is_expired(segment: SegmentFacts, policy: RetentionPolicy, now_ms: int) -> 
 
 def _is_surplus(bytes_kept: int, policy: RetentionPolicy) -> bool:
     return policy.retention_bytes >= 0 and bytes_kept >= policy.retention_bytes
-
-
-def _bytes_kept_without(segments: Iterable[SegmentFacts], total: int) -> Iterable[int]:
-    for segment in segments:
-        total -= segment.size
-        yield total
-
-
-def _count(answers: Iterable[bool]) -> int:
-    return sum(1 for _ in takewhile(bool, answers))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from storage.retention import NO_LIMIT, RetentionPolicy, SegmentFacts, count_to_delete
+from storage import retention
+from storage.retention import NO_LIMIT, RetentionPolicy, SegmentFacts
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -12,6 +13,10 @@ FOREVER = RetentionPolicy(NO_LIMIT, NO_LIMIT)
 def segments(*sizes_and_times: tuple[int, int]) -> list[SegmentFacts]:
     """Ten offsets each."""
     return [SegmentFacts(10 * (number + 1), size, time_ms) for number, (size, time_ms) in enumerate(sizes_and_times)]
+
+
+def count_to_delete(facts: list[SegmentFacts], policy: RetentionPolicy, **offsets: int) -> int:
+    return retention.count_to_delete(facts, policy, total_size=sum(one.size for one in facts), **offsets)
 
 
 FOUR = segments((100, 1000), (100, 2000), (100, 3000), (100, 4000))
@@ -40,6 +45,12 @@ def test_count_to_delete(case: str) -> None:
 def test_deleting_stops_at_the_first_that_must_stay() -> None:
     mixed = segments((100, 1000), (100, 9000), (100, 1000))
     assert count_to_delete(mixed, RetentionPolicy(500, -1), now_ms=9000, log_start_offset=0, high_watermark=99) == 1
+
+
+def test_what_one_rule_has_left_the_next_may_take() -> None:
+    first_is_young = segments((100, 9000), (100, 1000), (100, 9000))
+    policy = RetentionPolicy(500, 150)
+    assert count_to_delete(first_is_young, policy, now_ms=9000, log_start_offset=0, high_watermark=99) == 2
 
 
 def test_an_empty_last_segment_stays() -> None:
