@@ -1,0 +1,214 @@
+"""Leadership, commits and waiters over real logs, told by control requests as the controller sends them."""
+
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from broker.replica.delayed_fetch import AwaitedPartition
+from broker.replica.delayed_produce import AwaitedAppend
+from broker.replica.isr import next_high_watermark
+from broker.replica.manager import ReplicaManager
+from broker.replica.partition import Partition
+from broker.timer import Timer
+from config.broker import BrokerConfig
+from config.log_config import LogConfig
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from protocol.records.builder import RecordData, build_batch
+from storage.files import OsFiles
+from storage.log_manager import LogManager, LogManagerSettings
+
+ME, OTHER = 0, 1
+TOPIC_ID = UUID(int=7)
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def timer() -> Timer:
+    return Timer()
+
+
+@pytest.fixture
+def manager(tmp_path: Path, timer: Timer) -> ReplicaManager:
+    log_manager = LogManager([str(tmp_path / "data")], LogManagerSettings(), OsFiles(), random=Random(1))
+    log_manager.open()
+    config = LogConfig.from_overrides(BrokerConfig.from_properties({}), {})
+    return ReplicaManager(
+        ME,
+        log_manager,
+        timer,
+        topic_config=lambda topic: config,
+        produce_purge_interval=1000,
+        fetch_purge_interval=1000,
+    )
+
+
+def tell(
+    manager: ReplicaManager,
+    *,
+    leader: int = ME,
+    leader_epoch: int = 0,
+    isr: tuple[int, ...] = (ME,),
+    controller_epoch: int = 1,
+    topic_id: UUID = TOPIC_ID,
+) -> ErrorCode:
+    """One LeaderAndIsr about t-0; the partition's error, or the whole request's."""
+    state = LeaderAndIsrPartitionState(
+        partition_index=0,
+        controller_epoch=controller_epoch,
+        leader=leader,
+        leader_epoch=leader_epoch,
+        isr=list(isr),
+        partition_epoch=0,
+        replicas=[ME, OTHER],
+    )
+    response = manager.become_leader_or_follower(
+        LeaderAndIsrRequest(
+            controller_id=ME,
+            controller_epoch=controller_epoch,
+            topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])],
+            live_leaders=[],
+        ),
+        NOW_MS,
+    )
+    if response.error_code:
+        return ErrorCode(response.error_code)
+    return ErrorCode(response.topics[0].partition_errors[0].error_code)
+
+
+def stop(manager: ReplicaManager, *, is_deleted: bool) -> None:
+    state = StopReplicaPartitionState(partition_index=0, delete_partition=is_deleted)
+    topic = StopReplicaTopicState(topic_name="t", partition_states=[state])
+    response = manager.stop_replicas(
+        StopReplicaRequest(controller_id=ME, controller_epoch=1, topic_states=[topic]), NOW_MS
+    )
+    assert [one.error_code for one in response.partition_errors] == [ErrorCode.NONE]
+
+
+def led(manager: ReplicaManager) -> Partition:
+    partition = manager.find("t", 0)
+    assert partition is not None
+    return partition
+
+
+def append(manager: ReplicaManager, *, needs_isr: bool = False) -> AwaitedAppend:
+    partition = led(manager)
+    batch = bytearray(build_batch([RecordData(timestamp=NOW_MS, key=None, value=b"v")]))
+    result = manager.append(partition, memoryview(batch), needs_isr=needs_isr, now_ms=NOW_MS)
+    return AwaitedAppend(partition, partition.leader_epoch, result.last_offset + 1)
+
+
+@pytest.mark.parametrize(
+    ("isr", "ends", "current", "expected"),
+    [
+        ((0,), {0: 5}, 0, 5),
+        ((0, 1), {0: 5, 1: 3}, 0, 3),
+        ((0, 1), {0: 5}, 2, 2),
+        ((0, 1), {0: 5, 1: 1}, 3, 3),
+        ((), {}, 4, 4),
+    ],
+    ids=["alone", "slowest counts", "unheard of holds it", "never back", "nobody in sync"],
+)
+def test_the_high_watermark_is_what_all_in_sync_replicas_have(
+    isr: tuple[int, ...], ends: dict[int, int], current: int, expected: int
+) -> None:
+    assert next_high_watermark(isr, ends, current) == expected
+
+
+def test_a_leader_alone_in_sync_commits_at_once(manager: ReplicaManager) -> None:
+    assert tell(manager) == ErrorCode.NONE
+    done: list[str] = []
+    written = append(manager)
+    manager.await_commit([written], 1000, lambda: done.append("committed"))
+    assert (done, written.error) == (["committed"], ErrorCode.NONE)
+
+
+def test_with_a_follower_in_sync_the_commit_waits_and_times_out(manager: ReplicaManager, timer: Timer) -> None:
+    tell(manager, isr=(ME, OTHER))
+    done: list[str] = []
+    written = append(manager, needs_isr=True)
+    manager.await_commit([written], 1000, lambda: done.append("decided"))
+    assert not done
+    timer.advance(1000)
+    assert (done, written.error) == (["decided"], ErrorCode.REQUEST_TIMED_OUT)
+    assert led(manager).log.log_end_offset == 1, "the data stays"
+
+
+def test_a_shrunk_isr_commits_what_waited(manager: ReplicaManager) -> None:
+    tell(manager, isr=(ME, OTHER))
+    done: list[str] = []
+    written = append(manager)
+    manager.await_commit([written], 1000, lambda: done.append("decided"))
+    tell(manager, isr=(ME,))
+    assert (done, written.error) == (["decided"], ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "follows now"])
+def test_who_waits_is_told_when_leadership_is_lost(manager: ReplicaManager, is_stopped: bool) -> None:
+    tell(manager, isr=(ME, OTHER))
+    done: list[str] = []
+    written = append(manager)
+    manager.await_commit([written], 1000, lambda: done.append("produce"))
+    awaited = AwaitedPartition(led(manager), 0, 0, 1000, read_committed=False)
+    manager.await_bytes([awaited], 1, 1000, lambda: done.append("fetch"))
+    assert not done, "nothing is committed, so nothing is readable"
+    if is_stopped:
+        stop(manager, is_deleted=False)
+    else:
+        tell(manager, leader=OTHER, leader_epoch=1)
+    assert sorted(done) == ["fetch", "produce"]
+    assert written.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_follower_takes_no_records(manager: ReplicaManager) -> None:
+    tell(manager, leader=OTHER)
+    with pytest.raises(KafkaError) as caught:
+        append(manager)
+    assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_older_epochs_are_refused(manager: ReplicaManager) -> None:
+    tell(manager, leader_epoch=5, controller_epoch=3)
+    assert tell(manager, leader_epoch=4, controller_epoch=3) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert tell(manager, leader_epoch=9, controller_epoch=2) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert led(manager).leader_epoch == 5
+
+
+def test_another_topic_of_the_same_name_is_refused(manager: ReplicaManager) -> None:
+    tell(manager)
+    assert tell(manager, leader_epoch=1, topic_id=UUID(int=8)) == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_coordinators_hear_of_their_partitions(manager: ReplicaManager) -> None:
+    heard: list[tuple[str, int]] = []
+    manager.on_leadership(
+        "t",
+        gained=lambda partition: heard.append(("gained", partition.leader_epoch)),
+        lost=lambda partition: heard.append(("lost", partition.leader_epoch)),
+    )
+    tell(manager)
+    tell(manager)
+    tell(manager, leader=OTHER, leader_epoch=1)
+    tell(manager, leader_epoch=2)
+    stop(manager, is_deleted=True)
+    assert heard == [("gained", 0), ("lost", 1), ("gained", 2), ("lost", 2)]
+    assert manager.find("t", 0) is None
+
+
+def test_a_fetch_wakes_when_enough_is_readable(manager: ReplicaManager) -> None:
+    tell(manager)
+    size = len(build_batch([RecordData(timestamp=NOW_MS, key=None, value=b"v")]))
+    woken: list[str] = []
+    awaited = AwaitedPartition(led(manager), 0, 0, 10_000, read_committed=False)
+    manager.await_bytes([awaited], 2 * size, 1000, lambda: woken.append("woken"))
+    append(manager)
+    assert not woken
+    append(manager)
+    assert woken == ["woken"]
