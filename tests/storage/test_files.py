@@ -1,0 +1,132 @@
+"""The seam to the operating system: what the rest of storage relies on, and what its failing double does."""
+
+import errno
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+from storage.files import OsFiles
+from tests.support.faulty_files import Crashed, FaultyFiles
+
+FILES = OsFiles()
+
+
+def test_replace_leaves_the_old_or_the_new_content(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    for number in range(20):
+        files = FaultyFiles()
+        files.crash_at(number, torn_bytes=2)
+        path.write_bytes(b"old")
+        try:
+            files.replace(str(path), b"newer", durable=True)
+        except Crashed:
+            assert path.read_bytes() in (b"old", b"newer")
+        else:
+            assert path.read_bytes() == b"newer"
+            return
+    raise AssertionError("never came to its end")
+
+
+def test_an_open_file_is_closed_with_its_last_reference(tmp_path: Path) -> None:
+    file = FILES.open(str(tmp_path / "x"), create=True)
+    descriptor = file.descriptor
+    os.fstat(descriptor)
+    del file
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_a_reader_outlives_unlink_and_rename(tmp_path: Path) -> None:
+    path = str(tmp_path / "x")
+    file = FILES.open(path, create=True)
+    FILES.write_all(file, b"content", 0)
+    FILES.rename(path, path + ".deleted")
+    FILES.unlink(path + ".deleted")
+    assert FILES.read(file, 100, 0) == b"content"
+
+
+def test_cached_reads_take_what_is_there(tmp_path: Path) -> None:
+    file = FILES.open(str(tmp_path / "x"), create=True)
+    FILES.write_all(file, b"0123456789", 0)
+    buffer = bytearray(4)
+    # A file system that cannot tell what is in memory answers 0, and the caller reads in a thread.
+    assert FILES.read_cached_into(file, buffer, 3) in (0, 4)
+    assert bytes(buffer) in (b"3456", bytes(4))
+    assert FILES.read_cached_into(file, buffer, 100) == 0
+
+
+def test_writeback_can_be_started(tmp_path: Path) -> None:
+    file = FILES.open(str(tmp_path / "x"), create=True)
+    FILES.write_all(file, bytes(10_000), 0)
+    FILES.start_writeback(file, 0, 10_000)
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        FILES.start_writeback(file, 0, 1)
+
+
+def test_a_lock_excludes_a_second_one_in_the_same_process(tmp_path: Path) -> None:
+    path = str(tmp_path / ".lock")
+    held = FILES.lock(path)
+    assert held is not None
+    assert FILES.lock(path) is None
+    held.close()
+    assert FILES.lock(path) is not None
+
+
+def test_listing_is_sorted_and_knows_sizes(tmp_path: Path) -> None:
+    (tmp_path / "b").write_bytes(b"12345")
+    (tmp_path / "a").mkdir()
+    listed = FILES.list_directory(str(tmp_path))
+    assert [(entry.name, entry.is_directory) for entry in listed] == [("a", True), ("b", False)]
+    assert listed[1].size == 5
+
+
+def test_modification_times(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"")
+    FILES.set_modified_ms(str(path), 1_700_000_000_123)
+    assert FILES.modified_ms(str(path)) == 1_700_000_000_123
+
+
+# The double
+
+
+def test_unsynced_bytes_and_names_are_forgotten(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    files = FaultyFiles()
+    files.make_directory(str(root))
+    for name in ("synced", "unsynced", "nameless"):
+        file = files.open(f"{root}/{name}", create=True)
+        files.write_all(file, b"first", 0)
+        if name != "unsynced":
+            files.sync(file)
+        if name == "unsynced":
+            files.sync_directory(str(root))
+        files.write_all(file, b"second", 5)
+    files.lose_unsynced(root)
+    assert {path.name: path.read_bytes() for path in root.iterdir()} == {"synced": b"first", "unsynced": b""}
+
+
+def test_the_named_call_fails_and_the_next_does_not(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    file = files.open(str(tmp_path / "x"), create=True)
+    files.fail_call(1, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space left") as raised:
+        files.write(file, b"x", 0)
+    assert raised.value.errno == errno.ENOSPC
+    assert files.write(file, b"x", 0) == 1
+    assert files.calls == ["create x", "write x", "write x"]
+
+
+def test_a_torn_write_leaves_its_beginning(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    file = files.open(str(tmp_path / "x"), create=True)
+    files.crash_at(1, torn_bytes=3)
+    with pytest.raises(Crashed):
+        files.write(file, b"12345", 0)
+    with pytest.raises(Crashed):
+        files.read(file, 1, 0)
+    assert (tmp_path / "x").read_bytes() == b"123"
