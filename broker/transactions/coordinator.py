@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -52,6 +52,8 @@ from protocol.records.builder import RecordData, build_batch
 logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator")
 
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+SLICE_IDS: Final = 2_000
+"""Ids that are looked at before other requests get their turn: about a millisecond."""
 TOMBSTONE_BATCH_SIZE_MAX: Final = 524_288
 """Tombstones are cut into batches of about half of what a topic takes by default (message.max.bytes)."""
 TOMBSTONE_TIMEOUT_MS: Final = 30_000
@@ -110,6 +112,7 @@ class TransactionCoordinator:
         self._partitions: dict[int, StatePartition] = {}
         self._is_stopping = False
         self._timers: dict[str, TimerHandle] = {}
+        self._chores: dict[str, asyncio.Task[None]] = {}
 
     # The life of the coordinator
 
@@ -123,7 +126,9 @@ class TransactionCoordinator:
         self._is_stopping = True
         for handle in self._timers.values():
             handle.cancel()
-        tasks = [task for partition in self._partitions.values() for task in partition.tasks]
+        for chore in self._chores.values():
+            chore.cancel()
+        tasks = [*self._chores.values(), *(task for each in self._partitions.values() for task in each.tasks)]
         for number in list(self._partitions):
             self.resign(number)
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -259,20 +264,20 @@ class TransactionCoordinator:
 
     # The passing of time
 
-    def abort_timed_out(self) -> None:
+    async def abort_timed_out(self) -> None:
         """Fence the producers whose transactions are open for too long, and abort those."""
         now_ms = self._clock.now_ms()
         for partition in self._active():
-            for transaction in list(partition.transactions.values()):
+            async for transaction in self._in_turns(partition):
                 if transaction.time_out(now_ms) is not None:
                     self._store(partition, transaction, _log_outcome("aborting after its timeout", transaction))
 
-    def remove_expired(self) -> None:
+    async def remove_expired(self) -> None:
         """Forget ids that nobody has used for long, with a tombstone for each."""
         now_ms, expiration_ms = self._clock.now_ms(), self._settings.id_expiration_ms
         for partition in self._active():
             size, expired = 0, []
-            for transaction in list(partition.transactions.values()):
+            async for transaction in self._in_turns(partition):
                 if transaction.expire(now_ms, expiration_ms) is None:
                     continue
                 expired.append(transaction)
@@ -280,13 +285,23 @@ class TransactionCoordinator:
                 if size >= TOMBSTONE_BATCH_SIZE_MAX:
                     self._store_tombstones(partition, expired)
                     size, expired = 0, []
-            if expired:
+            if expired and self._is_current(partition):
                 self._store_tombstones(partition, expired)
 
-    def _repeat(self, name: str, interval_ms: int, work: Callable[[], None]) -> None:
+    async def _in_turns(self, partition: StatePartition) -> AsyncIterator[Transaction]:
+        """Every id of a partition, with turns for others in between, for as long as this leadership lasts."""
+        for number, transaction in enumerate(list(partition.transactions.values()), 1):
+            if number % SLICE_IDS == 0:
+                await asyncio.sleep(0)
+            if not self._is_current(partition):
+                return
+            yield transaction
+
+    def _repeat(self, name: str, interval_ms: int, work: Callable[[], Coroutine[object, object, None]]) -> None:
         def run() -> None:
             self._repeat(name, interval_ms, work)
-            work()
+            task = self._chores[name] = asyncio.get_running_loop().create_task(work())
+            task.add_done_callback(_log_failure)
 
         self._timers[name] = self._timer.schedule(self._clock.monotonic_ms() + interval_ms, run)
 

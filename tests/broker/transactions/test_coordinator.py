@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from broker.transactions import coordinator
 from broker.transactions.markers import RETRY_BACKOFF_MS, Marker
 from broker.transactions.settings import TransactionSettings
 from broker.transactions.states import TransactionState
@@ -320,7 +321,7 @@ async def test_open_transactions_do_not_expire() -> None:
     await here.lead()
     await open_transaction(here)
     here.clock.advance(1_000_000)
-    here.coordinator.remove_expired()
+    await here.coordinator.remove_expired()
     await here.idle()
     assert here.state() is TransactionState.ONGOING
 
@@ -332,10 +333,26 @@ async def test_many_tombstones_are_several_batches() -> None:
         await here.coordinator.init_producer_id(str(number) * 15_000, MINUTE_MS, None)
     here.clock.advance(10)
     before = len(here.log.batch_sequences())
-    here.coordinator.remove_expired()
+    await here.coordinator.remove_expired()
     await here.idle()
     assert len(here.log.batch_sequences()) - before == 3
     assert list(here.coordinator.transactions()) == []
+
+
+async def test_others_have_their_turn_while_ids_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "SLICE_IDS", 2)
+    here = Surroundings(TransactionSettings(id_expiration_ms=10))
+    await here.lead()
+    for number in range(5):
+        await init(here, f"id-{number}")
+    here.clock.advance(10)
+    removing = asyncio.ensure_future(here.coordinator.remove_expired())
+    await asyncio.sleep(0)
+    assert await init(here, "id-4") == Producer(104, 1), "not looked at yet"
+    here.coordinator.become_leader(0, 1)
+    await removing
+    await here.idle()
+    assert sorted(name for name, _ in here.coordinator.transactions()) == [f"id-{number}" for number in range(5)]
 
 
 # Markers
