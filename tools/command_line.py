@@ -68,6 +68,15 @@ class CommandLine(argparse.ArgumentParser):
             help=help_text,
         )
 
+    def add_listed(self, *names: str, to: str, entry: str, value: str | None, help_text: str) -> None:
+        """An option whose place among others matters: each use appends (`entry`, value) to the list `to`.
+
+        Without a `value` to show it is a flag, and the value in the list is None.
+        """
+        self.add_argument(
+            *names, action=_Listed, dest=to, const=entry, metavar=value, nargs=None if value else 0, help=help_text
+        )
+
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
         """The options given. Raises UsageError; ends the program for `--version`, `--help` and no arguments at all."""
         given = sys.argv[1:] if arguments is None else list(arguments)
@@ -232,3 +241,17 @@ class _StoreOnce(argparse.Action):
             raise UsageError(f"Found multiple arguments for option {name}, but you asked for only one")
         setattr(namespace, _GIVEN, given | {name})
         setattr(namespace, self.dest, values)
+
+
+class _Listed(argparse.Action):
+    """Keeps uses of several options in one list, in the order of the command line."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        listed = getattr(namespace, self.dest) or []
+        setattr(namespace, self.dest, [*listed, (self.const, values if self.nargs is None else None)])

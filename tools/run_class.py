@@ -7,6 +7,7 @@ from importlib import import_module
 TOOLS: Mapping[str, str] = {
     "Kafka": "tools.server_start",
     "TopicCommand": "tools.topics",
+    "ConfigCommand": "tools.configs",
     "ConsumerGroupCommand": "tools.consumer_groups",
     "ConsoleProducer": "tools.console_producer",
     "ConsoleConsumer": "tools.console_consumer",

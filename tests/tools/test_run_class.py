@@ -14,6 +14,7 @@ from tools import run_class
         "kafka.Kafka",
         "kafka.admin.TopicCommand",
         "org.apache.kafka.tools.TopicCommand",
+        "kafka.admin.ConfigCommand",
         "kafka.admin.ConsumerGroupCommand",
         "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
         "kafka.tools.ConsoleProducer",
