@@ -33,6 +33,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.settings import CoordinatorSettings
 from broker.housekeeping import Housekeeping, Job
 from broker.legacy_offsets import StoredLegacyOffsets
+from broker.log_cleaner import LogCleaner, WorkerProcesses
 from broker.loop_timer import LoopTimer
 from broker.metadata_cache import MetadataCache
 from broker.network.listener import Listener, ListenError, ListenerSettings
@@ -71,6 +72,7 @@ from controller.settings import ControllerSettings
 from controller.sqlite_store import SqliteStore
 from protocol.api import APIS
 from storage.files import OsFiles
+from storage.log_cleaning import CleanerSettings, LogCleaning
 from storage.log_manager import (
     DirectoryLockedError,
     DuplicateLogError,
@@ -320,6 +322,7 @@ class Server:
         self._undo.push_async_callback(groups.stop)
         transactions.start()
         self._undo.push_async_callback(transactions.stop)
+        await self._start_cleaning(log_manager, blocking)
         housekeeping = Housekeeping(_jobs(config, clock, log_manager, blocking))
         housekeeping.start()
         self._undo.push_async_callback(housekeeping.stop)
@@ -334,6 +337,25 @@ class Server:
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         logger.info("[KafkaServer id=%d] started", broker_id)
+
+    async def _start_cleaning(self, log_manager: LogManager, blocking: ThreadPoolExecutor) -> None:
+        """Begin to compact, unless `log.cleaner.enable` says otherwise."""
+        config = self._config
+        if not config[properties.LOG_CLEANER_ENABLE]:
+            return
+        cleaning = LogCleaning(log_manager, OsFiles(), CleanerSettings.of(config))
+        await _in_thread(blocking, cleaning.load)
+        count = config[properties.LOG_CLEANER_THREADS]
+        cleaner = LogCleaner(
+            cleaning,
+            WorkerProcesses(count),
+            blocking,
+            self._clock,
+            count=count,
+            backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS],
+        )
+        cleaner.start()
+        self._undo.push_async_callback(cleaner.stop)
 
     def _bind(self) -> dict[Listener, int]:
         """Take every listener's address; the real ports. Raises ListenError."""

@@ -131,6 +131,11 @@ class LogCleaning:
         _log_result(cleaning, result)
         return True
 
+    def give_back(self, cleaning: Cleaning) -> None:
+        """A pass was cut off through no fault of the log: it is due again."""
+        self._in_progress.discard(cleaning.log.name)
+        self._unstage(cleaning)
+
     def fail(self, cleaning: Cleaning, error: Exception) -> None:
         """A pass has ended in an error. One of the disk takes the directory out of service, one of the data the log."""
         log = cleaning.log

@@ -1,0 +1,120 @@
+"""Runs cleaning passes in processes of their own, so that compaction never holds the event loop.
+
+Owns: the worker processes and the tasks that keep them busy. Must not know: which log is due or what a pass does
+(`storage.log_cleaning`, `storage.cleaner`).
+
+Workers are spawned, because forking and uvloop do not mix, only when there is something to clean, and end when there is
+nothing more: an idle broker carries no second interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Protocol
+
+from broker.clock import Clock
+from protocol.errors import KafkaError
+from storage.cleaner import CleaningJob, CleaningResult, clean
+from storage.log_cleaning import Cleaning, LogCleaning
+
+logger = logging.getLogger("kafka.log.LogCleaner")
+
+
+class Workers(Protocol):
+    """Where passes run."""
+
+    def run(self, job: CleaningJob) -> asyncio.Future[CleaningResult]:
+        """One pass. Raises what `storage.cleaner.clean` raises, and BrokenProcessPool when the worker died."""
+
+    def end(self) -> None:
+        """Nothing more to do, or no time for it: let go of the processes. The next `run` begins anew."""
+
+
+class WorkerProcesses:
+    """`Workers` that are spawned on demand."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._pool: ProcessPoolExecutor | None = None
+        self._strangers: set[int | None] = set()
+
+    def run(self, job: CleaningJob) -> asyncio.Future[CleaningResult]:
+        if self._pool is None:
+            self._strangers = {process.pid for process in multiprocessing.active_children()}
+            self._pool = ProcessPoolExecutor(self._count, multiprocessing.get_context("spawn"))
+        return asyncio.get_running_loop().run_in_executor(self._pool, clean, job)
+
+    def end(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        pool.shutdown(wait=False, cancel_futures=True)
+        # A pass that is cut off leaves files that the next start removes; waiting for it could take minutes.
+        for process in multiprocessing.active_children():
+            if process.pid not in self._strangers:
+                process.terminate()
+
+
+class LogCleaner:
+    """Keeps cleaning what is due."""
+
+    def __init__(
+        self, cleaning: LogCleaning, workers: Workers, blocking: Executor, clock: Clock, *, count: int, backoff_ms: int
+    ) -> None:
+        """`count` passes at a time; with nothing due, look again after `backoff_ms`."""
+        self._cleaning = cleaning
+        self._workers = workers
+        self._blocking = blocking
+        self._clock = clock
+        self._count = count
+        self._backoff_ms = backoff_ms
+        self._tasks: list[asyncio.Task[None]] = []
+        self._busy_count = 0
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._work(), name="log cleaner") for _ in range(self._count)]
+
+    async def stop(self) -> None:
+        """End all passes, finished or not."""
+        for task in self._tasks:
+            task.cancel()
+        self._workers.end()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def _work(self) -> None:
+        while True:
+            due = self._cleaning.pick(self._clock.now_ms())
+            if due is None:
+                if not self._busy_count:
+                    self._workers.end()
+                await asyncio.sleep(self._backoff_ms / 1000)
+                continue
+            self._busy_count += 1
+            try:
+                await self._clean(due)
+            finally:
+                self._busy_count -= 1
+
+    async def _clean(self, due: Cleaning) -> None:
+        try:
+            result = await self._workers.run(due.job)
+            self._cleaning.finish(due, result, now_ms=self._clock.now_ms())
+        except BrokenProcessPool:
+            logger.warning("a worker died while it cleaned %s-%d; trying again", due.log.topic, due.log.partition)
+            self._cleaning.give_back(due)
+            self._workers.end()
+            await asyncio.sleep(self._backoff_ms / 1000)
+        except KafkaError as error:
+            logger.error("cannot put cleaned segments into service: %s", error)
+        except Exception as error:
+            self._cleaning.fail(due, error)
+        await self._off_loop(self._cleaning.write_checkpoints)
+
+    def _off_loop(self, work: Callable[[], None]) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().run_in_executor(self._blocking, work)
