@@ -183,9 +183,11 @@ class _Pass:
         plain = plain_records(batch.view, 0, header, size_max=_RECORDS_SIZE_MAX)
         base_offset = header.base_offset
         return offsets.put_all(
-            (key, base_offset + offset_delta)
-            for _, _, _, _, offset_delta, key, _ in raw_records(plain)
-            if key is not None and base_offset + offset_delta >= first_dirty
+            [
+                (key, base_offset + offset_delta)
+                for _, _, _, _, offset_delta, key, _ in raw_records(plain)
+                if key is not None and base_offset + offset_delta >= first_dirty
+            ]
         )
 
     def _put_legacy(self, batch: StoredBatch) -> bool:
@@ -277,7 +279,7 @@ class _Pass:
         horizon_ms = header.delete_horizon_ms
         is_past_horizon = horizon_ms is not None and self._job.now_ms >= horizon_ms
         found = raw_records(plain)
-        newest = self._map.newest([b"" if key is None else key for *_, key, _ in found])
+        newest = self._map.newest([key or b"" for _, _, _, _, _, key, _ in found])
         newest_mapped, base_offset = self._map.latest_offset, header.base_offset
         kept = []
         has_tombstone = False
@@ -361,7 +363,7 @@ class _Pass:
 
 def _rebuilt(header: BatchHeader, plain: bytes, kept: Sequence[RawRecord], horizon_ms: int | None) -> bytes:
     """The batch with only the kept records. Where there is no horizon the base timestamp is the first record's."""
-    timestamp_deltas = [timestamp_delta for _, _, _, timestamp_delta, *_ in kept]
+    timestamp_deltas = [timestamp_delta for _, _, _, timestamp_delta, _, _, _ in kept]
     base_timestamp = header.base_timestamp + timestamp_deltas[0]
     attributes = header.attributes
     if horizon_ms is not None:

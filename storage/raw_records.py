@@ -49,12 +49,17 @@ def raw_records(plain: bytes) -> list[RawRecord]:
             else:
                 timestamp_delta, position = _varint(plain, position)
             rest = position
-            offset_delta = plain[position]
-            if offset_delta < 0x80:
-                offset_delta >>= 1
+            low = plain[position]
+            if low < 0x80:
+                offset_delta = low >> 1
                 position += 1
             else:
-                offset_delta, position = _varint(plain, position)
+                high = plain[position + 1]
+                if high < 0x80:
+                    offset_delta = (high << 7 | low & 0x7F) >> 1
+                    position += 2
+                else:
+                    offset_delta, position = _varint(plain, position)
             length = plain[position]
             if length < 0x80:
                 position += 1
@@ -78,9 +83,9 @@ def raw_records(plain: bytes) -> list[RawRecord]:
 def encode(plain: bytes, kept: Iterable[RawRecord], timestamp_shift: int) -> bytes:
     """The kept records one after the other, for a base timestamp that is lower by `timestamp_shift`."""
     if timestamp_shift == 0:
-        return b"".join([plain[start:end] for start, _, end, *_ in kept])
+        return b"".join([plain[record[0] : record[2]] for record in kept])
     encoded = bytearray()
-    for _, rest, end, timestamp_delta, *_ in kept:
+    for _, rest, end, timestamp_delta, _, _, _ in kept:
         timestamp = _encoded_varint(timestamp_delta + timestamp_shift)
         encoded += _encoded_varint(1 + len(timestamp) + end - rest)
         encoded.append(0)  # attributes
