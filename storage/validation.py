@@ -352,7 +352,8 @@ def _validate_opened(
     batch: memoryview, header: BatchHeader, rules: AppendRules, next_offset: int, leader_epoch: int, now_ms: int
 ) -> ValidatedAppend:
     source = header.compression
-    target = source if rules.compression is None else rules.compression
+    # Markers stay as they are: they are too small to gain anything, and nobody expects them compressed.
+    target = source if rules.compression is None or header.is_control else rules.compression
     # What a client says about append time is not taken over: the records' own times count.
     attributes = header.attributes & ~(LOG_APPEND_TIME_BIT | CODEC_MASK) | target
     plain = _plain(batch, header)

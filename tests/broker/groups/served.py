@@ -82,7 +82,7 @@ class Served:
         """The answer if there is one now, else a task that will have it."""
         api = APIS[_key_of(request)]
         assert version in api.versions
-        received = decode(type(request), version, b"".join(encode(request, version)))
+        received = decode(type(request), version, bytearray(b"".join(encode(request, version))))
         peer = Peer("192.0.2.1", 50_000, "PLAINTEXT")
         context = RequestContext(api.key, version, 1, CLIENT_ID, peer)
         try:

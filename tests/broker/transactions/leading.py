@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 from uuid import UUID
@@ -29,24 +30,26 @@ class Leading:
         self.clock = ManualClock()
         self.timer = Timer()
         self._folder = folder
-        self._config = LogConfig.from_overrides(BrokerConfig.from_properties({}, {}), {})
+        self._broker_config = BrokerConfig.from_properties({}, {})
         self._options = LogOptions(OsFiles(), random.Random(0))
         self.replica_manager = ReplicaManager(
             BROKER,
             cast(LogManager, None),
             self.timer,
-            topic_config=lambda _: self._config,
+            topic_config=lambda _: LogConfig.from_overrides(self._broker_config, {}),
             produce_purge_interval=1000,
             fetch_purge_interval=1000,
             delete_records_purge_interval=1000,
         )
 
-    def lead(self, topic: str, number: int, isr: tuple[int, ...] = (BROKER,)) -> Partition:
+    def lead(
+        self, topic: str, number: int, isr: tuple[int, ...] = (BROKER,), overrides: Mapping[str, str] | None = None
+    ) -> Partition:
         log = Log.create(
             self._options,
             str(self._folder / f"{topic}-{number}"),
             TopicPartition(topic, number),
-            self._config,
+            LogConfig.from_overrides(self._broker_config, overrides or {}),
             topic_id=UUID(int=1),
             now_ms=self.clock.now_ms(),
         )

@@ -13,6 +13,9 @@ from broker.transactions.markers import Marker
 from broker.transactions.transaction import Producer
 from broker.transactions.verification import Guards
 from protocol.errors import ErrorCode
+from protocol.records.batch import read_header, records
+from protocol.records.compression import Compression
+from protocol.records.control import ControlType, TransactionMarker, read_marker
 from tests.broker.transactions.leading import BROKER, Leading
 
 T0, T1, GONE = ("t", 0), ("t", 1), ("gone", 0)
@@ -115,3 +118,24 @@ async def test_a_refused_marker_cancels_nothing(here: Writing) -> None:
     guard = here.guards.take(T0, Producer(7, 3), 0, here.clock.now_ms())
     await here.writer.write(marker(epoch=2), [T0])
     assert not guard.is_cancelled
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"compression.type": "gzip"},
+        {"cleanup.policy": "compact"},
+        {"message.timestamp.type": "LogAppendTime"},
+        {"message.timestamp.before.max.ms": "0"},
+    ],
+    ids=lambda overrides: next(iter(overrides)),
+)
+async def test_no_setting_of_a_topic_gets_in_a_markers_way(here: Writing, overrides: dict[str, str]) -> None:
+    partition = here.lead("t", 0, overrides=overrides)
+    assert await here.writer.write(marker(), [T0]) == {T0: ErrorCode.NONE}
+    fetched = partition.log.read(0, 1000, upper_bound_offset=1, min_one_batch=True)
+    assert fetched is not None
+    header = read_header(fetched.records)
+    assert (header.is_control, header.is_transactional, header.compression) == (True, True, Compression.NONE)
+    (record,) = records(fetched.records, size_max=1000)
+    assert read_marker(record) == TransactionMarker(ControlType.COMMIT, 0)

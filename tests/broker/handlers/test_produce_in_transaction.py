@@ -1,0 +1,158 @@
+"""Produce with a transactional id: verified first, at once or after a wait, and never without a transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.handlers import produce
+from broker.request_context import Peer, RequestContext
+from broker.services import Services
+from broker.transactions.markers import Marker
+from broker.transactions.transaction import Producer, TopicPartition
+from broker.transactions.verification import TransactionVerifier, Verdicts
+from protocol.errors import ErrorCode
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import RecordData, build_batch
+from tests.broker.transactions.leading import transactional_batch
+from tests.broker.transactions.served import ServedTransactions
+
+T0, T1 = ("t", 0), ("t", 1)
+PLAIN = build_batch([RecordData(0, None, b"plain")])
+
+
+class FarCoordinator:
+    """`CoordinatorLink` to another broker: the answers come when the test gives them."""
+
+    def __init__(self) -> None:
+        self.waiting: list[asyncio.Future[Verdicts]] = []
+        self.asked: list[tuple[TopicPartition, ...]] = []
+
+    def verify(
+        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
+    ) -> Awaitable[Verdicts]:
+        self.asked.append(tuple(partitions))
+        self.waiting.append(asyncio.get_running_loop().create_future())
+        return self.waiting[-1]
+
+    def answer(self, code: int = 0) -> None:
+        self.waiting.pop().set_result(dict.fromkeys(self.asked[-1], code))
+
+
+class ServedFromAfar(ServedTransactions):
+    """As `ServedTransactions`, where every transactional id has its coordinator on another broker."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.far = FarCoordinator()
+
+    def services(self) -> Services:
+        services = super().services()
+        services.verifier = TransactionVerifier(self.far, self.guards, lambda: True, self.there.clock)
+        return services
+
+
+def request(name: str | None, *batches: tuple[TopicPartition, bytes], acks: int = -1) -> ProduceRequest:
+    return ProduceRequest(
+        transactional_id=name,
+        acks=acks,
+        timeout_ms=1_000,
+        topic_data=[
+            TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=batch)])
+            for (topic, index), batch in batches
+        ],
+    )
+
+
+def context_of(version: int) -> RequestContext:
+    return RequestContext(0, version, 1, "client", Peer("192.0.2.1", 50_000, "PLAINTEXT"))
+
+
+def codes(response: Any) -> list[int]:
+    return [topic.partition_responses[0].error_code for topic in response.responses]
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> ServedTransactions:
+    served = ServedTransactions(tmp_path)
+    await served.lead_all()
+    for _, index in (T0, T1):
+        served.leading.lead("t", index)
+    return served
+
+
+@pytest.fixture
+def afar(tmp_path: Path) -> ServedFromAfar:
+    served = ServedFromAfar(tmp_path)
+    served.leading.lead("t", 0)
+    return served
+
+
+@pytest.mark.parametrize("version", range(3, 12))
+async def test_only_partitions_of_the_transaction_are_written(served: ServedTransactions, version: int) -> None:
+    producer = await served.new_producer()
+    await served.transactions.add_partitions("id", producer, [T0])
+    batch = transactional_batch(producer.producer_id, producer.epoch)
+    response = await served.ask(produce, request("id", (T0, batch), (T1, batch), (("t", 9), batch)), version)
+    absent = ErrorCode.TRANSACTION_ABORTABLE if version >= 11 else ErrorCode.INVALID_TXN_STATE
+    assert codes(response) == [ErrorCode.NONE, absent, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+@pytest.mark.parametrize("version", range(3, 12))
+async def test_a_transactional_batch_needs_a_transactional_id(served: ServedTransactions, version: int) -> None:
+    response = await served.ask(produce, request(None, (T0, transactional_batch()), (T1, PLAIN)), version)
+    assert codes(response) == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.NONE]
+
+
+async def test_a_plain_batch_of_a_transactional_producer_is_not_verified(served: ServedTransactions) -> None:
+    assert codes(await served.ask(produce, request("nobody", (T0, PLAIN)), 11)) == [ErrorCode.NONE]
+
+
+async def test_records_that_are_no_batch_are_refused_by_validation(served: ServedTransactions) -> None:
+    response = await served.ask(produce, request("id", (T0, b"\xff" * 100)), 11)
+    assert codes(response) == [ErrorCode.INVALID_RECORD]
+
+
+async def test_a_request_that_waits_for_a_far_coordinator(afar: ServedFromAfar) -> None:
+    answering = afar.send(produce, request("id", (T0, transactional_batch())), 11)
+    assert not answering.done()
+    afar.far.answer()
+    assert codes(await answering) == [ErrorCode.NONE]
+    assert codes(await afar.ask(produce, request("id", (T0, transactional_batch(sequence=1))), 11)) == [ErrorCode.NONE]
+    assert afar.far.asked == [(T0,)], "with data of the transaction there is nothing to ask"
+
+
+async def test_a_far_coordinator_that_refuses(afar: ServedFromAfar) -> None:
+    answering = afar.send(produce, request("id", (T0, transactional_batch())), 11)
+    afar.far.answer(ErrorCode.NETWORK_EXCEPTION)
+    assert codes(await answering) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+
+
+async def test_a_marker_that_overtakes_the_answer(afar: ServedFromAfar) -> None:
+    answering = afar.send(produce, request("id", (T0, transactional_batch())), 11)
+    await afar.marker_writer.write(Marker(7, 0, False, 0), [T0])
+    afar.far.answer()
+    assert codes(await answering) == [ErrorCode.INVALID_TXN_STATE]
+
+
+async def test_the_frame_may_go_while_a_request_waits(afar: ServedFromAfar) -> None:
+    frame = bytearray(transactional_batch())
+    asked = request("id", (T0, bytes(frame)))
+    data = asked.topic_data[0].partition_data[0]
+    data.records = memoryview(frame)
+    admitting = produce.handle(afar.services(), asked, context_of(11))
+    frame[:] = bytes(len(frame))
+    afar.far.answer()
+    assert isinstance(admitting, Awaitable)
+    assert codes(await admitting) == [ErrorCode.NONE]
+
+
+async def test_without_an_answer_to_give(afar: ServedFromAfar) -> None:
+    answering = produce.handle(afar.services(), request("id", (T0, transactional_batch()), acks=0), context_of(11))
+    afar.far.answer()
+    assert isinstance(answering, Awaitable)
+    assert await answering is None
