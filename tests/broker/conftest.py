@@ -1,0 +1,24 @@
+"""A metadata tree in which somebody is controller, and a session with it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from controller import paths
+from controller.registration import ensure_paths
+from tests.support.memory_store import MemoryStore, MemoryTree
+
+
+@pytest.fixture
+def tree() -> MemoryTree:
+    return MemoryTree(now_ms=1_000_000_000)
+
+
+@pytest.fixture
+async def store(tree: MemoryTree) -> AsyncIterator[MemoryStore]:
+    opened = MemoryStore(tree)
+    await opened.open()
+    await ensure_paths(opened)
+    await opened.create(paths.CONTROLLER, paths.encode_controller(1, 0))
+    yield opened
+    await opened.close()
