@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from broker.transactions.records import read_value, write_value
+from broker.transactions.states import TransactionState
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -24,6 +27,7 @@ from protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
 from tests.support.broker import BrokerProcess
 from tests.support.wire_client import WireClient
@@ -398,3 +402,43 @@ def test_a_crash_at_the_end_leaves_every_transaction_whole(own_broker: BrokerPro
         assert len(set(seen)) == len(seen)
         assert {value[:-1] + "0" for value in seen} == {value for value in seen if value.endswith("0")}
         assert {value[:-1] + "1" for value in seen} == {value for value in seen if value.endswith("1")}
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_transaction_that_was_decided_before_the_crash_is_completed_after_it(
+    tmp_path: Path, is_committed: bool
+) -> None:
+    """The log ends with the decision, as if the broker had died right after storing it; no partition has a marker."""
+    overrides = {
+        "num.partitions": "2",
+        "transaction.state.log.num.partitions": "1",
+        "offsets.topic.num.partitions": "1",
+    }
+    with BrokerProcess(tmp_path / "broker", overrides) as broker:
+        producer = transactional(broker, "id")
+        producer.begin_transaction()
+        write(producer, "t", "decided", "decided")
+        broker.kill()
+        decide(broker.log_dir / "__transaction_state-0", is_committed=is_committed)
+        broker.start()
+        assert read(broker, "t", 2 if is_committed else 0) == ["decided"] * (2 if is_committed else 0)
+        with WireClient(broker.port) as client:
+            (state,) = client.ask(DescribeTransactionsRequest(transactional_ids=["id"]), 0).transaction_states
+            assert state.transaction_state == ("CompleteCommit" if is_committed else "CompleteAbort")
+
+
+def decide(directory: Path, *, is_committed: bool) -> None:
+    """Append to a log of `__transaction_state` that its last transaction is to end."""
+    path = directory / f"{0:020}.log"
+    log = path.read_bytes()
+    *_, (position, header) = batches(log)
+    (last,) = records(log, position, size_max=1 << 16)
+    assert last.value is not None
+    state = TransactionState.PREPARE_COMMIT if is_committed else TransactionState.PREPARE_ABORT
+    value = write_value(replace(read_value(last.value), state=state))
+    batch = build_batch(
+        [RecordData(last.timestamp, last.key, value)],
+        base_offset=header.next_offset,
+        leader_epoch=header.partition_leader_epoch,
+    )
+    path.write_bytes(log[: position + header.size] + batch)

@@ -1,0 +1,122 @@
+"""The sender by itself: what each code means, several leaders, and retries that look the leader up again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.timer import Timer
+from broker.transactions.markers import FATES, RETRY_BACKOFF_MS, Fate, Marker, MarkerSender
+from protocol.errors import ErrorCode
+from tests.broker.transactions.fakes import FakeChannel, FakeLeaders
+from tests.broker.transactions.support import A0, A1, B0
+from tests.support.manual_clock import ManualClock
+
+MARKER = Marker(7, 0, True, 3)
+DONE = (ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION)
+SUPERSEDED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+RETRY = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+
+
+class Sending:
+    """A sender with channels to brokers 1 and 2."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.timer = Timer()
+        self.leaders = FakeLeaders()
+        self.channels = {1: FakeChannel(), 2: FakeChannel()}
+        self.sender = MarkerSender("__transaction_state", self.leaders, self.channels, self.timer, self.clock)
+
+    async def wait(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def pass_backoff(self) -> None:
+        await self.wait()
+        self.clock.advance(RETRY_BACKOFF_MS)
+        self.timer.advance(self.clock.monotonic_ms())
+        await self.wait()
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+async def test_what_each_code_means(code: ErrorCode) -> None:
+    expected = Fate.DONE if code in DONE else Fate.SUPERSEDED if code in SUPERSEDED else Fate.FAILED
+    sending = Sending()
+    sending.channels[1].codes[A0] = [code]
+    asked = asyncio.ensure_future(sending.sender.send("id", MARKER, [A0]))
+    await sending.wait()
+    if code in RETRY:
+        assert FATES[code] is Fate.RETRY
+        assert not asked.done()
+        await sending.pass_backoff()
+        expected = Fate.DONE
+    assert await asked is expected
+
+
+async def test_each_leader_gets_its_own_partitions() -> None:
+    sending = Sending()
+    sending.leaders.leaders[B0] = 2
+    assert await sending.sender.send("id", MARKER, [A0, B0, A1]) is Fate.DONE
+    assert sending.channels[1].written == [(MARKER, A0), (MARKER, A1)]
+    assert sending.channels[2].written == [(MARKER, B0)]
+
+
+async def test_a_partition_whose_leader_moves() -> None:
+    sending = Sending()
+    sending.channels[1].codes[A0] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    asked = asyncio.ensure_future(sending.sender.send("id", MARKER, [A0, A1]))
+    await sending.wait()
+    sending.leaders.leaders[A0] = 2
+    await sending.pass_backoff()
+    assert await asked is Fate.DONE
+    assert sending.channels[1].asked == [(A0, A1)]
+    assert sending.channels[2].asked == [(A0,)]
+
+
+@pytest.mark.parametrize("leader", [-1, 9], ids=["no leader", "no way to it"])
+async def test_a_leader_that_cannot_be_asked(leader: int) -> None:
+    sending = Sending()
+    sending.leaders.leaders[A0] = leader
+    asked = asyncio.ensure_future(sending.sender.send("id", MARKER, [A0]))
+    await sending.pass_backoff()
+    assert not asked.done()
+    sending.leaders.leaders[A0] = 1
+    await sending.pass_backoff()
+    assert await asked is Fate.DONE
+
+
+async def test_a_topic_that_is_deleted_while_its_marker_is_tried_again() -> None:
+    sending = Sending()
+    sending.channels[1].codes[A0] = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 9
+    asked = asyncio.ensure_future(sending.sender.send("id", MARKER, [A0]))
+    await sending.wait()
+    sending.leaders.deleted.add("a")
+    await sending.pass_backoff()
+    assert await asked is Fate.DONE
+    assert sending.channels[1].written == []
+
+
+async def test_nothing_to_send() -> None:
+    assert await Sending().sender.send("id", MARKER, []) is Fate.DONE
+
+
+async def test_a_sender_that_is_given_up_sends_no_more() -> None:
+    sending = Sending()
+    sending.leaders.leaders[A0] = -1
+    asked = asyncio.ensure_future(sending.sender.send("id", MARKER, [A0]))
+    await sending.wait()
+    asked.cancel()
+    sending.leaders.leaders[A0] = 1
+    await sending.pass_backoff()
+    assert sending.channels[1].asked == []
+    assert asked.cancelled()
