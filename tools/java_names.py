@@ -1,12 +1,21 @@
 """What Kafka's own tools show of being Java programs, where scripts and eyes rely on it.
 
-Two things leak into their output: the names of exception classes, and the order in which a HashMap hands out its keys.
+Three things leak into their output: the names of exception classes, the order in which hash maps and sets hand out
+their keys, and the way a JSON library escapes text.
 """
 
-from collections.abc import Iterable, Mapping
+import json
+import re
+import struct
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Final, TypeVar
 
 from protocol.errors import ErrorCode, KafkaError
 
+K = TypeVar("K", bound=Hashable)
+
+_INT32_MASK: Final = 0xFFFFFFFF
+_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 _PACKAGE = "org.apache.kafka.common.errors"
 _IRREGULAR: Mapping[ErrorCode, str] = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "UnknownServerException",
@@ -50,21 +59,61 @@ def exception_class(code: ErrorCode) -> str:
     return "".join(word.capitalize() for word in words) + "Exception"
 
 
-def hash_map_order(keys: Iterable[str], *, capacity: int = 16) -> list[str]:
+def hash_map_order(keys: Iterable[K], *, capacity: int = 16, hash_code: Callable[[K], int] | None = None) -> list[K]:
     """Keys in the order of a java.util.HashMap that was made for `capacity` entries.
 
-    Keys that share a bucket keep the order in which they are given here.
+    `hash_code` is the keys' own in Java; without one they are strings. Keys that share a bucket keep the order in which
+    they are given here.
     """
     given = list(keys)
     buckets = 1
     while buckets < capacity or len(given) > buckets * 3 // 4:
         buckets *= 2
-    return sorted(given, key=lambda key: _hash(key) % buckets)
+    return sorted(given, key=lambda key: _spread(_hash_code(key, hash_code)) % buckets)
 
 
-def _hash(text: str) -> int:
-    """java.lang.String.hashCode, with the high bits folded in as HashMap does."""
+def hash_set_order(keys: Iterable[K], *, hash_code: Callable[[K], int] | None = None) -> list[K]:
+    """Keys in the order of a scala.collection.mutable.HashSet that took them one by one.
+
+    It grows one entry earlier than Java's, and keeps the entries of a bucket in the order of their hashes.
+    """
+    given = list(keys)
+    buckets = 16
+    while len(given) >= buckets * 3 // 4:
+        buckets *= 2
+    hashes = {key: _spread(_hash_code(key, hash_code)) for key in given}
+    return sorted(given, key=lambda key: (hashes[key] % buckets, _signed(hashes[key])))
+
+
+def topic_partition_hash(partition: tuple[str, int]) -> int:
+    """The hashCode of a TopicPartition."""
+    topic, index = partition
+    return 31 * (31 + index) + string_hash(topic)
+
+
+def string_hash(text: str) -> int:
+    """The hashCode of a String, as an unsigned number."""
     code = 0
-    for character in text:
-        code = (31 * code + ord(character)) & 0xFFFFFFFF
+    for (unit,) in struct.iter_unpack("<H", text.encode("utf-16-le", "surrogatepass")):
+        code = (31 * code + unit) & _INT32_MASK
+    return code
+
+
+def json_text(value: object) -> str:
+    """JSON without blanks, in the order given, with control characters escaped as Java's library does."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ESCAPE.sub(lambda match: "\\u" + match[1].upper() if match[1] else match[0], text)
+
+
+def _hash_code(key: K, hash_code: Callable[[K], int] | None) -> int:
+    return string_hash(str(key)) if hash_code is None else hash_code(key)
+
+
+def _spread(code: int) -> int:
+    """A hash code with its high bits folded into the low ones, which choose the bucket."""
+    code &= _INT32_MASK
     return code ^ code >> 16
+
+
+def _signed(code: int) -> int:
+    return code - (_INT32_MASK + 1) if code > _INT32_MASK >> 1 else code

@@ -147,14 +147,29 @@ def message_records(buffer: Buffer, position: int = 0, *, size_max: int) -> list
     """
     header = read_message_header(buffer, position)
     key, value = _key_and_value(buffer, position, header)
-    codec = header.compression
-    if codec is Compression.NONE:
+    if header.compression is Compression.NONE:
         return [Record(header.offset, header.timestamp, key, value, [])]
+    return _moved_under(header, _inner_records(_message_set(header, value, size_max=size_max), header.magic))
+
+
+def wrapped_messages(buffer: Buffer, position: int = 0, *, size_max: int) -> bytes:
+    """The plain messages in the wrapper at `position`, as they were written: their offsets may count from the first.
+
+    Without compression that is the entry itself. Raises Malformed on damage; the inner messages are not looked at.
+    """
+    header = read_message_header(buffer, position)
+    _, value = _key_and_value(buffer, position, header)
+    if header.compression is Compression.NONE:
+        return bytes(buffer[position : position + header.size])
+    return _message_set(header, value, size_max=size_max)
+
+
+def _message_set(wrapper: MessageHeader, value: bytes | None, *, size_max: int) -> bytes:
     if not value:
         raise Malformed("wrapper message without a message set")
-    if codec is Compression.LZ4 and header.magic == 0:
+    if wrapper.compression is Compression.LZ4 and wrapper.magic == 0:
         value = bytes(with_true_checksum(value))
-    return _moved_under(header, _inner_records(decompress(codec, value, size_max=size_max), header.magic))
+    return decompress(wrapper.compression, value, size_max=size_max)
 
 
 def _inner_records(data: bytes, magic: int) -> list[Record]:

@@ -1,0 +1,65 @@
+"""What consumers of a group tell each other: subscriptions and assignments, in the bytes that the broker passes on.
+
+Owns the two layouts of protocol type `consumer`. Must not know who writes them or what they are for. Both are an int16
+version and fields; a version above those known has the fields of the last one first.
+"""
+
+from struct import Struct as Layout
+from typing import Final, TypeVar
+
+from protocol.codec import decode
+from protocol.errors import Malformed
+from protocol.schema import bytes_, int32, since, stored, string, struct
+
+PROTOCOL_TYPE: Final = "consumer"
+
+_VERSIONS: Final = range(4)
+_VERSION = Layout(">h")
+
+T = TypeVar("T")
+
+
+@struct
+class TopicPartitions:
+    """Partitions of one topic."""
+
+    topic: string
+    partitions: list[int32]
+
+
+@stored(versions=_VERSIONS, flexible=None)
+class ConsumerProtocolSubscription:
+    """What a member wants, and what it has."""
+
+    topics: list[string]
+    user_data: bytes_ | None
+    owned_partitions: list[TopicPartitions] = since(1, default=[])
+    generation_id: int32 = since(2, default=-1)
+    rack_id: string | None = since(3, default=None)
+
+
+@stored(versions=_VERSIONS, flexible=None)
+class ConsumerProtocolAssignment:
+    """What a member gets."""
+
+    assigned_partitions: list[TopicPartitions]
+    user_data: bytes_ | None
+
+
+def read_subscription(data: bytes) -> tuple[int, ConsumerProtocolSubscription]:
+    """(version, subscription). Raises Malformed."""
+    return _read(ConsumerProtocolSubscription, data)
+
+
+def read_assignment(data: bytes) -> tuple[int, ConsumerProtocolAssignment]:
+    """(version, assignment). Raises Malformed."""
+    return _read(ConsumerProtocolAssignment, data)
+
+
+def _read(cls: type[T], data: bytes) -> tuple[int, T]:
+    if len(data) < _VERSION.size:
+        raise Malformed(f"{cls.__name__} of {len(data)} bytes, without a version")
+    version: int = _VERSION.unpack_from(data)[0]
+    if version < 0:
+        raise Malformed(f"{cls.__name__} of version {version}")
+    return version, decode(cls, min(version, _VERSIONS[-1]), data, _VERSION.size)

@@ -1,0 +1,212 @@
+"""The lines that kafka-dump-log prints of the files beside a log, and what it finds when it compares them with the log.
+
+The comparison is the reason why these files are dumped: an index entry must point at the batch that it names.
+"""
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from protocol.errors import Malformed
+from protocol.records.entries import entry_records
+from storage import producer_snapshots, transaction_index
+from storage.mapped_index import CorruptIndexError
+from storage.names import OFFSET_INDEX
+from storage.offset_index import OffsetIndex, OffsetPosition
+from storage.producer_snapshots import CorruptSnapshotError
+from storage.producer_state import NONE, ProducerEntry
+from storage.stored_batch import StoredBatch
+from storage.time_index import NO_TIMESTAMP, TimeIndex
+from tools.segment_files import (
+    DumpError,
+    LogFile,
+    base_offset_of,
+    beside,
+    offset_index_entries,
+    read_file,
+    time_index_entries,
+)
+
+_PLAIN_SIZE_MAX: Final = (1 << 31) - 1
+_TRANSACTION_INDEX_VERSION: Final = 0
+
+Pair = tuple[int, int]
+
+
+class IndexCheck(Enum):
+    """What is asked of an index."""
+
+    PRINT = auto()
+    """Its entries, compared with the log."""
+    VERIFY = auto()
+    """Only the comparison."""
+    SANITY = auto()
+    """Only what a broker checks when it starts."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is wrong with the files, to be told after all of them were dumped. Keys are absolute paths."""
+
+    index_mismatches: dict[str, list[Pair]] = field(default_factory=dict)
+    timestamp_mismatches: dict[str, list[Pair]] = field(default_factory=dict)
+    timestamps_out_of_order: dict[str, list[Pair]] = field(default_factory=dict)
+    offsets_not_found: dict[str, list[Pair]] = field(default_factory=dict)
+    gaps: dict[str, list[Pair]] = field(default_factory=dict)
+
+    def lines(self) -> Iterator[str]:
+        """As Kafka's tool tells them: mismatches of offset indexes and gaps start with the last."""
+        for path, pairs in self.index_mismatches.items():
+            yield f"Mismatches in :{path}"
+            yield from (f"  Index offset: {index}, log offset: {log}" for index, log in reversed(pairs))
+        for path, pairs in self.timestamp_mismatches.items():
+            yield f"Found timestamp mismatch in :{path}"
+            yield from (f"  Index timestamp: {index}, log timestamp: {log}" for index, log in pairs)
+        for path, pairs in self.timestamps_out_of_order.items():
+            yield f"Found out of order timestamp in :{path}"
+            yield from (
+                f"  Index timestamp: {index}, Previously indexed timestamp: {before}" for index, before in pairs
+            )
+        for pairs in self.offsets_not_found.values():
+            yield "The following indexed offsets are not found in the log."
+            yield from (f"Indexed offset: {index}, found log offset: {log}" for index, log in pairs)
+        for path, pairs in self.gaps.items():
+            if pairs:
+                yield f"Non-consecutive offsets in {path}"
+                yield from (f"  {first} is followed by {second}" for first, second in reversed(pairs))
+
+
+def offset_index_lines(path: str, check: IndexCheck, findings: Findings) -> Iterator[str]:
+    """The lines of an `.index` file. Raises DumpError."""
+    base_offset = base_offset_of(path)
+    log = LogFile.of_segment(path)
+    entries = offset_index_entries(path)
+    if not entries:
+        yield f"{path} is empty."
+        return
+    if check is IndexCheck.SANITY:
+        _check_size(path, "Index", OffsetIndex.ENTRY.size)
+        if entries[-1].offset < base_offset:
+            raise DumpError(_behind(path, "Corrupt index found, index", "offset", entries[-1].offset, base_offset))
+        yield f"{path} passed sanity check."
+        return
+    for entry in entries:
+        batch = next(log.batches(entry.position), None)
+        log_offset = -1 if batch is None else batch.extent.last_offset
+        if log_offset != entry.offset:
+            findings.index_mismatches.setdefault(_absolute(path), []).append((entry.offset, log_offset))
+        if check is IndexCheck.PRINT:
+            yield f"offset: {entry.offset} position: {entry.position}"
+
+
+def time_index_lines(path: str, check: IndexCheck, findings: Findings) -> Iterator[str]:
+    """The lines of a `.timeindex` file. Raises DumpError."""
+    base_offset = base_offset_of(path)
+    log = LogFile.of_segment(path)
+    entries = time_index_entries(path)
+    if check is IndexCheck.SANITY:
+        _check_size(path, "Time index", TimeIndex.ENTRY.size)
+        if entries and entries[-1].timestamp_ms < entries[0].timestamp_ms:
+            first, last = entries[0].timestamp_ms, entries[-1].timestamp_ms
+            raise DumpError(_behind(path, "Corrupt time index found, time index", "timestamp", last, first))
+        if entries and entries[-1].offset < base_offset:
+            last = entries[-1].offset
+            raise DumpError(_behind(path, "Corrupt time index found, time index", "offset", last, base_offset))
+        yield f"{path} passed sanity check."
+        return
+    offset_index = beside(path, OFFSET_INDEX)
+    positions = offset_index_entries(offset_index) if os.path.exists(offset_index) else []
+    previous_ms = NO_TIMESTAMP
+    for timestamp_ms, offset in entries:
+        batches = log.batches(_position(positions, offset))
+        batch = next((batch for batch in batches if batch.extent.last_offset >= offset), None)
+        if batch is None or batch.extent.last_offset != offset:
+            found = -1 if batch is None else batch.extent.last_offset
+            findings.offsets_not_found.setdefault(_absolute(path), []).append((offset, found))
+        else:
+            log_timestamp_ms = _greatest_timestamp_ms(log.path, batch)
+            if log_timestamp_ms != timestamp_ms:
+                findings.timestamp_mismatches.setdefault(_absolute(path), []).append((timestamp_ms, log_timestamp_ms))
+            if previous_ms >= timestamp_ms:
+                findings.timestamps_out_of_order.setdefault(_absolute(path), []).append((timestamp_ms, previous_ms))
+        if check is IndexCheck.PRINT:
+            yield f"timestamp: {timestamp_ms} offset: {offset}"
+        previous_ms = timestamp_ms
+
+
+def transaction_index_lines(path: str) -> Iterator[str]:
+    """The lines of a `.txnindex` file. Raises DumpError."""
+    base_offset_of(path)
+    try:
+        entries = transaction_index.parse(read_file(path), path)
+    except CorruptIndexError as error:
+        raise DumpError(str(error)) from None
+    for entry in entries:
+        yield (
+            f"version: {_TRANSACTION_INDEX_VERSION} producerId: {entry.producer_id} firstOffset: {entry.first_offset} "
+            f"lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"
+        )
+
+
+def producer_snapshot_lines(path: str) -> Iterator[str]:
+    """The lines of a `.snapshot` file. Raises DumpError."""
+    try:
+        entries = producer_snapshots.decode(read_file(path), path)
+    except CorruptSnapshotError as error:
+        raise DumpError(str(error)) from None
+    for entry in entries:
+        yield _producer_line(entry)
+
+
+def _producer_line(entry: ProducerEntry) -> str:
+    first_offset = entry.current_transaction_first_offset
+    open_since = "OptionalLong.empty" if first_offset == NONE else f"OptionalLong[{first_offset}]"
+    line = (
+        f"producerId: {entry.producer_id} producerEpoch: {entry.epoch} coordinatorEpoch: {entry.coordinator_epoch} "
+        f"currentTxnFirstOffset: {open_since} lastTimestamp: {entry.last_timestamp_ms} "
+    )
+    for batch in entry.batches:
+        line += (
+            f"firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence} "
+            f"lastOffset: {batch.last_offset} offsetDelta: {batch.offset_delta} timestamp: {batch.timestamp_ms}"
+        )
+    return line
+
+
+def _greatest_timestamp_ms(path: str, batch: StoredBatch) -> int:
+    """That of the records themselves: the header may say anything."""
+    try:
+        stored = entry_records(batch.view, size_max=_PLAIN_SIZE_MAX)
+        return max((record.timestamp for record in stored), default=NO_TIMESTAMP)
+    except Malformed as error:
+        raise DumpError(f"{path}: batch at position {batch.extent.position}: {error}") from None
+
+
+def _position(entries: Sequence[OffsetPosition], offset: int) -> int:
+    """Where to look for an offset: at the last entry that does not lie behind it."""
+    slot = bisect_right(entries, offset, key=lambda entry: entry.offset)
+    return entries[slot - 1].position if slot else 0
+
+
+def _check_size(path: str, what: str, entry_size: int) -> None:
+    size = os.path.getsize(path)
+    if size % entry_size:
+        raise DumpError(
+            f"{what} file {_absolute(path)} is corrupt, "
+            f"found {size} bytes which is neither positive nor a multiple of {entry_size}"
+        )
+
+
+def _behind(path: str, what: str, kind: str, last: int, first: int) -> str:
+    least = "base" if kind == "offset" and what.startswith("Corrupt index") else "first"
+    return (
+        f"{what} file ({_absolute(path)}) has non-zero size "
+        f"but the last {kind} is {last} which is less than the {least} {kind} {first}"
+    )
+
+
+def _absolute(path: str) -> str:
+    return os.path.join(os.getcwd(), path)

@@ -1,0 +1,110 @@
+"""Files of a partition as kafka-dump-log meets them: named on a command line, perhaps damaged, perhaps still written.
+
+Owns reading them without changing anything. Must not know what is printed of them.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import Final, TypeVar
+
+from protocol.records.batch import LOG_OVERHEAD, MAGIC_POSITION
+from storage.mapped_index import MappedIndex
+from storage.names import LOG
+from storage.offset_index import OffsetIndex, OffsetPosition
+from storage.stored_batch import StoredBatch, batch_of, extent_at
+from storage.time_index import TimeIndex, TimestampOffset
+
+_PREFIX_SIZE: Final = 32  # all that `extent_at` looks at, and a little more
+
+Entry = TypeVar("Entry")
+
+
+class DumpError(Exception):
+    """A file, or the rest of it, cannot be shown. The text names the file and says why."""
+
+
+def base_offset_of(path: str) -> int:
+    """The offset that a segment's file has its name from. Raises DumpError."""
+    name = os.path.basename(path)
+    digits = name.partition(".")[0]
+    if not digits.isdecimal():
+        raise DumpError(f"{path}: expected a name that begins with an offset, as 00000000000000000000.log does")
+    return int(digits)
+
+
+def beside(path: str, suffix: str) -> str:
+    """The file of the same segment with another suffix."""
+    return os.path.join(os.path.dirname(path), os.path.basename(path).partition(".")[0] + suffix)
+
+
+def read_file(path: str) -> bytes:
+    """Raises DumpError when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise DumpError(f"{path}: {error.strerror}") from None
+
+
+class LogFile:
+    """The batches of one segment's log, in order, read one after the other. `size_max` stands for a shorter file."""
+
+    def __init__(self, path: str, size_max: int | None = None) -> None:
+        """Raises DumpError when it cannot be read."""
+        try:
+            size = os.stat(path).st_size
+        except OSError as error:
+            raise DumpError(f"{path}: {error.strerror}") from None
+        self.path = path
+        self.size = size if size_max is None else min(size, size_max)
+
+    @classmethod
+    def of_segment(cls, path: str) -> "LogFile":
+        """The log that an index belongs to. Raises DumpError."""
+        return cls(beside(path, LOG))
+
+    def batches(self, position: int = 0) -> Iterator[StoredBatch]:
+        """The whole batches from `position` on; a partial last one ends them.
+
+        Raises DumpError where something whole is no batch.
+        """
+        try:
+            with open(self.path, "rb") as file:
+                while self.size - position > MAGIC_POSITION:
+                    file.seek(position)
+                    prefix = file.read(min(_PREFIX_SIZE, self.size - position))
+                    size = LOG_OVERHEAD + int.from_bytes(prefix[8:LOG_OVERHEAD], "big", signed=True)
+                    if size > self.size - position:
+                        return
+                    extent = extent_at(prefix, 0, position)
+                    file.seek(position)
+                    yield batch_of(extent, memoryview(file.read(size)))
+                    position += size
+        except OSError as error:
+            raise DumpError(f"{self.path}: {error.strerror}") from None
+        except (ValueError, struct.error) as error:
+            raise DumpError(f"{self.path}: no batch at position {position}: {error}") from None
+
+
+def offset_index_entries(path: str) -> list[OffsetPosition]:
+    """Raises DumpError."""
+    base_offset = base_offset_of(path)
+    entries = _entries(path, OffsetIndex)
+    return [OffsetPosition(base_offset + relative_offset, position) for relative_offset, position in entries]
+
+
+def time_index_entries(path: str) -> list[TimestampOffset]:
+    """Raises DumpError."""
+    base_offset = base_offset_of(path)
+    return [TimestampOffset(time, base_offset + relative_offset) for time, relative_offset in _entries(path, TimeIndex)]
+
+
+def _entries(path: str, index: type[MappedIndex]) -> list[tuple[int, ...]]:
+    """The entries of an index file up to the zeros that an active segment's, or one after a crash, ends with."""
+    content = read_file(path)
+    size = index.ENTRY.size
+    entries = list(index.ENTRY.iter_unpack(content[: len(content) - len(content) % size]))
+    while len(entries) > 1 and not any(entries[-1]):
+        entries.pop()
+    return entries
