@@ -29,13 +29,16 @@ async def handle(services: Services, request: CreateTopicsRequest, context: Requ
 
 def failed(request: CreateTopicsRequest, context: RequestContext, code: ErrorCode) -> CreateTopicsResponse:
     return CreateTopicsResponse(
-        topics=[CreatableTopicResult(name=topic.name, error_code=code) for topic in request.topics]
+        topics=[CreatableTopicResult(name=topic.name, error_code=code, configs=[]) for topic in request.topics]
     )
 
 
 def _result(services: Services, result: TopicResult) -> CreatableTopicResult:
     if result.error_code:
-        return CreatableTopicResult(name=result.name, error_code=result.error_code, error_message=result.message)
+        # No configs, which differs from null: that says that the client may not see them.
+        return CreatableTopicResult(
+            name=result.name, error_code=result.error_code, error_message=result.message, configs=[]
+        )
     return CreatableTopicResult(
         name=result.name,
         topic_id=result.topic_id or ZERO_UUID,

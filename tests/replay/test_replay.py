@@ -1,0 +1,134 @@
+"""Captured conversations of many clients with Apache Kafka 3.9.1: our answers have the same fields and error codes.
+
+A sample is part of the tree and must agree whole. The whole capture is used where it lies beside the tree; it holds at
+most three examples of every request a client made, so some answers go by what was left out of it: those are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker.routes import TABLE
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.metadata import MetadataRequest
+from tests.replay.exchange import CAPTURE, FIXTURE, Exchange, read_exchanges, topic_names
+from tests.replay.replay import Replay
+from tests.replay.translation import Translation
+from tests.support.broker import BrokerProcess
+from tests.support.wire_client import WireClient
+
+LATEST = -1
+COMPACTED = {"cleanup.policy": "compact"}
+# Topic -> partitions and configs. The capture's cluster had them before, or made them with three replicas.
+TOPICS: Mapping[str, tuple[int, Mapping[str, str]]] = {
+    "wire": (2, {}),
+    "wirekp": (2, {}),
+    "golden": (2, {}),
+    "orders": (2, {}),
+    "events": (3, {}),
+    "assigned": (4, {}),
+    "bigt": (1, {}),
+    "cf1": (3, {}),
+    "golden-compact": (1, COMPACTED),
+    "golden-compact-nodelete": (1, COMPACTED),
+}
+SETTINGS = {"num.partitions": "1", "offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
+
+THREE_BROKERS = "speaks of brokers or replicas that one broker does not have"
+NO_AUTHORIZER = "needs an authorizer"
+LEFT_OUT = "goes by requests that the capture left out"
+ORDER = "goes by a request of another connection; the order between connections was not captured"
+LOADING = "Kafka was still making its transaction log, or writing markers, and told to try again"
+LOGGERS = "takes a logger that exists only in Kafka"
+SETTING = "their cluster had a dynamic default of its own"
+EXPLAINED: Mapping[str, str] = {
+    identity: reason
+    for reason, identities in {
+        THREE_BROKERS: "23.2 112.8 124.2 146.3 260.2 264.2 801.3",
+        NO_AUTHORIZER: "246.2 248.2 250.2 801.14 801.15",
+        LEFT_OUT: "133.8 200.2 341.8 352.8 387.2 395.3 414.5 425.5 438.3 824.2 887.20 997.2",
+        ORDER: "137.2 137.3 429.4 554.2 555.2 570.2 571.2 585.2 586.2 600.2 601.2 616.2 795.2",
+        LOADING: "276.2 406.10 417.10 427.8 564.2",
+        SETTING: "593.2 608.2 622.3",
+        LOGGERS: "232.3",
+    }.items()
+    for identity in identities.split()
+}
+# Answers that list everything that ever happened: only what stands beside the lists is compared.
+INVENTORIES = {"DescribeClientQuotas", "DescribeGroups", "DescribeProducers", "ListGroups", "ListTransactions"}
+
+
+class OurWorld:
+    """What the broker at `port` has, asked when it is needed."""
+
+    def __init__(self, client: WireClient) -> None:
+        self._client = client
+        self._topic_ids: dict[str, UUID] = {}
+
+    def log_end(self, topic: str, partition: int) -> int:
+        asked = ListOffsetsPartition(partition_index=partition, timestamp=LATEST)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
+        end: int = self._client.ask(request, 2).topics[0].partitions[0].offset
+        return end
+
+    def topic_id(self, topic: str) -> UUID:
+        if topic not in self._topic_ids:
+            answer = self._client.ask(MetadataRequest(topics=None), 12)
+            self._topic_ids.update((described.name, described.topic_id) for described in answer.topics)
+        return self._topic_ids[topic]
+
+
+@contextmanager
+def replay(folder: Path, exchanges: list[Exchange]) -> Iterator[Replay]:
+    with (
+        BrokerProcess(folder, SETTINGS, broker_id=1) as broker,
+        WireClient(broker.port) as client,
+        Replay(broker.port, Translation(topic_names(exchanges), OurWorld(client))) as running,
+    ):
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        wanted = [NewTopic(name, partitions, 1, config=dict(configs)) for name, (partitions, configs) in TOPICS.items()]
+        for created in admin.create_topics(wanted).values():
+            created.result()
+        yield running
+
+
+def unexplained(exchange: Exchange, differences: Iterable[str]) -> list[str]:
+    if f"{exchange.connection}.{exchange.number}" in EXPLAINED:
+        return []
+    return [f"{exchange.label}: {line}" for line in differences if not _goes_by_history(exchange, line)]
+
+
+def _goes_by_history(exchange: Exchange, line: str) -> bool:
+    """In a list of all there is; or of all that is served, which is no matter of this test."""
+    path = line.partition(": ")[0]
+    name = exchange.api.name
+    if name == "ApiVersions" and line.endswith("here None"):
+        return int(path.removeprefix("api_keys[").removesuffix("]")) not in TABLE
+    is_inventory = name in INVENTORIES or (name == "Metadata" and not exchange.request().topics)
+    return is_inventory and "[" in path
+
+
+def test_a_sample_of_every_client(tmp_path: Path) -> None:
+    exchanges = read_exchanges([FIXTURE])
+    with replay(tmp_path, exchanges) as running:
+        results = list(running.run(exchanges))
+    assert not [line for exchange, found in results for line in unexplained(exchange, found)]
+    assert not running.untold
+    assert len(results) == len(exchanges)
+
+
+def test_the_whole_capture(tmp_path: Path) -> None:
+    if not CAPTURE.is_dir():
+        pytest.skip(f"needs the captured frames in {CAPTURE}")
+    exchanges = read_exchanges(sorted(CAPTURE.glob("*.jsonl")))
+    served = [exchange for exchange in exchanges if exchange.header.api_key in TABLE]
+    with replay(tmp_path, exchanges) as running:
+        results = list(running.run(served))
+    assert not [line for exchange, found in results for line in unexplained(exchange, found)]
+    assert len(results) > 600
