@@ -23,6 +23,17 @@ KAFKA_LEVELS = {
     logging.ERROR: "ERROR",
     logging.CRITICAL: "FATAL",
 }
+# Named in the logging configuration that Kafka ships, so that tools and manuals address them before anything is logged.
+ALWAYS_KNOWN = (
+    "kafka",
+    "kafka.authorizer.logger",
+    "kafka.controller",
+    "kafka.log.LogCleaner",
+    "kafka.network.RequestChannel$",
+    "kafka.request.logger",
+    "org.apache.kafka",
+    "state.change.logger",
+)
 LEVELS_BY_WORD = {word: level for level, word in KAFKA_LEVELS.items()}
 
 
@@ -76,9 +87,9 @@ def _check_level(name: str, word: str | None) -> None:
 
 
 def _known() -> set[str]:
-    """Names of all loggers that exist in this process."""
+    """Names of all loggers that exist in this process, and of those that may be addressed before they do."""
     loggers = logging.root.manager.loggerDict.items()
-    return {ROOT, *(name for name, logger in loggers if isinstance(logger, logging.Logger))}
+    return {ROOT, *ALWAYS_KNOWN, *(name for name, logger in loggers if isinstance(logger, logging.Logger))}
 
 
 def _logger(name: str) -> logging.Logger:

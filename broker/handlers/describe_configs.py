@@ -51,7 +51,7 @@ def _rows(services: Services, resource: DescribeConfigsResource) -> list[ConfigR
     name, keys = resource.resource_name, resource.configuration_keys or None
     if resource.resource_type == TOPIC:
         if name not in services.metadata_cache.topics:
-            raise KafkaError(services.topics.why_unknown(name))
+            raise KafkaError(services.topics.why_unknown(name), "")
         return describe_topic(services.config, services.topic_configs.overrides(name), keys)
     if resource.resource_type == BROKER and not name:
         return describe_cluster_default(services.config, keys)
@@ -92,7 +92,7 @@ def _described(row: ConfigRow, request: DescribeConfigsRequest) -> DescribeConfi
 def _error(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=error.code,
-        error_message=str(error),
+        error_message=error.message,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[],

@@ -1,0 +1,42 @@
+"""AlterReplicaLogDirs through the whole broker: what is in place already, and what cannot be."""
+
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from tests.support.in_process import running_broker
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_each_partition_is_answered_by_itself(tmp_path: Path, version: int) -> None:
+    directories = [str(tmp_path / "a"), str(tmp_path / "b")]
+    async with running_broker(tmp_path, {"log.dirs": ",".join(directories)}) as broker:
+        await broker.create_topic("t", 2)
+        before = (await broker.ask(DescribeLogDirsRequest(topics=None))).results
+        lies_in = {
+            partition.partition_index: result.log_dir
+            for result in before
+            for topic in result.topics
+            for partition in topic.partitions
+        }
+        here, elsewhere = lies_in[0], next(path for path in directories if path != lies_in[0])
+        for path, topic, partition, code in (
+            (here, "t", 0, ErrorCode.NONE),
+            (elsewhere, "t", 0, ErrorCode.UNSUPPORTED_VERSION),
+            (here, "t", 5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (str(tmp_path / "c"), "t", 1, ErrorCode.LOG_DIR_NOT_FOUND),
+        ):
+            asked = AlterReplicaLogDirTopic(name=topic, partitions=[partition])
+            request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[asked])])
+            response = await broker.ask(request, version)
+            (answered,) = response.results
+            assert [(it.partition_index, it.error_code) for it in answered.partitions] == [(partition, code)]
+        after = (await broker.ask(DescribeLogDirsRequest(topics=None))).results
+        assert [result.topics for result in after] == [result.topics for result in before]
