@@ -1,7 +1,7 @@
 """What consumers of a group tell each other: subscriptions and assignments, in the bytes that the broker passes on.
 
-Owns the two layouts of protocol type `consumer`. Must not know who writes them or what they are for. Both are an int16
-version and fields; a version above those known has the fields of the last one first.
+Owns the two layouts of protocol type `consumer`, each an int16 version and fields. Must not know who writes them or
+what they are for.
 """
 
 from struct import Struct as Layout
@@ -60,6 +60,6 @@ def _read(cls: type[T], data: bytes) -> tuple[int, T]:
     if len(data) < _VERSION.size:
         raise Malformed(f"{cls.__name__} of {len(data)} bytes, without a version")
     version: int = _VERSION.unpack_from(data)[0]
-    if version < 0:
-        raise Malformed(f"{cls.__name__} of version {version}")
-    return version, decode(cls, min(version, _VERSIONS[-1]), data, _VERSION.size)
+    if version not in _VERSIONS:
+        raise Malformed(f"{cls.__name__} of version {version}, but only {_VERSIONS} are known")
+    return version, decode(cls, version, data, _VERSION.size)

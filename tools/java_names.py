@@ -7,7 +7,7 @@ their keys, and the way a JSON library escapes text.
 import json
 import re
 import struct
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from protocol.errors import ErrorCode, KafkaError
@@ -15,6 +15,7 @@ from protocol.errors import ErrorCode, KafkaError
 K = TypeVar("K", bound=Hashable)
 
 _INT32_MASK: Final = 0xFFFFFFFF
+_SMALL_SET_SIZE_MAX: Final = 4  # Scala has a class of its own for each size up to this
 _ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 _PACKAGE = "org.apache.kafka.common.errors"
 _IRREGULAR: Mapping[ErrorCode, str] = {
@@ -72,17 +73,30 @@ def hash_map_order(keys: Iterable[K], *, capacity: int = 16, hash_code: Callable
     return sorted(given, key=lambda key: _spread(_hash_code(key, hash_code)) % buckets)
 
 
-def hash_set_order(keys: Iterable[K], *, hash_code: Callable[[K], int] | None = None) -> list[K]:
-    """Keys in the order of a scala.collection.mutable.HashSet that took them one by one.
+def hash_set_order(sets: Sequence[Collection[K]], *, hash_code: Callable[[K], int]) -> list[K]:
+    """Keys in the order of a scala.collection.mutable.HashSet that took these immutable sets, one after the other.
 
-    It grows one entry earlier than Java's, and keeps the entries of a bucket in the order of their hashes.
+    The entries of a bucket are in the order of their hashes.
     """
-    given = list(keys)
-    buckets = 16
-    while len(given) >= buckets * 3 // 4:
-        buckets *= 2
-    hashes = {key: _spread(_hash_code(key, hash_code)) for key in given}
-    return sorted(given, key=lambda key: (hashes[key] % buckets, _signed(hashes[key])))
+    buckets = _hash_set_buckets([len(keys) for keys in sets])
+    hashes = {key: _spread(hash_code(key)) for keys in sets for key in keys}
+    return sorted(hashes, key=lambda key: (hashes[key] % buckets, _signed(hashes[key])))
+
+
+def _hash_set_buckets(sizes: Iterable[int]) -> int:
+    """How far such a set has grown: to hold each set alone, and while it takes the single entries of small ones.
+
+    The entries of larger sets come with their hashes, by a way on which the table is not looked at.
+    """
+    buckets, count = 16, 0
+    for size in sizes:
+        while buckets < (size + 1) * 4 // 3:
+            buckets *= 2
+        for number in range(count, count + size if size <= _SMALL_SET_SIZE_MAX else count):
+            if number + 1 >= buckets * 3 // 4:
+                buckets *= 2
+        count += size
+    return buckets
 
 
 def topic_partition_hash(partition: tuple[str, int]) -> int:

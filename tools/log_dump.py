@@ -1,5 +1,6 @@
 """The lines that kafka-dump-log prints of a `.log` file: one a batch, and one a record where those are asked for."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -60,7 +61,7 @@ class LogDump:
                 yield self._record_line(path, batch, record, details)
             end = batch.extent.end
         if end < log.size and self.size_max is None:
-            yield f"Found {log.size - end} invalid bytes at the end of {path}"
+            yield f"Found {log.size - end} invalid bytes at the end of {os.path.basename(path)}"
 
     def _records(self, path: str, batch: StoredBatch) -> Iterator[tuple[Record, str]]:
         if self.opens_batches:

@@ -102,7 +102,10 @@ def parse_transaction_record(record: Record) -> ParsedRecord:
 
 def _transaction(data: bytes) -> str:
     metadata = transaction_records.read_value(data)
-    partitions = hash_set_order(metadata.partitions, hash_code=topic_partition_hash)
+    by_topic: dict[str, list[tuple[str, int]]] = {}
+    for topic, partition in metadata.partitions:
+        by_topic.setdefault(topic, []).append((topic, partition))
+    partitions = hash_set_order(list(by_topic.values()), hash_code=topic_partition_hash)
     fields = (
         f"producerId:{metadata.producer_id}",
         f"producerEpoch:{metadata.producer_epoch}",
@@ -160,8 +163,8 @@ def _group(data: bytes) -> str:
     members = [
         _json(member, _MEMBER_FIELDS, version)
         | {
-            "subscription": _subscription(member.subscription) if has_consumers else _base64(member.subscription),
-            "assignment": _assignment(member.assignment) if has_consumers else _base64(member.assignment),
+            "subscription": _opened(member.subscription, _subscription, has_consumers),
+            "assignment": _opened(member.assignment, _assignment, has_consumers),
         }
         for member in value.members
     ]
@@ -172,6 +175,16 @@ def _json(
     value: OffsetAndMetadata | GroupMetadataValue | MemberMetadata, fields: Sequence[_JsonField], version: int
 ) -> Json:
     return {field.name: getattr(value, field.attribute) for field in fields if version in field.versions}
+
+
+def _opened(data: bytes, read: Callable[[bytes], Json], is_consumers: bool) -> Json | str:
+    """What a member's bytes mean, or the bytes where that is not known: they are the clients' own."""
+    if is_consumers:
+        try:
+            return read(data)
+        except Malformed:
+            pass
+    return b64encode(data).decode()
 
 
 def _subscription(data: bytes) -> Json:

@@ -6,18 +6,15 @@ Owns reading them without changing anything. Must not know what is printed of th
 import os
 import struct
 from collections.abc import Iterator
-from typing import Final, TypeVar
+from typing import Final
 
 from protocol.records.batch import LOG_OVERHEAD, MAGIC_POSITION
-from storage.mapped_index import MappedIndex
 from storage.names import LOG
 from storage.offset_index import OffsetIndex, OffsetPosition
 from storage.stored_batch import StoredBatch, batch_of, extent_at
 from storage.time_index import TimeIndex, TimestampOffset
 
 _PREFIX_SIZE: Final = 32  # all that `extent_at` looks at, and a little more
-
-Entry = TypeVar("Entry")
 
 
 class DumpError(Exception):
@@ -90,21 +87,26 @@ class LogFile:
 def offset_index_entries(path: str) -> list[OffsetPosition]:
     """Raises DumpError."""
     base_offset = base_offset_of(path)
-    entries = _entries(path, OffsetIndex)
+    entries = _entries(path, OffsetIndex.ENTRY, offset_field=0)
     return [OffsetPosition(base_offset + relative_offset, position) for relative_offset, position in entries]
 
 
 def time_index_entries(path: str) -> list[TimestampOffset]:
     """Raises DumpError."""
     base_offset = base_offset_of(path)
-    return [TimestampOffset(time, base_offset + relative_offset) for time, relative_offset in _entries(path, TimeIndex)]
+    entries = _entries(path, TimeIndex.ENTRY, offset_field=1)
+    return [TimestampOffset(timestamp_ms, base_offset + relative_offset) for timestamp_ms, relative_offset in entries]
 
 
-def _entries(path: str, index: type[MappedIndex]) -> list[tuple[int, ...]]:
-    """The entries of an index file up to the zeros that an active segment's, or one after a crash, ends with."""
+def _entries(path: str, layout: struct.Struct, *, offset_field: int) -> list[tuple[int, ...]]:
+    """The entries of an index file up to the zeros that an active segment's, or one after a crash, ends with.
+
+    The base offset itself can stand in the first entry only.
+    """
     content = read_file(path)
-    size = index.ENTRY.size
-    entries = list(index.ENTRY.iter_unpack(content[: len(content) - len(content) % size]))
-    while len(entries) > 1 and not any(entries[-1]):
-        entries.pop()
+    entries: list[tuple[int, ...]] = []
+    for entry in layout.iter_unpack(content[: len(content) - len(content) % layout.size]):
+        if entries and entry[offset_field] == 0:
+            break
+        entries.append(entry)
     return entries
