@@ -422,8 +422,9 @@ class Log:
                 f"Received request for offset {offset} for partition {self.topic}-{self.partition}, but we only have "
                 f"log segments from offset {self.log_start_offset} up to {self.log_end_offset}.",
             )
+        truncation_count = self.truncation_count
         try:
-            return self._reader.read(
+            fetched = self._reader.read(
                 offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, wait=not nowait
             )
         except NotInMemoryError:
@@ -435,7 +436,16 @@ class Log:
         except (CorruptIndexError, CorruptSegmentError) as damage:
             if nowait:
                 return None
+            if self._was_truncated_since(truncation_count):
+                raise self._gone_error(offset) from damage
             return self._read_without_index(damage, offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch)
+        if self._was_truncated_since(truncation_count):
+            raise self._gone_error(offset)
+        return fetched
+
+    def _was_truncated_since(self, truncation_count: int) -> bool:
+        """Whether what another thread has read meanwhile may be from before and from after a truncation."""
+        return truncation_count != self.truncation_count or truncation_count % 2 == 1
 
     def _read_without_index(
         self, damage: Exception, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool
@@ -451,6 +461,8 @@ class Log:
             segment.offset_index.reset()
         try:
             return self._reader.read_without_index(offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch)
+        except SegmentGoneError as error:
+            raise self._gone_error(offset) from error
         except CorruptSegmentError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except OSError as error:
@@ -479,11 +491,14 @@ class Log:
     def _found(self, look_up: Callable[[], FoundOffset | None], upper_bound_offset: int) -> TimestampedOffset | None:
         if self.is_offline:
             raise self._offline_error()
+        truncation_count = self.truncation_count
         try:
             found = look_up()
         except SegmentGoneError:
             return None
         except (CorruptIndexError, CorruptSegmentError) as damage:
+            if self._was_truncated_since(truncation_count):
+                return None
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
         except OSError as error:
             raise self._storage_error(error) from error
@@ -617,7 +632,7 @@ class Log:
 
     def _truncate(self, offset: int) -> None:
         # Offsets fall first: whoever reads meanwhile must not look for what is about to go.
-        self.truncation_count += 1
+        self.truncation_count += 1  # odd while it lasts
         self.log_end_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
         self._drop([segment for segment in self._segments.all() if segment.base_offset > offset])
@@ -636,6 +651,7 @@ class Log:
             offset, f"{self.topic}-{self.partition}", self._segments, self._snapshots, self.log_start_offset
         )
         self._producers.on_high_watermark(self.high_watermark)
+        self.truncation_count += 1
 
     def _drop(self, segments: Sequence[Segment]) -> None:
         if segments:
@@ -658,6 +674,7 @@ class Log:
             self.leader_epochs.clear()
             self._snapshots.delete_outside(offset, offset)
             self._producers.clear(offset)
+            self.truncation_count += 1
         except OSError as error:
             raise self._storage_error(error) from error
 
@@ -807,7 +824,8 @@ class Log:
     def close(self, now_ms: int) -> None:
         """A clean end: indexes at their length, a snapshot at the log's end, everything synced, nothing held.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR.
+        A log that has nothing to sync is not synced: most are idle, and a stop must not take a second for each hundred.
+        What was only cut or derived meanwhile is made again at the next start. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         try:
             active = self._segments.active
@@ -817,7 +835,8 @@ class Log:
             self._write_snapshot()
         except OSError as error:
             raise self._storage_error(error) from error
-        self.flush(now_ms)
+        if self.unflushed_count:
+            self.flush(now_ms)
         self.release()
 
     def release(self) -> None:

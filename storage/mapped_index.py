@@ -98,7 +98,13 @@ class MappedIndex:
         if mapped is None or len(mapped) < count * self.ENTRY.size:
             if count == 0:
                 return b"", 0
-            mapped = self._map = self._open_map(count)
+            try:
+                mapped = self._map = self._open_map(count)
+            except FileNotFoundError:
+                # Deleted by hand, or with its segment while a reader was on its way here. Without entries every look-up
+                # begins at the start of the segment, which is right, if slow; the next start rebuilds the file.
+                self.count = 0
+                return b"", 0
         return mapped, count
 
     def _open_map(self, count: int) -> mmap.mmap:
@@ -106,7 +112,11 @@ class MappedIndex:
         size = self._files.size(file)
         if size < count * self.ENTRY.size:
             raise CorruptIndexError(f"{self.path} has {size} bytes, expected at least {count * self.ENTRY.size}")
-        return self._files.map(file, size)
+        try:
+            return self._files.map(file, size)
+        except ValueError:
+            # Sealed in this very moment by the thread that appends: shorter now, but not shorter than its entries.
+            return self._files.map(file, self._files.size(file))
 
     def _iterate(self) -> Iterator[tuple[int, ...]]:
         entries, count = self._entries()

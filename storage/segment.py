@@ -40,10 +40,13 @@ class CorruptSegmentError(Exception):
     """Bytes of a log file that cannot be a batch. Carries where and why; the caller decides what follows."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
-        super().__init__(f"{path} at position {position}: {reason}")
+        super().__init__(path, position, reason)  # as they are: it may come out of another process
         self.path = path
         self.position = position
         self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path} at position {self.position}: {self.reason}"
 
 
 class Segment:
@@ -324,8 +327,8 @@ class Segment:
         return extent.base_offset if extent.base_offset < offset else None
 
     def _cut_file(self, position: int) -> None:
+        self.size = position  # first, so that a walk in another thread does not go where the file no longer is
         self._files.truncate(self._file or self._open(), position)
-        self.size = position
         self._largest = None if position else TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._first_timestamp_ms = None
         self._bytes_since_index_entry = 0

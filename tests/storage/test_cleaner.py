@@ -1,6 +1,8 @@
 """Cleaning against Kafka's own result, against a dumb twin, and at its edges: horizons, transactions, full maps."""
 
+import multiprocessing
 import shutil
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -17,6 +19,7 @@ from storage.log import Log
 from storage.log_cleaning import CleanerSettings, LogCleaning
 from storage.log_manager import LogManager, LogManagerSettings
 from storage.meta_properties import MetaProperties
+from storage.segment import CorruptSegmentError
 from tests.storage.builders import NAME, NOW_MS, QuickFiles, append, append_marker, batch, log_config, marker, read_all
 
 LOGS = Path(__file__).parent.parent / "fixtures" / "logs"
@@ -351,6 +354,29 @@ def test_records_without_a_key_are_dropped_and_counted(tmp_path: Path) -> None:
     assert result.records_without_key == 1
     assert broker.cleaning.finish(picked, result, now_ms=NOW_MS)
     assert kept_in(log) == [(1, b"k", b"y")]
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_pass_runs_in_a_process_of_its_own(broker: Broker, is_damaged: bool) -> None:
+    log = broker.log()
+    for number in range(3):
+        append(log, keyed(("a", str(number))))
+    commit_and_roll(log)
+    if is_damaged:
+        with (log.directory / names.segment_file(0, names.LOG)).open("r+b") as file:
+            file.write(bytes(16) + b"\x09")
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        running = pool.submit(clean, picked.job)
+        if is_damaged:
+            with pytest.raises(CorruptSegmentError, match="at position 0") as raised:
+                running.result()
+            broker.cleaning.fail(picked, raised.value)
+            assert broker.cleaning.uncleanable == {NAME}
+        else:
+            assert broker.cleaning.finish(picked, running.result(), now_ms=NOW_MS)
+            assert kept_in(log) == [(2, b"a", b"2")]
 
 
 def test_throttle() -> None:
