@@ -20,7 +20,7 @@ from typing import Protocol
 from broker.clock import Clock
 from protocol.errors import KafkaError
 from storage.cleaner import CleaningJob, CleaningResult, clean
-from storage.log_cleaning import Cleaning, LogCleaning
+from storage.log_cleaning import CleanerSettings, Cleaning, LogCleaning
 
 logger = logging.getLogger("kafka.log.LogCleaner")
 
@@ -33,6 +33,9 @@ class Workers(Protocol):
 
     def end(self) -> None:
         """Nothing more to do, or no time for it: let go of the processes. The next `run` begins anew."""
+
+    def resize(self, count: int) -> None:
+        """Run so many passes at a time, from the next beginning on."""
 
 
 class WorkerProcesses:
@@ -48,6 +51,9 @@ class WorkerProcesses:
             self._strangers = {process.pid for process in multiprocessing.active_children()}
             self._pool = ProcessPoolExecutor(self._count, multiprocessing.get_context("spawn"))
         return asyncio.get_running_loop().run_in_executor(self._pool, clean, job)
+
+    def resize(self, count: int) -> None:
+        self._count = count
 
     def end(self) -> None:
         pool, self._pool = self._pool, None
@@ -73,22 +79,33 @@ class LogCleaner:
         self._clock = clock
         self._count = count
         self._backoff_ms = backoff_ms
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[int, asyncio.Task[None]] = {}
         self._busy_count = 0
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._work(), name="log cleaner") for _ in range(self._count)]
+        for number in range(self._count):
+            task = self._tasks.get(number)
+            if task is None or task.done():
+                self._tasks[number] = asyncio.create_task(self._work(number), name="log cleaner")
+
+    def reconfigure(self, settings: CleanerSettings, *, backoff_ms: int) -> None:
+        """Apply changed settings from the next pass on; passes under way are finished."""
+        self._cleaning.settings = settings
+        self._backoff_ms = backoff_ms
+        self._count = settings.threads
+        self._workers.resize(settings.threads)
+        self.start()
 
     async def stop(self) -> None:
         """End all passes, finished or not."""
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
         self._workers.end()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._tasks.clear()
 
-    async def _work(self) -> None:
-        while True:
+    async def _work(self, number: int) -> None:
+        while number < self._count:
             due = self._cleaning.pick(self._clock.now_ms())
             if due is None:
                 if not self._busy_count:

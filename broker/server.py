@@ -146,6 +146,7 @@ class Server:
         self._loop: asyncio.AbstractEventLoop
         self._log_manager: LogManager
         self._on_fatal: Callable[[], None] = lambda: None
+        self._cleaner: LogCleaner | None = None
         self.dispatcher: RequestDispatcher
         self.has_failed = False
         """The broker stopped because it could not go on."""
@@ -346,7 +347,7 @@ class Server:
         cleaning = LogCleaning(log_manager, OsFiles(), CleanerSettings.of(config))
         await _in_thread(blocking, cleaning.load)
         count = config[properties.LOG_CLEANER_THREADS]
-        cleaner = LogCleaner(
+        cleaner = self._cleaner = LogCleaner(
             cleaning,
             WorkerProcesses(count),
             blocking,
@@ -394,6 +395,8 @@ class Server:
         self._log_manager.settings = LogManagerSettings.of(config)
         for listener in listeners:
             listener.reconfigure(_listener_settings(config))
+        if self._cleaner is not None:
+            self._cleaner.reconfigure(CleanerSettings.of(config), backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS])
         controller.reconfigure(_controller_settings(config))
         if config[properties.UNCLEAN_LEADER_ELECTION_ENABLE]:
             controller.enable_unclean_election(None)

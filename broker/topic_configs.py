@@ -1,15 +1,21 @@
 """The effective configuration of every topic: its overrides over this broker's values.
 
-Owns: the overrides as last read from the metadata store. Must not know: logs; it tells listeners which topic changed.
+Owns: the overrides as last read from the metadata store, without those that no log can use. Must not know: logs; it
+tells listeners which topic changed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from config.broker import BrokerConfig
+from config.definition import ConfigError
 from config.log_config import LogConfig
+from config.topic_properties import TOPIC_PROPERTIES
+
+logger = logging.getLogger("kafka.server.TopicConfigHandler")
 
 
 class TopicConfigs:
@@ -41,7 +47,7 @@ class TopicConfigs:
         """Read the topic's overrides unless they are known; True when they were read."""
         if topic in self._overrides and not again:
             return False
-        self._overrides[topic] = await self._read_overrides(topic)
+        self._overrides[topic] = _usable(topic, await self._read_overrides(topic))
         self._effective.pop(topic, None)
         return True
 
@@ -53,3 +59,19 @@ class TopicConfigs:
         """The topic is gone; a new one of the same name has overrides of its own."""
         self._overrides.pop(topic, None)
         self._effective.pop(topic, None)
+
+
+def _usable(topic: str, stored: Mapping[str, str]) -> dict[str, str]:
+    """The overrides without those that cannot be used: one that was written by hand must not keep the topic away."""
+    usable = {}
+    for key, text in stored.items():
+        row = TOPIC_PROPERTIES.get(key)
+        try:
+            if row is not None:
+                row.parse(text)
+                usable[key] = text
+            else:
+                logger.warning("ignoring the unknown override %s of topic %s", key, topic)
+        except ConfigError as error:
+            logger.error("ignoring a stored override of topic %s: %s", topic, error)
+    return usable
