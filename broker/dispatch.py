@@ -5,7 +5,8 @@ served. Must not know: sockets, or what any request means.
 
 Three families of failure (protocol/errors): `Malformed` closes the connection, `KafkaError` becomes the answer's
 error code, and anything else is a bug of ours that is logged, counted and answered with UNKNOWN_SERVER_ERROR, and the
-broker goes on."""
+broker goes on.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from broker.network.connection import Buffers
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
 from broker.services import Services
+from broker.shortcuts import Shortcut, fetch, produce
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, Encoder, decoder, encoder
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -30,6 +32,8 @@ from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 logger = logging.getLogger("kafka.server.KafkaApis")
 
 API_VERSIONS_KEY = 18
+LEARNERS: Mapping[int, Callable[..., Shortcut | None]] = {0: produce.learn, 1: fetch.learn}
+"""Where shortcuts are learned from: what is worth remembering of a request that was answered at once."""
 PRODUCE_KEY = 0
 
 # Records stay bytes, but the lists of other requests become objects of up to fifty times their size. Kafka knows one
@@ -65,6 +69,9 @@ class RequestDispatcher:
 
     def dispatch(self, frame: memoryview, peer: Peer) -> Buffers | asyncio.Future[Buffers | None] | None:
         """Answer one frame; see `broker.network.connection.Dispatcher`."""
+        shortcut_answer = peer.shortcuts.answer(frame)
+        if shortcut_answer is not None:
+            return shortcut_answer
         try:
             header, position = read_request_header(frame)
         except UnsupportedApi as unsupported:
@@ -86,7 +93,13 @@ class RequestDispatcher:
         except Exception as error:
             response = self._failure(route, request, context, error)
         if type(response) is route.api.response:
-            return self._framed(route, context, response)
+            buffers = self._framed(route, context, response)
+            learn = LEARNERS.get(header.api_key)
+            if learn is not None:
+                shortcut = learn(self._services, frame, request, context, response, buffers)
+                if shortcut is not None:
+                    peer.shortcuts.learn(shortcut)
+            return buffers
         if response is None:
             return None
         return asyncio.ensure_future(self._later(route, request, context, response))

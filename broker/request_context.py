@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from broker.shortcuts import Shortcuts
 from protocol.errors import Malformed
 
 
@@ -19,6 +20,8 @@ class Peer:
     principal: str = "User:ANONYMOUS"
     software_name: str = "unknown"
     software_version: str = "unknown"
+    shortcuts: Shortcuts = field(default_factory=Shortcuts, repr=False, compare=False)
+    """What was learned of the requests of this connection."""
 
     def __str__(self) -> str:
         return f"{self.client_host}:{self.client_port} on {self.listener}"

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from broker.clock import SystemClock
 from broker.dispatch import RequestDispatcher
+from broker.network.connection import Buffers
 from broker.request_context import Peer
 from broker.server import Server
 from config.broker import BrokerConfig
@@ -41,15 +42,18 @@ class InProcessBroker:
         api = APIS[message_info(type(request)).api_key]
         version = api.versions[-1] if version is None else version
         frame = request_header(api.key, version, 7, client_id) + b"".join(encode(request, version))
-        answer = self._dispatcher.dispatch(memoryview(bytearray(frame)), self.peer)
-        if answer is not None and not isinstance(answer, list):
-            answer = await answer
+        answer = await self.send(frame, self.peer)
         if answer is None:
             return None
         payload = b"".join(answer)[4:]
         correlation_id, position = read_response_header(api.key, version, payload)
         assert correlation_id == 7
         return decode(api.response, version, payload, position)
+
+    async def send(self, frame: bytes, peer: Peer) -> Buffers | None:
+        """The framed answer to the bytes of one request; None when there is none."""
+        answer = self._dispatcher.dispatch(memoryview(bytearray(frame)), peer)
+        return answer if answer is None or isinstance(answer, list) else await answer
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         """A topic; `configs` with underscores for dots."""

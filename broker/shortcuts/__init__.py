@@ -1,0 +1,47 @@
+"""Shortcuts: what a connection's requests have in common is worked out once and remembered as bytes.
+
+A producer or a consumer sends the same request over and over, with other records or another offset. Decoding it,
+building a dozen objects, finding the same partition and encoding the same answer costs three times as much as the
+append or read in the middle. So after a request was served in the general way, its module may learn a shortcut from
+it: which bytes of the request have to stay, where the part that varies lies, and the bytes of the answer around what
+varies there.
+
+Rules: a shortcut answers only what the general way would answer with the same bytes, and otherwise says None and has
+changed nothing: an error, a wait, a change of leader or of settings are the general way's. It holds no state of its
+own."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+# Connections that write to or read from more partitions in turn than this forget the oldest.
+SHORTCUTS_MAX = 8
+
+
+class Shortcut(Protocol):
+    """A remembered request."""
+
+    def answer(self, frame: memoryview) -> list[Buffer] | None:
+        """The framed answer if `frame` repeats the request, else None."""
+
+
+class Shortcuts:
+    """Those of one connection, the latest first."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: list[Shortcut] = []
+
+    def answer(self, frame: memoryview) -> list[Buffer] | None:
+        for shortcut in self._known:
+            answer = shortcut.answer(frame)
+            if answer is not None:
+                return answer
+        return None
+
+    def learn(self, shortcut: Shortcut) -> None:
+        self._known.insert(0, shortcut)
+        del self._known[SHORTCUTS_MAX:]

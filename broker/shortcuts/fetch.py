@@ -1,0 +1,179 @@
+"""The shortcut of Fetch: one partition, read up to the high watermark, without a session.
+
+The request varies in its correlation id and the fetch offset; the answer in high watermark, last stable offset and
+log start offset, which are three numbers in a row, and in the records with their length."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from broker.replica.partition import NO_EPOCH, Partition
+from broker.request_context import RequestContext
+from broker.services import Services
+from broker.shortcuts import Buffer
+from config import broker_properties as properties
+from protocol.api import APIS
+from protocol.codec import encode
+from protocol.errors import KafkaError
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.writer import uvarint
+
+FIRST_VERSION = 5
+NO_SESSION = -1
+READ_UNCOMMITTED = 0
+FETCH = APIS[1]
+
+_KIND_SIZE = 4  # API key and version
+_CORRELATION_END = 8
+_LENGTH = Struct(">i")
+_OFFSET = Struct(">q")
+_ANSWER = Struct(">ihqqq")  # partition, error code, high watermark, last stable offset, log start offset
+_NUMBERS = Struct(">qqq")
+_NUMBERS_POSITION = 6
+
+
+class FetchShortcut:
+    """One consumer's way to one partition."""
+
+    __slots__ = (
+        "_answer_head",
+        "_answer_middle",
+        "_answer_tail",
+        "_bytes_max",
+        "_bytes_min",
+        "_is_flexible",
+        "_kind",
+        "_leader_epoch",
+        "_offset_end",
+        "_offset_position",
+        "_partition",
+        "_prefix",
+        "_suffix",
+    )
+
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        frame: memoryview,
+        offset_position: int,
+        version: int,
+        bytes_min: int,
+        bytes_max: int,
+        answer_head: bytes,
+        answer_middle: bytes,
+        answer_tail: bytes,
+    ) -> None:
+        """The answer is `answer_head`, three numbers, `answer_middle`, the length, the records, `answer_tail`."""
+        self._partition = partition
+        self._leader_epoch = partition.leader_epoch
+        self._bytes_min = bytes_min
+        self._bytes_max = bytes_max
+        self._is_flexible = FETCH.is_flexible_in(version)
+        self._offset_position = offset_position
+        self._offset_end = offset_position + _OFFSET.size
+        self._kind = bytes(frame[:_KIND_SIZE])
+        self._prefix = bytes(frame[_CORRELATION_END:offset_position])
+        self._suffix = bytes(frame[self._offset_end :])
+        self._answer_head = answer_head
+        self._answer_middle = answer_middle
+        self._answer_tail = answer_tail
+
+    def answer(self, frame: memoryview) -> list[Buffer] | None:
+        if (
+            frame[:_KIND_SIZE] != self._kind
+            or frame[_CORRELATION_END : self._offset_position] != self._prefix
+            or frame[self._offset_end :] != self._suffix
+        ):
+            return None
+        partition = self._partition
+        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
+            return None
+        log = partition.log
+        (offset,) = _OFFSET.unpack_from(frame, self._offset_position)
+        high_watermark, last_stable_offset = log.high_watermark, log.last_stable_offset
+        try:
+            fetched = log.read(
+                offset, self._bytes_max, upper_bound_offset=high_watermark, min_one_batch=True, nowait=True
+            )
+        except KafkaError:
+            return None
+        if fetched is None or len(fetched.records) < self._bytes_min:
+            return None
+        records = fetched.records
+        size = len(records)
+        length = uvarint(size + 1) if self._is_flexible else _LENGTH.pack(size)
+        head = b"".join(
+            (
+                frame[_KIND_SIZE:_CORRELATION_END],
+                self._answer_head,
+                _NUMBERS.pack(high_watermark, last_stable_offset, log.log_start_offset),
+                self._answer_middle,
+                length,
+            )
+        )
+        tail = self._answer_tail
+        answer: list[Buffer] = [_LENGTH.pack(len(head) + size + len(tail)) + head, records]
+        if tail:
+            answer.append(tail)
+        return answer
+
+
+def learn(
+    services: Services,
+    frame: memoryview,
+    request: FetchRequest,
+    context: RequestContext,
+    response: FetchResponse,
+    buffers: list[Buffer],
+) -> FetchShortcut | None:
+    """What `request`, just answered with `buffers`, has in common with the next one; None when that is too little."""
+    if (
+        context.api_version < FIRST_VERSION
+        or request.session_epoch != NO_SESSION
+        or request.isolation_level != READ_UNCOMMITTED
+        or len(request.topics) != 1
+        or len(request.topics[0].partitions) != 1
+        or request.topics[0].partitions[0].last_fetched_epoch != NO_EPOCH
+    ):
+        return None
+    wanted, told = request.topics[0].partitions[0], response.responses[0].partitions[0]
+    topic = request.topics[0].topic or services.metadata_cache.name_of(request.topics[0].topic_id)
+    partition = None if topic is None else services.replica_manager.find(topic, wanted.partition)
+    if partition is None or told.error_code or len(buffers) < 2 or buffers[1] is not told.records:
+        return None
+    position = _offset_position(request, context.api_version, frame)
+    head = bytes(buffers[0])
+    numbers = _ANSWER.pack(wanted.partition, 0, told.high_watermark, told.last_stable_offset, told.log_start_offset)
+    if position is None or head.count(numbers) != 1:
+        return None
+    numbers_position = head.index(numbers) + _NUMBERS_POSITION
+    size = len(buffers[1])
+    length = uvarint(size + 1) if FETCH.is_flexible_in(context.api_version) else _LENGTH.pack(size)
+    bytes_max = min(services.config[properties.FETCH_MAX_BYTES], request.max_bytes)
+    return FetchShortcut(
+        partition,
+        frame=frame,
+        offset_position=position,
+        version=context.api_version,
+        bytes_min=max(1, min(request.min_bytes, bytes_max)),
+        bytes_max=min(bytes_max, wanted.partition_max_bytes),
+        answer_head=head[_CORRELATION_END:numbers_position],
+        answer_middle=head[numbers_position + _NUMBERS.size : len(head) - len(length)],
+        answer_tail=b"".join(buffers[2:]),
+    )
+
+
+def _offset_position(request: FetchRequest, version: int, frame: memoryview) -> int | None:
+    """Where the fetch offset stands in the frame: where two encodings that differ in nothing else differ."""
+    wanted = request.topics[0].partitions[0]
+    offset = wanted.fetch_offset
+    body = b"".join(encode(request, version))
+    start = len(frame) - len(body)
+    if start < _CORRELATION_END or frame[start:] != body:
+        return None  # tags or trailing bytes that are not known here
+    wanted.fetch_offset = ~offset
+    other = b"".join(encode(request, version))
+    wanted.fetch_offset = offset
+    differing = next(position for position, (one, two) in enumerate(zip(body, other, strict=True)) if one != two)
+    return start + differing

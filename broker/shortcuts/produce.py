@@ -1,0 +1,182 @@
+"""The shortcut of Produce: one partition, no transaction, and acks that are due as soon as the append is done.
+
+The request is, in bytes: key and version; correlation id; everything up to the length of the records; that length;
+the records; tags. Answers from version 5 on are constant but for the correlation id and three numbers in a row: base
+offset, append time, log start offset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+
+from broker.replica.manager import ReplicaManager
+from broker.replica.partition import Partition
+from broker.request_context import RequestContext
+from broker.services import Services
+from broker.shortcuts import Buffer
+from broker.transactions.verification import transactional_header
+from config.topic_properties import LONG_MAX
+from protocol.api import APIS
+from protocol.errors import KafkaError
+from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.records.batch import HEADER_SIZE
+from storage.log import AppendOrigin
+
+FIRST_VERSION = 5
+ACKS_ALL, ACKS_LEADER = -1, 1
+PRODUCE = APIS[0]
+
+_KIND_SIZE = 4  # API key and version
+_CORRELATION_END = 8
+_LENGTH = Struct(">i")
+_ANSWER = Struct(">ihqqq")  # partition, error code, base offset, append time, log start offset
+_NUMBERS = Struct(">qqq")
+_NUMBERS_POSITION = 6
+_FLEXIBLE_TAIL = bytes(3)  # no tags of the partition, the topic and the request
+
+
+class ProduceShortcut:
+    """One producer's way to one partition."""
+
+    __slots__ = (
+        "_answer_head",
+        "_answer_size",
+        "_answer_tail",
+        "_config",
+        "_is_flexible",
+        "_kind",
+        "_manager",
+        "_needs_isr",
+        "_now_ms",
+        "_origin",
+        "_partition",
+        "_prefix",
+        "_prefix_end",
+        "_tail",
+    )
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        partition: Partition,
+        now_ms: Callable[[], int],
+        *,
+        frame: memoryview,
+        records_size: int,
+        version: int,
+        needs_isr: bool,
+        answer: bytes,
+        numbers_position: int,
+    ) -> None:
+        """`frame` and `answer` are a request and its answer without errors; the records end where the tags begin."""
+        self._manager = manager
+        self._partition = partition
+        self._config = partition.log.config
+        self._now_ms = now_ms
+        self._needs_isr = needs_isr
+        self._origin = AppendOrigin.of_produce_version(version)
+        self._is_flexible = PRODUCE.is_flexible_in(version)
+        self._tail = _FLEXIBLE_TAIL if self._is_flexible else b""
+        length_size = _uvarint_size(records_size + 1) if self._is_flexible else _LENGTH.size
+        self._prefix_end = len(frame) - len(self._tail) - records_size - length_size
+        self._kind = bytes(frame[:_KIND_SIZE])
+        self._prefix = bytes(frame[_CORRELATION_END : self._prefix_end])
+        self._answer_size = answer[:4]
+        self._answer_head = answer[8:numbers_position]
+        self._answer_tail = answer[numbers_position + _NUMBERS.size :]
+
+    def answer(self, frame: memoryview) -> list[Buffer] | None:
+        if frame[:_KIND_SIZE] != self._kind or frame[_CORRELATION_END : self._prefix_end] != self._prefix:
+            return None
+        records = self._records_in(frame)
+        if records is None or transactional_header(records) is not None:
+            return None
+        partition = self._partition
+        if partition.log.config is not self._config or (self._needs_isr and len(partition.leadership.isr) != 1):
+            return None
+        header = bytes(records[:HEADER_SIZE])
+        try:
+            result = self._manager.append(
+                partition, records, needs_isr=self._needs_isr, now_ms=self._now_ms(), origin=self._origin
+            )
+        except KafkaError:
+            # Nothing was written; the general way is to find the same batch, and with it the same error.
+            records[: len(header)] = header
+            return None
+        numbers = _NUMBERS.pack(result.first_offset, result.log_append_time_ms, result.log_start_offset)
+        correlation_id = frame[_KIND_SIZE:_CORRELATION_END]
+        return [b"".join((self._answer_size, correlation_id, self._answer_head, numbers, self._answer_tail))]
+
+    def finds(self, frame: memoryview, records: Buffer) -> bool:
+        """Whether this is where the records of `frame` are."""
+        found = self._records_in(frame)
+        return found is not None and found == records
+
+    def _records_in(self, frame: memoryview) -> memoryview | None:
+        """What follows the prefix, when its length says that it reaches up to the tail."""
+        position, end = self._prefix_end, len(frame) - len(self._tail)
+        if not self._is_flexible:
+            if (
+                end - position < _LENGTH.size
+                or _LENGTH.unpack_from(frame, position)[0] != end - position - _LENGTH.size
+            ):
+                return None
+            return frame[position + _LENGTH.size : end]
+        if frame[end:] != self._tail:
+            return None
+        size = shift = 0
+        while position < end:
+            byte = frame[position]
+            position += 1
+            size |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return frame[position:end] if size - 1 == end - position else None
+            shift += 7
+        return None
+
+
+def learn(
+    services: Services,
+    frame: memoryview,
+    request: ProduceRequest,
+    context: RequestContext,
+    response: ProduceResponse,
+    buffers: list[Buffer],
+) -> ProduceShortcut | None:
+    """What `request`, just answered with `buffers`, has in common with the next one; None when that is too little."""
+    if (
+        context.api_version < FIRST_VERSION
+        or request.transactional_id is not None
+        or request.acks not in (ACKS_ALL, ACKS_LEADER)
+        or len(request.topic_data) != 1
+        or len(request.topic_data[0].partition_data) != 1
+    ):
+        return None
+    topic, data = request.topic_data[0].name, request.topic_data[0].partition_data[0]
+    partition = services.replica_manager.find(topic, data.index)
+    told = response.responses[0].partition_responses[0]
+    if partition is None or data.records is None or told.error_code or topic in services.internal_topics:
+        return None
+    if partition.log.config.flush_messages != LONG_MAX:
+        return None
+    answer = b"".join(buffers)
+    numbers = _ANSWER.pack(told.index, 0, told.base_offset, told.log_append_time_ms, told.log_start_offset)
+    if answer.count(numbers) != 1:
+        return None
+    shortcut = ProduceShortcut(
+        services.replica_manager,
+        partition,
+        services.clock.now_ms,
+        frame=frame,
+        records_size=len(data.records),
+        version=context.api_version,
+        needs_isr=request.acks == ACKS_ALL,
+        answer=answer,
+        numbers_position=answer.index(numbers) + _NUMBERS_POSITION,
+    )
+    # Bytes after a request are ignored in the general way; here they would pass for the end of its records.
+    return shortcut if shortcut.finds(frame, data.records) else None
+
+
+def _uvarint_size(value: int) -> int:
+    return max(1, (value.bit_length() + 6) // 7)

@@ -1,0 +1,229 @@
+"""Shortcuts against their dumb twin, the general way: the same bytes for the same requests, whatever they repeat."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from broker.request_context import Peer
+from broker.shortcuts import SHORTCUTS_MAX, Shortcut, Shortcuts
+from protocol.api import APIS
+from protocol.codec import decode, encode
+from protocol.errors import ErrorCode
+from protocol.headers import read_response_header, request_header
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol.records.builder import RecordData, build_batch
+from protocol.schema import ZERO_UUID
+from tests.support.in_process import InProcessBroker, running_broker
+
+PRODUCE, FETCH = 0, 1
+SHORT, GENERAL = "topic-s", "topic-g"
+
+
+class NoShortcuts(Shortcuts):
+    """A connection that never learns."""
+
+    def learn(self, shortcut: Shortcut) -> None:
+        pass
+
+
+class CountedShortcuts(Shortcuts):
+    """A connection that tells how many answers came from a shortcut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer_count = 0
+
+    def answer(self, frame: memoryview) -> list[bytes | bytearray | memoryview] | None:
+        answer = super().answer(frame)
+        self.answer_count += answer is not None
+        return answer
+
+
+@pytest_asyncio.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[InProcessBroker]:
+    async with running_broker(tmp_path / "data") as running:
+        for topic in (SHORT, GENERAL):
+            await running.create_topic(topic, 2)
+        yield running
+
+
+@pytest.fixture
+def learning() -> CountedShortcuts:
+    return CountedShortcuts()
+
+
+def peer_with(shortcuts: Shortcuts) -> Peer:
+    return Peer("127.0.0.1", 1, "PLAINTEXT", shortcuts=shortcuts)
+
+
+def batch_of(count: int, size: int = 10, **fields: int) -> bytes:
+    return build_batch([RecordData(timestamp=1000, key=b"k", value=bytes(size)) for _ in range(count)], **fields)
+
+
+def produce_frame(topic: str, records: bytes, version: int, *, number: int = 0, acks: int = 1, index: int = 0) -> bytes:
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=records)])
+    request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
+    return request_header(PRODUCE, version, number, "client") + b"".join(encode(request, version))
+
+
+async def send(broker: InProcessBroker, frame: bytes, shortcuts: Shortcuts) -> bytes:
+    return b"".join(await broker.send(frame, peer_with(shortcuts)) or [])
+
+
+def error_in(answer: bytes, version: int) -> int:
+    _, position = read_response_header(PRODUCE, version, answer[4:])
+    response = decode(ProduceResponse, version, answer[4:], position)
+    return response.responses[0].partition_responses[0].error_code
+
+
+@pytest.mark.parametrize("version", list(APIS[PRODUCE].versions))
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_produce_answers_the_same_bytes(
+    broker: InProcessBroker, learning: CountedShortcuts, version: int, acks: int
+) -> None:
+    sizes = [(1, 10), (1, 10), (3, 10), (1, 100), (1, 200), (50, 400), (1, 0), (2, 70_000)]
+    for number, (count, size) in enumerate(sizes):
+        records = batch_of(count, size)
+        short = await send(broker, produce_frame(SHORT, records, version, number=number, acks=acks), learning)
+        general = await send(broker, produce_frame(GENERAL, records, version, number=number, acks=acks), NoShortcuts())
+        assert short == general.replace(GENERAL.encode(), SHORT.encode())
+    assert bool(learning.answer_count) == (version >= 5)
+
+
+async def test_partitions_in_turn_are_all_remembered(broker: InProcessBroker, learning: CountedShortcuts) -> None:
+    for number in range(10):
+        answer = await send(broker, produce_frame(SHORT, batch_of(1), 9, number=number, index=number % 2), learning)
+        assert error_in(answer, 9) == ErrorCode.NONE
+    assert learning.answer_count == 8
+
+
+async def test_no_more_is_remembered_than_is_of_use(broker: InProcessBroker) -> None:
+    shortcuts = CountedShortcuts()
+    await broker.create_topic("wide", SHORTCUTS_MAX + 1)
+    for _ in range(3):
+        for index in range(SHORTCUTS_MAX + 1):
+            await send(broker, produce_frame("wide", batch_of(1), 9, index=index), shortcuts)
+    assert shortcuts.answer_count == 0, "the oldest is always the one that is asked for next"
+
+
+def damaged(records: bytes) -> bytes:
+    return records[:-1] + bytes([records[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (damaged(batch_of(1)), ErrorCode.CORRUPT_MESSAGE),
+        (batch_of(1) * 2, ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (bytes(30), ErrorCode.INVALID_RECORD),
+        (batch_of(1, 2_000_000), ErrorCode.MESSAGE_TOO_LARGE),
+        (batch_of(1, producer_id=7, producer_epoch=0, base_sequence=5), ErrorCode.NONE),
+        (batch_of(1, producer_id=7, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),
+    ],
+    ids=["crc", "two batches", "nothing", "garbage", "too large", "a producer id", "no sequence"],
+)
+@pytest.mark.parametrize("version", [7, 11])
+async def test_refused_records_are_refused_alike(
+    broker: InProcessBroker, learning: CountedShortcuts, records: bytes, code: ErrorCode, version: int
+) -> None:
+    for topic, shortcuts in ((SHORT, learning), (GENERAL, NoShortcuts())):
+        await send(broker, produce_frame(topic, batch_of(1), version), shortcuts)
+    short = await send(broker, produce_frame(SHORT, records, version), learning)
+    general = await send(broker, produce_frame(GENERAL, records, version), NoShortcuts())
+    assert error_in(short, version) == error_in(general, version) == code
+    after = await send(broker, produce_frame(SHORT, batch_of(1), version), learning)
+    assert error_in(after, version) == ErrorCode.NONE
+
+
+async def test_a_transactional_batch_is_no_repetition(broker: InProcessBroker, learning: CountedShortcuts) -> None:
+    await send(broker, produce_frame(SHORT, batch_of(1), 9), learning)
+    records = build_batch(
+        [RecordData(timestamp=1, key=None, value=b"v")],
+        producer_id=5,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    answer = await send(broker, produce_frame(SHORT, records, 9), learning)
+    assert error_in(answer, 9) != ErrorCode.NONE
+    assert learning.answer_count == 0
+
+
+@pytest.mark.parametrize("version", [5, 7, 9, 11])
+async def test_bytes_after_the_request_do_not_become_records(
+    broker: InProcessBroker, learning: CountedShortcuts, version: int
+) -> None:
+    for extra in (b"", b"\0", b"\0\0\0\0", b"more"):
+        answer = await send(broker, produce_frame(SHORT, batch_of(1), version) + extra, learning)
+        assert error_in(answer, version) == ErrorCode.NONE
+
+
+async def test_a_new_topic_of_the_same_name_is_another_one(broker: InProcessBroker, learning: CountedShortcuts) -> None:
+    await send(broker, produce_frame(SHORT, batch_of(1), 9), learning)
+    state = DeleteTopicState(name=SHORT, topic_id=ZERO_UUID)
+    await broker.ask(DeleteTopicsRequest(topics=[state], timeout_ms=10_000))
+    gone = await send(broker, produce_frame(SHORT, batch_of(1), 9), learning)
+    assert error_in(gone, 9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await broker.create_topic(SHORT, 2)
+    back = await send(broker, produce_frame(SHORT, batch_of(1), 9), learning)
+    assert error_in(back, 9) == ErrorCode.NONE
+    assert learning.answer_count == 0
+
+
+async def test_changed_settings_are_in_force_at_once(broker: InProcessBroker, learning: CountedShortcuts) -> None:
+    for _ in range(2):
+        await send(broker, produce_frame(SHORT, batch_of(1), 9), learning)
+    change = AlterConfigsResource(
+        resource_type=2,
+        resource_name=SHORT,
+        configs=[AlterableConfig(name="max.message.bytes", config_operation=0, value="100")],
+    )
+    await broker.ask(IncrementalAlterConfigsRequest(resources=[change], validate_only=False))
+    answer = await send(broker, produce_frame(SHORT, batch_of(1, 1000), 9), learning)
+    assert error_in(answer, 9) == ErrorCode.MESSAGE_TOO_LARGE
+    assert learning.answer_count == 1
+
+
+async def fetch_frame(
+    broker: InProcessBroker, version: int, offset: int, *, number: int = 0, bytes_max: int = 5000, wait_ms: int = 0
+) -> bytes:
+    described = await broker.ask(MetadataRequest(topics=[MetadataRequestTopic(name=SHORT)]))
+    topic = FetchTopic(
+        topic=SHORT if version < 13 else "",
+        topic_id=described.topics[0].topic_id if version >= 13 else ZERO_UUID,
+        partitions=[FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=bytes_max)],
+    )
+    request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, topics=[topic])
+    return request_header(FETCH, version, number, "client") + b"".join(encode(request, version))
+
+
+@pytest.mark.parametrize("version", list(APIS[FETCH].versions))
+async def test_fetch_answers_the_same_bytes(broker: InProcessBroker, learning: CountedShortcuts, version: int) -> None:
+    for count in (20, 20, 3, 1, 200, 1):
+        await send(broker, produce_frame(SHORT, batch_of(count, 100), 9), NoShortcuts())
+    # Forward, back, inside of batches, at the end, and outside of the log.
+    for number, offset in enumerate([0, 20, 40, 43, 44, 244, 5, 0, 245, 999, -1, 40]):
+        frame = await fetch_frame(broker, version, offset, number=number)
+        assert await send(broker, frame, learning) == await send(broker, frame, NoShortcuts()), offset
+    assert bool(learning.answer_count) == (version >= 5)
+
+
+async def test_a_fetch_with_nothing_to_read_waits_as_ever(broker: InProcessBroker, learning: CountedShortcuts) -> None:
+    await send(broker, produce_frame(SHORT, batch_of(20, 100), 9), NoShortcuts())
+    for _ in range(2):
+        await send(broker, await fetch_frame(broker, 12, 0, wait_ms=30), learning)
+    assert learning.answer_count == 1
+    empty = await send(broker, await fetch_frame(broker, 12, 20, wait_ms=30), learning)
+    assert learning.answer_count == 1
+    assert len(empty) < 200
