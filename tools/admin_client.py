@@ -11,7 +11,7 @@ answers of single brokers. It is for one thread.
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Self, TypeVar
 
 from protocol.api import APIS
@@ -31,9 +31,10 @@ from protocol.schema import message_info
 from tools.bootstrap import Endpoint
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 RETRY_BACKOFF_S = 0.1
-LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
 _LENGTH = struct.Struct(">i")
 _API_VERSIONS_VERSION = 3
@@ -42,6 +43,8 @@ _NOT_THE_CONTROLLER = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_
 _NOT_THE_COORDINATOR = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
+
+_NOT_THE_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 TopicPartition = tuple[str, int]
 
@@ -64,7 +67,7 @@ class AdminClient:
         """`timeout_ms` is for a whole call with its repetitions, `request_timeout_ms` for one answer."""
         self.request_timeout_ms = min(request_timeout_ms, timeout_ms)
         self._bootstrap = list(bootstrap)
-        self._client_id = client_id
+        self.client_id = client_id
         self._timeout_s = timeout_ms / 1000
         self._connections: dict[Endpoint, _Connection] = {}
         self._brokers: dict[int, Endpoint] = {}
@@ -123,32 +126,52 @@ class AdminClient:
         """The address of a broker that an answer named before."""
         return self._brokers[broker_id]
 
+    def call_leaders(
+        self,
+        partitions: Iterable[TopicPartition],
+        request: Callable[[list[TopicPartition]], object],
+        response: type[T],
+        results: Callable[[T], Iterable[tuple[TopicPartition, R | KafkaError]]],
+    ) -> dict[TopicPartition, R | KafkaError]:
+        """What the leader of each partition answers for it. `request` is for the partitions of one leader, `results`
+        takes its answer apart. Partitions whose leader has moved are asked for again."""
+        found: dict[TopicPartition, R | KafkaError] = {}
+
+        def attempt() -> dict[TopicPartition, R | KafkaError]:
+            open_ones = [partition for partition in partitions if not _is_settled(found.get(partition))]
+            leaders: dict[int, list[TopicPartition]] = {}
+            for partition, leader in self._leaders(open_ones).items():
+                if isinstance(leader, KafkaError):
+                    found[partition] = leader
+                else:
+                    leaders.setdefault(leader, []).append(partition)
+            for leader_id, led in leaders.items():
+                found.update(results(self._send(request(led), response, leader_id)))
+            return found
+
+        return self._until_final(attempt, _codes, _NOT_THE_LEADER)
+
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
         """For each partition the first offset at or after a timestamp, or at LATEST or EARLIEST; -1 for none."""
-        leaders: dict[int, dict[TopicPartition, int]] = {}
-        offsets: dict[TopicPartition, int | KafkaError] = {}
-        known = self._leaders({topic for topic, _ in timestamps})
-        for partition, timestamp in timestamps.items():
-            leader = known.get(partition, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            if isinstance(leader, KafkaError):
-                offsets[partition] = leader
-            else:
-                leaders.setdefault(leader, {})[partition] = timestamp
-        for leader_id, wanted in leaders.items():
-            answer = self.call(_list_offsets_request(wanted), ListOffsetsResponse, broker_id=leader_id)
-            for topic in answer.topics:
-                for found in topic.partitions:
-                    code = ErrorCode(found.error_code)
-                    offsets[topic.name, found.partition_index] = found.offset if not code else KafkaError(code)
-        return offsets
+        return self.call_leaders(
+            timestamps,
+            lambda led: _list_offsets_request({partition: timestamps[partition] for partition in led}),
+            ListOffsetsResponse,
+            _listed_offsets,
+        )
 
-    def _leaders(self, topics: Iterable[str]) -> dict[TopicPartition, int | KafkaError]:
+    def _leaders(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | KafkaError]:
+        """The leader of each partition, or why it has none."""
+        topics = {topic.name: topic for topic in self._read_metadata(sorted({name for name, _ in partitions})).topics}
         leaders: dict[TopicPartition, int | KafkaError] = {}
-        for topic in self.metadata(sorted(topics)).topics:
-            for partition in topic.partitions:
-                is_led = partition.leader_id >= 0
-                leader = partition.leader_id if is_led else KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
-                leaders[topic.name or "", partition.partition_index] = leader
+        for name, index in partitions:
+            topic = topics.get(name)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None or not topic.error_code else topic.error_code
+            leaders[name, index] = KafkaError(ErrorCode(code))
+            for partition in topic.partitions if topic is not None else ():
+                if partition.partition_index == index:
+                    is_led = partition.leader_id >= 0
+                    leaders[name, index] = partition.leader_id if is_led else KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
         return leaders
 
     def _read_metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
@@ -203,7 +226,7 @@ class AdminClient:
 
     def _connection(self, endpoint: Endpoint) -> "_Connection":
         if endpoint not in self._connections:
-            self._connections[endpoint] = _Connection(endpoint, self._client_id, self.request_timeout_ms / 1000)
+            self._connections[endpoint] = _Connection(endpoint, self.client_id, self.request_timeout_ms / 1000)
         return self._connections[endpoint]
 
 
@@ -221,6 +244,21 @@ def _list_offsets_request(timestamps: Mapping[TopicPartition, int]) -> ListOffse
         replica_id=_CONSUMER,
         topics=[ListOffsetsTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
     )
+
+
+def _listed_offsets(answer: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, int | KafkaError]]:
+    for topic in answer.topics:
+        for found in topic.partitions:
+            code = ErrorCode(found.error_code)
+            yield (topic.name, found.partition_index), found.offset if not code else KafkaError(code)
+
+
+def _is_settled(answer: object) -> bool:
+    return answer is not None and not (isinstance(answer, KafkaError) and answer.code in _NOT_THE_LEADER)
+
+
+def _codes(answers: Mapping[TopicPartition, R | KafkaError]) -> Iterator[int]:
+    return (answer.code for answer in answers.values() if isinstance(answer, KafkaError))
 
 
 class _Connection:

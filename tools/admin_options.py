@@ -1,6 +1,7 @@
 """Options that every administration tool has: where the brokers are, and how to talk to them."""
 
 import argparse
+from collections.abc import Sequence
 
 from config import properties
 from tools.admin_client import AdminClient
@@ -10,10 +11,10 @@ from tools.command_line import BOOTSTRAP_SERVER, CommandLine, UsageError, warn
 _KNOWN = ("client.id", "request.timeout.ms", "default.api.timeout.ms", "security.protocol", "bootstrap.servers")
 
 
-def add_admin_options(line: CommandLine) -> None:
-    """Adds `--bootstrap-server` and `--command-config`."""
+def add_admin_options(line: CommandLine, bootstrap_names: Sequence[str] = BOOTSTRAP_SERVER) -> None:
+    """Adds `--bootstrap-server` and `--command-config`. A tool whose `--broker-list` means something else says so."""
     line.add_option(
-        *BOOTSTRAP_SERVER,
+        *bootstrap_names,
         value="server to connect to",
         help_text="Brokers to connect to, as host:port,host:port.",
     )

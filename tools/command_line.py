@@ -21,6 +21,8 @@ from tools.version import version_line
 
 BOOTSTRAP_SERVER = ("--bootstrap-server", "--bootstrap-servers", "--broker-list")
 """Every tool that talks to brokers takes their addresses under any of these names."""
+BOOTSTRAP_SERVER_ONLY = BOOTSTRAP_SERVER[:2]
+"""The same without `--broker-list`, which means something else to a few tools."""
 
 
 _OPTION_WIDTH = 50
@@ -137,9 +139,16 @@ class CommandLine(argparse.ArgumentParser):
 
 
 def run_tool(
-    line: CommandLine, main: Callable[[CommandLine, argparse.Namespace], int], arguments: Sequence[str] | None
+    line: CommandLine,
+    main: Callable[[CommandLine, argparse.Namespace], int],
+    arguments: Sequence[str] | None,
+    *,
+    error_prefix: str | None = None,
 ) -> int:
-    """Parses, runs and ends a tool: the exit status for every way it can end."""
+    """Parses, runs and ends a tool: the exit status for every way it can end.
+
+    A tool with an `error_prefix` tells a usage error behind it, and nothing else.
+    """
     log_to_stderr(logging.WARNING)
     previous_handler = signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -147,8 +156,9 @@ def run_tool(
         sys.stdout.flush()
     except UsageError as error:
         if str(error):
-            print(error, file=sys.stderr)
-        line.print_help(sys.stderr)
+            print(f"{error_prefix or ''}{error}", file=sys.stderr)
+        if error_prefix is None or not str(error):
+            line.print_help(sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

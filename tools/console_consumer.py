@@ -3,7 +3,6 @@
 import argparse
 import logging
 import random
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from tools.client_settings import library_settings, load_settings, parse_assignm
 from tools.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, UsageError, run_tool
 from tools.deserializers import DeserializationError
 from tools.message_formatters import ConsumedRecord, MessageFormatter, TimestampType, message_formatter
+from tools.topic_patterns import topic_expression, topic_pattern
 
 logger = logging.getLogger("org.apache.kafka.tools.consumer.ConsoleConsumer")
 
@@ -175,15 +175,10 @@ def _subscribe(consumer: Any, options: argparse.Namespace, bootstrap: str) -> No
     elif options.topic is not None:
         consumer.subscribe([options.topic])
     elif options.include is not None:
-        consumer.subscribe([f"^({_pattern(options.include)})$"])
+        consumer.subscribe([f"^({topic_expression(options.include)})$"])
     else:
-        excluded = re.compile(_pattern(options.blacklist))
+        excluded = topic_pattern(options.blacklist)
         consumer.subscribe([topic for topic in metadata.topics if not excluded.fullmatch(topic)])
-
-
-def _pattern(text: str) -> str:
-    """A list of topics or expressions as one regular expression."""
-    return text.strip("\"' ").replace(",", "|").replace(" ", "")
 
 
 def _records(

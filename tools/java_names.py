@@ -49,7 +49,12 @@ _IRREGULAR: Mapping[ErrorCode, str] = {
 
 def exception_text(error: KafkaError) -> str:
     """An error as Java prints the exception for it: `org.apache.kafka.common.errors.SomeException: message`."""
-    return f"{_PACKAGE}.{exception_class(error.code)}: {error.message}"
+    return f"{exception_name(error.code)}: {error.message}"
+
+
+def exception_name(code: ErrorCode) -> str:
+    """The name of the Java class that stands for an error code, with its package."""
+    return f"{_PACKAGE}.{exception_class(code)}"
 
 
 def exception_class(code: ErrorCode) -> str:

@@ -11,6 +11,10 @@ TOOLS: Mapping[str, str] = {
     "ConsumerGroupCommand": "tools.consumer_groups",
     "ConsoleProducer": "tools.console_producer",
     "ConsoleConsumer": "tools.console_consumer",
+    "DeleteRecordsCommand": "tools.delete_records",
+    "DumpLogSegments": "tools.dump_log",
+    "GetOffsetShell": "tools.get_offsets",
+    "LogDirsCommand": "tools.log_dirs",
 }
 """The last part of a class name, and the module whose `main` does its work."""
 

@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID
 
@@ -28,6 +27,7 @@ from tools.command_line import CommandLine, UsageError, is_given, run_tool
 from tools.java_names import exception_text
 from tools.topic_descriptions import PARTITION_FILTERS, describe_topics
 from tools.topic_ids import parse_topic_id
+from tools.topic_patterns import topic_pattern
 
 logger = logging.getLogger("org.apache.kafka.tools.TopicCommand")
 
@@ -255,8 +255,8 @@ def _matching(admin: AdminClient, pattern: str | None, *, exclude_internal: bool
     """The topics that a regular expression names, or all, by name."""
     topics = [topic for topic in admin.metadata().topics if not (exclude_internal and topic.is_internal)]
     if pattern is not None:
-        expression = re.compile(pattern.replace(",", "|").replace(" ", "").strip("\"'"))
-        topics = [topic for topic in topics if expression.fullmatch(topic.name or "")]
+        names = topic_pattern(pattern)
+        topics = [topic for topic in topics if names.fullmatch(topic.name or "")]
     return sorted(topics, key=lambda topic: topic.name or "")
 
 
