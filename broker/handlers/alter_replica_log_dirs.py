@@ -1,7 +1,8 @@
 """AlterReplicaLogDirs: move logs to other log directories of this broker (KIP-113); each is answered by itself.
 
 Moving is missing: a log that lies elsewhere is refused with UNSUPPORTED_VERSION and stays where it is. What needs no
-move succeeds, and what names no directory or no replica of this broker gets the code for that."""
+move succeeds, and what names no directory or no replica of this broker gets the code for that.
+"""
 
 from __future__ import annotations
 

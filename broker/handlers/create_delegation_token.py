@@ -1,6 +1,7 @@
 """CreateDelegationToken: refused, see `broker.security_disabled`; the answer names the owner there would have been.
 
-Version notes: v3 a requester may ask for a token of another owner (KIP-373)."""
+Version notes: v3 a requester may ask for a token of another owner (KIP-373).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """DeleteRecords: raise the start of logs, and answer when all live replicas did (KIP-107).
 
 Each partition is answered by itself, with the offset at which its replicas begin now. Segments below it go with the
-next retention run."""
+next retention run.
+"""
 
 from __future__ import annotations
 

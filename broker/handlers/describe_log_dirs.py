@@ -1,6 +1,7 @@
 """DescribeLogDirs: what lies in each log directory and how full its disk is.
 
-Version notes: v3 an error code of the whole request; v4 total and usable bytes (KIP-827)."""
+Version notes: v3 an error code of the whole request; v4 total and usable bytes (KIP-827).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """DescribeUserScramCredentials: which users may log in by SCRAM, with how many iterations, never with what (KIP-554).
 
-The controller alone answers, because it alone changes credentials."""
+The controller alone answers, because it alone changes credentials.
+"""
 
 from __future__ import annotations
 

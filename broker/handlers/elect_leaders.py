@@ -1,7 +1,8 @@
 """ElectLeaders: have preferred or, from version 1 on, unclean leaders elected (KIP-183, KIP-460).
 
 Each partition is answered by itself. Without partitions all are meant that need an election, and those alone are
-answered."""
+answered.
+"""
 
 from __future__ import annotations
 

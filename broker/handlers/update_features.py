@@ -1,7 +1,8 @@
 """UpdateFeatures: raise or lower finalized feature levels (KIP-584).
 
 A cluster that keeps its metadata in ZooKeeper's form has no feature that could be finalized, so every item is refused
-with the reason."""
+with the reason.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,114 @@
+"""Kafka's own administration tools print the same against Milena as against Apache Kafka."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.interop.conftest import Server, create_topic, output_lines
+from tests.support.apache_kafka import tool_command
+
+CONFIGS = "kafka.admin.ConfigCommand"
+TOPIC = "administered"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _topic(server: Server) -> None:
+    create_topic(server.bootstrap, TOPIC)
+
+
+def run(server: Server, main: str, *arguments: str) -> list[str]:
+    """What a tool prints, without blank lines and blanks at the end of lines."""
+    lines = output_lines(tool_command(main, "--bootstrap-server", server.bootstrap, *arguments))
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+@pytest.mark.parametrize(
+    ("entity", "settings", "completed", "described"),
+    [
+        (
+            ["--entity-type", "topics", "--entity-name", TOPIC],
+            "retention.ms=7200000,cleanup.policy=[compact,delete]",
+            f"Completed updating config for topic {TOPIC}.",
+            [
+                f"Dynamic configs for topic {TOPIC} are:",
+                (
+                    "  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:"
+                    "cleanup.policy=compact,delete, DEFAULT_CONFIG:log.cleanup.policy=delete}"
+                ),
+                ("  retention.ms=7200000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=7200000}"),
+            ],
+        ),
+        (
+            ["--entity-type", "brokers", "--entity-name", "0"],
+            "log.cleaner.threads=2",
+            "Completed updating config for broker 0.",
+            [
+                "Dynamic configs for broker 0 are:",
+                (
+                    "  log.cleaner.threads=2 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:log.cleaner.threads=2, "
+                    "DEFAULT_CONFIG:log.cleaner.threads=1}"
+                ),
+            ],
+        ),
+        (
+            ["--entity-type", "users", "--entity-name", "alice"],
+            "producer_byte_rate=1048576,consumer_byte_rate=2097152",
+            "Completed updating config for user alice.",
+            ["Quota configs for user-principal 'alice' are consumer_byte_rate=2097152.0, producer_byte_rate=1048576.0"],
+        ),
+        (
+            ["--entity-type", "users", "--entity-name", "bob"],
+            "SCRAM-SHA-512=[password=secret]",
+            "Completed updating config for user bob.",
+            ["SCRAM credential configs for user-principal 'bob' are SCRAM-SHA-512=iterations=4096"],
+        ),
+        (
+            ["--entity-type", "ips", "--entity-default"],
+            "connection_creation_rate=100000",
+            "Completed updating default config for ips in the cluster.",
+            ["Quota configs for the default ip are connection_creation_rate=100000.0"],
+        ),
+    ],
+    ids=["topic", "broker", "user", "credential", "address"],
+)
+def test_settings(server: Server, entity: list[str], settings: str, completed: str, described: list[str]) -> None:
+    assert run(server, CONFIGS, "--alter", *entity, "--add-config", settings) == [completed]
+    assert run(server, CONFIGS, "--describe", *entity) == described
+
+
+def test_deleting_records(server: Server, tmp_path: Path) -> None:
+    wanted = {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "offset": -1}]}
+    offsets = tmp_path / "offsets.json"
+    offsets.write_text(json.dumps(wanted))
+    assert run(server, "org.apache.kafka.tools.DeleteRecordsCommand", "--offset-json-file", str(offsets)) == [
+        "Executing records delete operation",
+        "Records delete operation completed:",
+        f"partition: {TOPIC}-0\tlow_watermark: 0",
+    ]
+
+
+def test_log_directories(server: Server) -> None:
+    *_, described = run(server, "org.apache.kafka.tools.LogDirsCommand", "--describe", "--topic-list", TOPIC)
+    partition = {"partition": f"{TOPIC}-0", "size": 0, "offsetLag": 0, "isFuture": False}
+    directory = {"partitions": [partition], "error": None, "logDir": str(server.log_dir)}
+    assert json.loads(described) == {"version": 1, "brokers": [{"broker": 0, "logDirs": [directory]}]}
+
+
+def test_elections(server: Server) -> None:
+    arguments = ("--election-type", "PREFERRED", "--topic", TOPIC, "--partition", "0")
+    assert run(server, "org.apache.kafka.tools.LeaderElectionCommand", *arguments) == [
+        f"Valid replica already elected for partitions {TOPIC}-0"
+    ]
+
+
+def test_reassignments(server: Server, tmp_path: Path) -> None:
+    tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+    in_place = {"topic": TOPIC, "partition": 0, "replicas": [0], "log_dirs": [str(server.log_dir)]}
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [in_place]}))
+    assert run(server, tool, "--execute", "--reassignment-json-file", str(plan))[-2:] == [
+        f"Successfully started partition reassignment for {TOPIC}-0",
+        f"Successfully started moving log directory to {server.log_dir} for replica {TOPIC}-0 with broker 0",
+    ]
+    assert run(server, tool, "--list") == ["No partition reassignments found."]
