@@ -14,6 +14,18 @@ CLIENT_VERSIONS = ("3.9.1", "2.1.1", "4.0.0")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS_PER_CODEC = 50
 FIRST_TIMESTAMP = 1_700_000_000_000
+# What the clients of each version can write: zstd came with 2.1. These go one whole round in one JVM.
+CODECS_BY_VERSION = {
+    "0.9.0.1": CODECS[:4],
+    "0.10.2.2": CODECS[:4],
+    "1.1.1": CODECS[:4],
+    "2.8.2": CODECS,
+    "3.9.1": CODECS,
+    "4.1.0": CODECS,
+}
+ADMIN_VERSIONS = ("1.1.1", "2.8.2", "4.1.0")
+OLDEST = "0.8.2.2"
+PARTITIONS = 4
 ASSIGNORS = ("RangeAssignor", "CooperativeStickyAssignor")
 
 
@@ -83,4 +95,58 @@ def test_the_admin_client_manages_a_topic(server: Server, run_java: RunJava) -> 
         "nodes 1",
         "bad-config InvalidConfigurationException",
         "deleted true",
+    ]
+
+
+@pytest.mark.parametrize("version", CODECS_BY_VERSION)
+def test_clients_of_any_age_write_share_commit_and_resume(server: Server, run_java: RunJava, version: str) -> None:
+    topic, codecs = f"round-{version}", CODECS_BY_VERSION[version]
+    create_topic(server.bootstrap, topic, partitions=PARTITIONS)
+    written_each = 10
+    total = written_each * len(codecs)
+    lines = run_java(
+        "OneClient", server.bootstrap, topic, f"{topic}-group", written_each, ",".join(codecs), version=version
+    )
+    assert lines == [
+        *(f"written {codec} {written_each * number - 1}" for number, codec in enumerate(codecs, 1)),
+        f"read {total * PARTITIONS}",
+        "shared 2 2 of 4",
+        "left 4",
+        "committed 4",
+        "resumed " + " ".join(f"{partition}:{total}:none-{partition}" for partition in range(PARTITIONS)),
+    ]
+
+
+def test_clients_of_0_8_write_read_and_keep_offsets(server: Server, run_java: RunJava) -> None:
+    topic, codecs, written_each = "oldest", CODECS[:4], 5
+    create_topic(server.bootstrap, topic)
+    values = [f"{codec}-{index}" for codec in codecs for index in range(written_each)]
+    lines = run_java("OldestClient", server.bootstrap, topic, "oldest-group", written_each, version=OLDEST)
+    assert lines == [
+        *(f"written {codec} {written_each * number - 1}" for number, codec in enumerate(codecs, 1)),
+        *(f"read {offset} {value}" for offset, value in enumerate(values)),
+        "committed 7  0",  # where ZooKeeper kept offsets there was no room for metadata
+        "committed 7 half way 0",
+    ]
+
+
+@pytest.mark.parametrize("version", ADMIN_VERSIONS)
+def test_admin_clients_of_any_age_get_the_same_answers(server: Server, run_java: RunJava, version: str) -> None:
+    lines = run_java("OneAdmin", server.bootstrap, f"administered-{version}", 0, version=version)
+    assert lines == [
+        "validated false",
+        "created none",
+        "created-again TopicExistsException",
+        "bad-name InvalidTopicException",
+        "bad-replicas InvalidReplicationFactorException",
+        "bad-config InvalidConfigurationException",
+        "listed true",
+        "retention 3600000 false false false",
+        "broker-id 0 false true false",
+        "narrowed InvalidPartitionsException",
+        "low-watermark 0",
+        "beyond-the-end OffsetOutOfRangeException",
+        "nodes 1",
+        "deleted none",
+        "deleted-again UnknownTopicOrPartitionException",
     ]

@@ -45,7 +45,9 @@ def client_jars(version: str) -> Path:
     """The folder with Kafka's Java clients of any version."""
     if version == VERSION:
         return jars()
-    return fetch(f"kafka-clients-{version}", (Library("org.apache.kafka", "kafka-clients", version), LOGGING_LIBRARY))
+    # The consumer of 0.8 was still a part of the broker's library.
+    module = "kafka_2.11" if version.startswith("0.8.") else "kafka-clients"
+    return fetch(f"{module}-{version}", (Library("org.apache.kafka", module, version), LOGGING_LIBRARY))
 
 
 def tool_command(main: str, *arguments: str) -> list[str]:
