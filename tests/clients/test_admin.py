@@ -1,7 +1,9 @@
 """The administration of a broker as its users do it: with librdkafka's admin client and with kafka-python's."""
 
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TypeVar
 
 import kafka
@@ -34,6 +36,7 @@ from kafka.errors import (
 )
 
 from tests.support.broker import BrokerProcess
+from tests.support.metadata_probe import is_serving
 
 DEADLINE_S = 30
 SET, DELETE, APPEND, SUBTRACT = (
@@ -138,6 +141,17 @@ def test_broker_settings(admin: AdminClient, created: str) -> None:
     assert _described(admin, everywhere, "index.interval.bytes") == ("8192", DYNAMIC_BROKER)
     _change(admin, here, ("log.index.interval.bytes", DELETE, None))
     assert _described(admin, everywhere, "index.interval.bytes") == ("4096", DEFAULT)
+
+
+def test_the_limit_of_connections_changes_while_the_broker_runs(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        resource = ConfigResource(ResourceType.BROKER, "0")
+        _change(admin, resource, ("max.connections.per.ip", SET, "1"))
+        with socket.create_connection(("127.0.0.1", broker.port), DEADLINE_S) as refused:
+            assert refused.recv(1) == b""
+        _change(admin, resource, ("max.connections.per.ip", DELETE, None))
+        assert is_serving(broker.port)
 
 
 @pytest.mark.parametrize(
