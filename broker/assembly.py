@@ -1,0 +1,186 @@
+"""Puts the parts of a broker together: what is made of what, and who is told of whom.
+
+Owns: the wiring, nothing else. Nothing here waits, starts or touches a disk; `broker/server.py` does, in its order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+from broker.client_quotas import ClientQuotas
+from broker.clock import Clock
+from broker.cluster_link import LocalChannels
+from broker.config_changes import ConfigChanges
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.settings import CoordinatorSettings
+from broker.legacy_offsets import StoredLegacyOffsets
+from broker.metadata_cache import MetadataCache
+from broker.offsets_log import PartitionOffsetsLog
+from broker.part_settings import controller_settings
+from broker.producer_ids import ProducerIds
+from broker.replica.fetch_sessions import FetchSessionCache
+from broker.replica.manager import ReplicaManager
+from broker.routes import TABLE
+from broker.scram_credentials import ScramCredentials
+from broker.services import Services
+from broker.timer import Timer
+from broker.topic_configs import TopicConfigs
+from broker.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicAdministration
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.links import LocalCoordinator
+from broker.transactions.marker_writer import MarkerWriter
+from broker.transactions.markers import Marker, MarkerSender
+from broker.transactions.settings import TransactionSettings
+from broker.transactions.verification import Guards, TransactionVerifier
+from config import broker_properties as properties
+from config.broker import BrokerConfig
+from controller.controller import Controller
+from controller.entity_configs import topic_overrides
+from controller.state_store import StateStore
+from protocol.api import APIS
+from storage.log_manager import LogManager
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Foundation:
+    """What there is before the first part: who this broker is, and what all parts stand on."""
+
+    broker_id: int
+    cluster_id: str
+    config: BrokerConfig
+    clock: Clock
+    random: Random
+    timer: Timer
+    store: StateStore
+    log_manager: LogManager
+    blocking: Executor
+
+    def in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Run what may wait for a disk."""
+        return asyncio.get_running_loop().run_in_executor(self.blocking, work)
+
+
+@dataclass(frozen=True, slots=True)
+class Reconfiguration:
+    """Whom the server wants to hear from when settings changed while it runs."""
+
+    topic: Callable[[str], None]
+    broker: Callable[[], None]
+
+
+def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[], int]) -> Services:
+    """All parts of one broker. `broker_epoch()` is asked once the broker is registered."""
+    config, clock, timer = on.config, on.clock, on.timer
+    metadata = MetadataCache(on.cluster_id)
+    topic_configs = TopicConfigs(config, lambda topic: topic_overrides(on.store, topic))
+    replica_manager = ReplicaManager(
+        on.broker_id,
+        on.log_manager,
+        timer,
+        topic_config=topic_configs.effective,
+        produce_purge_interval=config[properties.PRODUCER_PURGATORY_PURGE_INTERVAL_REQUESTS],
+        fetch_purge_interval=config[properties.FETCH_PURGATORY_PURGE_INTERVAL_REQUESTS],
+        delete_records_purge_interval=config[properties.DELETE_RECORDS_PURGATORY_PURGE_INTERVAL_REQUESTS],
+    )
+    channels = LocalChannels(clock, metadata, replica_manager, topic_configs)
+    controller = Controller(on.broker_id, on.store, channels, controller_settings(config), clock, on.random)
+    topics = TopicAdministration(controller, metadata, config, timer, clock)
+    groups = GroupCoordinator(
+        CoordinatorSettings.from_config(config),
+        PartitionOffsetsLog(GROUP_METADATA_TOPIC, replica_manager, metadata, clock, on.in_thread),
+        timer,
+        clock,
+        topics.ensure_internal,
+        StoredLegacyOffsets(on.store),
+    )
+    channels.on_metadata = _metadata_listener(metadata, groups, topics)
+    producer_ids = ProducerIds(lambda: controller.allocate_producer_ids(on.broker_id, broker_epoch()))
+    guards = Guards(lambda: config[properties.PRODUCER_ID_EXPIRATION_MS])
+    marker_writer = MarkerWriter(
+        replica_manager, guards, clock, config[properties.REQUEST_TIMEOUT_MS], _offsets_listener(groups)
+    )
+    transactions = TransactionCoordinator(
+        TransactionSettings.from_config(config),
+        PartitionOffsetsLog(TRANSACTION_STATE_TOPIC, replica_manager, metadata, clock, on.in_thread),
+        MarkerSender(TRANSACTION_STATE_TOPIC, metadata, {on.broker_id: marker_writer}, timer, clock),
+        timer,
+        clock,
+        next_producer_id=producer_ids.next_id,
+        ensure_internal_topic=topics.ensure_internal,
+    )
+    for topic, coordinator in ((GROUP_METADATA_TOPIC, groups), (TRANSACTION_STATE_TOPIC, transactions)):
+        _follow_leadership(replica_manager, topic, coordinator)
+    return Services(
+        broker_id=on.broker_id,
+        config=config,
+        clock=clock,
+        metadata_cache=metadata,
+        controller=controller,
+        log_manager=on.log_manager,
+        replica_manager=replica_manager,
+        fetch_sessions=FetchSessionCache(
+            config[properties.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], lambda: on.random.randrange(1, 2**31)
+        ),
+        topics=topics,
+        topic_configs=topic_configs,
+        config_changes=ConfigChanges(
+            on.broker_id,
+            on.store,
+            config,
+            topic_configs,
+            metadata,
+            on_topic_changed=changed.topic,
+            on_broker_changed=changed.broker,
+        ),
+        client_quotas=ClientQuotas(on.store),
+        scram_credentials=ScramCredentials(on.store),
+        producer_ids=producer_ids,
+        groups=groups,
+        transactions=transactions,
+        verifier=TransactionVerifier(
+            LocalCoordinator(transactions),
+            guards,
+            lambda: config[properties.TRANSACTION_PARTITION_VERIFICATION_ENABLE],
+            clock,
+        ),
+        marker_writer=marker_writer,
+        blocking=on.blocking,
+        served_apis=[APIS[key] for key in sorted(TABLE)],
+    )
+
+
+def _follow_leadership(
+    replica_manager: ReplicaManager, topic: str, coordinator: GroupCoordinator | TransactionCoordinator
+) -> None:
+    """Have a coordinator load the partitions of its topic that this broker comes to lead."""
+    replica_manager.on_leadership(
+        topic,
+        gained=lambda partition: coordinator.become_leader(partition.partition, partition.leader_epoch),
+        lost=lambda partition: coordinator.resign(partition.partition),
+    )
+
+
+def _metadata_listener(
+    metadata: MetadataCache, groups: GroupCoordinator, topics: TopicAdministration
+) -> Callable[[set[str]], None]:
+    def changed(names: set[str]) -> None:
+        groups.topics_deleted(names - metadata.topics.keys())
+        topics.metadata_changed(names)
+
+    return changed
+
+
+def _offsets_listener(groups: GroupCoordinator) -> Callable[[str, int, Marker], None]:
+    def replicated(topic: str, partition: int, marker: Marker) -> None:
+        # In the groups' own topic a marker decides about pending offsets.
+        if topic == GROUP_METADATA_TOPIC:
+            groups.end_transaction(partition, marker.producer_id, is_committed=marker.is_committed)
+
+    return replicated

@@ -1,0 +1,67 @@
+"""The table of what is done again and again, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from broker.clock import Clock
+from broker.housekeeping import Job
+from config import broker_properties as properties
+from config.broker import BrokerConfig
+from storage.log_manager import LogManager
+
+RETENTION_INITIAL_DELAY_MS = 30_000
+WRITEBACK_INTERVAL_MS = 200
+REMOVAL_INTERVAL_MS = 1_000
+IDLE_RELEASE_INTERVAL_MS = 30_000
+PRODUCER_EXPIRATION_CHECK_INTERVAL_MS = 600_000
+FLUSH_CHECK_INTERVAL_MS_MAX = 1_000
+
+
+def storage_jobs(config: BrokerConfig, clock: Clock, logs: LogManager, blocking: Executor) -> list[Job]:
+    """What keeps the logs in order: on the loop what belongs to its thread, off it what waits for a disk."""
+
+    async def on_loop(work: Callable[[], object]) -> None:
+        work()
+
+    async def off_loop(work: Callable[[], object]) -> None:
+        await asyncio.get_running_loop().run_in_executor(blocking, work)
+
+    return [
+        Job(
+            "retention",
+            config[properties.LOG_RETENTION_CHECK_INTERVAL_MS],
+            lambda: on_loop(lambda: logs.run_retention(clock.now_ms())),
+            initial_delay_ms=RETENTION_INITIAL_DELAY_MS,
+        ),
+        Job("removal", REMOVAL_INTERVAL_MS, lambda: off_loop(lambda: logs.remove_deleted(clock.now_ms()))),
+        Job(
+            "flush",
+            min(config[properties.LOG_FLUSH_SCHEDULER_INTERVAL_MS], FLUSH_CHECK_INTERVAL_MS_MAX),
+            lambda: off_loop(lambda: logs.flush_due(clock.now_ms())),
+        ),
+        Job("writeback", WRITEBACK_INTERVAL_MS, lambda: off_loop(logs.start_writeback)),
+        Job(
+            "high watermark checkpoint",
+            config[properties.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],
+            lambda: off_loop(logs.checkpoint_high_watermarks),
+        ),
+        Job(
+            "recovery point checkpoint",
+            config[properties.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS],
+            lambda: off_loop(logs.checkpoint_recovery_points),
+        ),
+        Job(
+            "log start checkpoint",
+            config[properties.LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS],
+            lambda: off_loop(logs.checkpoint_log_starts),
+        ),
+        Job(
+            "producer expiration",
+            PRODUCER_EXPIRATION_CHECK_INTERVAL_MS,
+            lambda: on_loop(lambda: logs.expire_producers(clock.now_ms())),
+        ),
+        Job("release of idle files", IDLE_RELEASE_INTERVAL_MS, lambda: on_loop(logs.release_idle)),
+    ]

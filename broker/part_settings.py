@@ -1,0 +1,46 @@
+"""What the parts of a broker are told of its configuration, in their own terms."""
+
+from __future__ import annotations
+
+import socket
+
+from broker.network.listener import ListenerSettings
+from config import broker_properties as properties
+from config.broker import BrokerConfig
+from controller.settings import ControllerSettings
+
+
+def listener_settings(config: BrokerConfig) -> ListenerSettings:
+    return ListenerSettings(
+        request_size_max=config[properties.SOCKET_REQUEST_MAX_BYTES],
+        backlog_size=config[properties.SOCKET_LISTEN_BACKLOG_SIZE],
+        send_buffer_bytes=config[properties.SOCKET_SEND_BUFFER_BYTES],
+        receive_buffer_bytes=config[properties.SOCKET_RECEIVE_BUFFER_BYTES],
+        connections_max=config[properties.MAX_CONNECTIONS],
+        connections_per_ip_max=config[properties.MAX_CONNECTIONS_PER_IP],
+        connections_per_ip_overrides=_connection_overrides(config[properties.MAX_CONNECTIONS_PER_IP_OVERRIDES]),
+        connection_idle_ms_max=config[properties.CONNECTIONS_MAX_IDLE_MS],
+    )
+
+
+def controller_settings(config: BrokerConfig) -> ControllerSettings:
+    return ControllerSettings(
+        num_partitions=config[properties.NUM_PARTITIONS],
+        default_replication_factor=config[properties.DEFAULT_REPLICATION_FACTOR],
+        delete_topic_enable=config[properties.DELETE_TOPIC_ENABLE],
+        unclean_leader_election_enable=config[properties.UNCLEAN_LEADER_ELECTION_ENABLE],
+        auto_leader_rebalance_enable=config[properties.AUTO_LEADER_REBALANCE_ENABLE],
+        leader_imbalance_check_interval_seconds=config[properties.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS],
+        leader_imbalance_per_broker_percentage=config[properties.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE],
+        inter_broker_listener_name=config.inter_broker_listener.name,
+    )
+
+
+def _connection_overrides(text: str) -> dict[str, int]:
+    """`host:n,host:n`, by numeric address."""
+    pairs = (entry.strip().rpartition(":") for entry in text.split(",") if entry.strip())
+    return {
+        str(sockaddr[0]): int(limit)
+        for host, _, limit in pairs
+        for *_, sockaddr in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    }
