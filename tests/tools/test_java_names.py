@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ErrorCode, KafkaError
-from tools.java_names import exception_class, exception_text, hash_map_order
+from tools.java_names import (
+    exception_class,
+    exception_name,
+    exception_text,
+    hash_map_order,
+    hash_set_order,
+    json_text,
+    string_hash,
+    topic_partition_hash,
+)
 
 with (Path(__file__).parents[1] / "fixtures" / "error-codes.csv").open(newline="") as file:
     CLASSES = {row["name"]: row["exception_class"] for row in csv.DictReader(file) if row["exception_class"]}
@@ -50,3 +59,54 @@ def test_hash_map_order(keys: list[str], capacity: int) -> None:
 def test_map_grows_with_its_entries() -> None:
     names = [f"topic-{number}" for number in range(40)]
     assert hash_map_order(names) == hash_map_order(names, capacity=64)
+
+
+def test_exception_name() -> None:
+    name = "org.apache.kafka.common.errors.KafkaStorageException"
+    assert exception_name(ErrorCode.KAFKA_STORAGE_ERROR) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("", 0), ("a", 97), ("Hello", 69609650), ("\U0001f600", 31 * 0xD83D + 0xDE00)]
+)
+def test_string_hash(text: str, code: int) -> None:
+    assert string_hash(text) == code
+
+
+def test_partitions_in_a_map() -> None:
+    """As kafka-log-dirs of Kafka printed them."""
+    partitions = [("assigned", 0), ("assigned", 2), ("assigned", 3)]
+    assert hash_map_order(partitions, hash_code=topic_partition_hash) == list(reversed(partitions))
+
+
+def test_partitions_in_a_set() -> None:
+    """Sets that Kafka's dump tool printed; more of them stand in the fixtures of that tool."""
+    one_topic = [("topic-0", index) for index in range(12)]
+    ordered = hash_set_order([one_topic], hash_code=topic_partition_hash)
+    assert ordered == sorted(one_topic, key=lambda partition: SPREAD[partition] % 32)
+    three_topics = [[(f"topic-{topic}", index) for index in range(8)] for topic in range(3)]
+    ordered = hash_set_order(three_topics, hash_code=topic_partition_hash)
+    assert [SPREAD[partition] % 16 for partition in ordered] == sorted(SPREAD[partition] % 16 for partition in ordered)
+
+
+def _spread(code: int) -> int:
+    return (code & 0xFFFFFFFF) ^ (code & 0xFFFFFFFF) >> 16
+
+
+SPREAD = {
+    (topic, index): _spread(topic_partition_hash((topic, index)))
+    for topic in ("topic-0", "topic-1", "topic-2")
+    for index in range(12)
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"b": [1, None, True], "a": {}}, '{"b":[1,null,true],"a":{}}'),
+        ("simple\0\x1f\n", r'"simple\u0000\u001F\n"'),
+        ('\\u001f " / \x7f é \u2028', '"\\\\u001f \\" / \x7f é \u2028"'),
+    ],
+)
+def test_json_text(value: object, text: str) -> None:
+    assert json_text(value) == text

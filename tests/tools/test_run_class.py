@@ -19,6 +19,11 @@ from tools import run_class
         "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
         "kafka.tools.ConsoleProducer",
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        "kafka.tools.DumpLogSegments",
+        "kafka.tools.GetOffsetShell",
+        "org.apache.kafka.tools.GetOffsetShell",
+        "kafka.admin.DeleteRecordsCommand",
+        "kafka.admin.LogDirsCommand",
     ],
 )
 def test_tools_by_java_name(run: RunTool, name: str) -> None:

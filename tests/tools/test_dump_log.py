@@ -1,0 +1,244 @@
+"""kafka-dump-log: byte for byte what Kafka's own tool printed for the same files, and what it says of bad ones."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from protocol.records.builder import RecordData, build_batch
+from tests.tools.conftest import Outcome, RunTool
+from tools import dump_log
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "dump-log"
+FIRST = "00000000000000000000"
+
+CASES: dict[str, tuple[str, ...]] = {
+    "batches": ("--files", f"golden-0/{FIRST}.log,golden-compact-0/{FIRST}.log,old-v0-0/{FIRST}.log"),
+    "records": ("--files", "golden-0/00000000000000000040.log", "--deep-iteration"),
+    "contents": ("--files", f"golden-0/{FIRST}.log,golden-compact-0/{FIRST}.log", "--print-data-log"),
+    "contents-alone": ("--files", f"golden-0/{FIRST}.log", "--print-data-log", "--skip-record-metadata"),
+    "some-bytes": ("--files", f"golden-0/{FIRST}.log", "--max-bytes=1000", "--deep-iteration"),
+    "old-formats": (
+        "--files",
+        f"old-v0-0/{FIRST}.log,old-v1-0/{FIRST}.log,old-v1-lat-0/{FIRST}.log",
+        "--print-data-log",
+    ),
+    "mixed": ("--files", "mixed-0/00000000000000000005.log", "--print-data-log"),
+    "indexes": (
+        "--files",
+        ",".join(
+            f"{segment}{suffix}"
+            for segment in (
+                "golden-1/00000000000000000055",
+                "golden-0/00000000000000000040",
+                f"golden-compact-0/{FIRST}",
+                "golden-compact-0/00000000000000000121",
+            )
+            for suffix in (".index", ".timeindex")
+        ),
+    ),
+    "sane-indexes": (
+        "--files",
+        "golden-1/00000000000000000055.index,golden-1/00000000000000000055.timeindex",
+        "--index-sanity-check",
+    ),
+    "verified-indexes": (
+        "--files",
+        "golden-1/00000000000000000055.index,golden-1/00000000000000000055.timeindex",
+        "--verify-index-only",
+    ),
+    "mismatches": ("--files", f"mismatched-0/{FIRST}.index,mismatched-0/{FIRST}.timeindex"),
+    "transaction-index": ("--files", "golden-0/00000000000000000040.txnindex"),
+    "snapshots": (
+        "--files",
+        "golden-1/00000000000000000232.snapshot,golden-compact-0/00000000000000000121.snapshot",
+    ),
+    "offsets": ("--files", f"__consumer_offsets-0/{FIRST}.log", "--offsets-decoder"),
+    "offsets-of-all-versions": ("--files", f"groups-0/{FIRST}.log", "--offsets-decoder"),
+    "transactions": ("--files", f"__transaction_state-0/{FIRST}.log", "--transaction-log-decoder"),
+    "transactions-with-many-partitions": ("--files", f"transactions-0/{FIRST}.log", "--transaction-log-decoder"),
+    "unknown-files": ("--files", "golden-0//meta.properties,golden-0/leader-epoch.txt,"),
+}
+"""Arguments by the name of what Kafka's tool printed for them, in the folder of partitions."""
+
+
+@pytest.fixture
+def dump(run: RunTool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTool:
+    """Runs the tool in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: run(dump_log.main, *arguments)
+
+
+@pytest.fixture
+def in_fixtures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(FIXTURES / "partitions")
+
+
+@pytest.mark.usefixtures("in_fixtures")
+@pytest.mark.parametrize(("name", "arguments"), CASES.items(), ids=CASES)
+def test_prints_what_kafka_prints(run: RunTool, name: str, arguments: Sequence[str]) -> None:
+    outcome = run(dump_log.main, *arguments)
+    assert outcome.stdout == (FIXTURES / "expected" / f"{name}.txt").read_text()
+    assert outcome.status == 0
+
+
+@pytest.mark.usefixtures("in_fixtures")
+def test_findings_are_told_on_stderr(run: RunTool) -> None:
+    folder = FIXTURES / "partitions" / "mismatched-0"
+    assert run(dump_log.main, *CASES["mismatches"]).stderr == (
+        f"Mismatches in :{folder}/{FIRST}.index\n"
+        "  Index offset: 3, log offset: 1\n"
+        "  Index offset: 1, log offset: 0\n"
+        f"Found timestamp mismatch in :{folder}/{FIRST}.timeindex\n"
+        "  Index timestamp: 1001, log timestamp: 1003\n"
+        f"Found out of order timestamp in :{folder}/{FIRST}.timeindex\n"
+        "  Index timestamp: 1001, Previously indexed timestamp: 1002\n"
+        "The following indexed offsets are not found in the log.\n"
+        "Indexed offset: 7, found log offset: -1\n"
+    )
+    assert run(dump_log.main, *CASES["mixed"]).stderr == (
+        f"Non-consecutive offsets in {folder.parent}/mixed-0/00000000000000000005.log\n  7 is followed by 20\n"
+    )
+    assert run(dump_log.main, *CASES["unknown-files"]).stderr == (
+        "Ignoring unknown file golden-0/meta.properties\nIgnoring unknown file golden-0/leader-epoch.txt\n"
+    )
+
+
+@pytest.mark.usefixtures("in_fixtures")
+@pytest.mark.parametrize(
+    ("decoder", "payload"),
+    [
+        ("org.apache.kafka.tools.api.StringDecoder", "payload: value-none-0 "),
+        ("tests.tools.test_dump_log:ShoutingDecoder", "payload: VALUE-NONE-0 "),
+    ],
+)
+def test_decoder_classes(run: RunTool, decoder: str, payload: str) -> None:
+    outcome = run(
+        dump_log.main, "--files", f"golden-0/{FIRST}.log", "--max-bytes", "601", "--value-decoder-class", decoder
+    )
+    assert outcome.status == 0
+    assert payload in outcome.stdout
+
+
+class ShoutingDecoder:
+    """A plug-in."""
+
+    def __call__(self, data: bytes) -> bytes:
+        return data.upper()
+
+
+def test_numbers_through_decoders_of_the_old_package(dump: RunTool) -> None:
+    Path("7.log").write_bytes(build_batch([RecordData(0, (5).to_bytes(4), (6).to_bytes(8))]))
+    decoders = ("--key-decoder-class", "kafka.serializer.IntegerDecoder", "--value-decoder-class")
+    outcome = dump("--files", "7.log", *decoders, "org.apache.kafka.tools.api.LongDecoder")
+    assert outcome.stdout.endswith(" key: 5 payload: 6\n")
+    assert outcome.stderr == (
+        "kafka.serializer.IntegerDecoder is deprecated. Please use org.apache.kafka.tools.api.IntegerDecoder instead\n"
+    )
+    failed = dump("--files", "7.log", *decoders, "org.apache.kafka.tools.api.IntegerDecoder")
+    assert failed.status == 1
+    assert failed.stderr.endswith("7.log: offset 0: Size of data received by IntegerDeserializer is not 4\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("nonexist.log", None, "nonexist.log: expected a name that begins with an offset"),
+        (f"{FIRST}.log", None, f"{FIRST}.log: No such file or directory"),
+        (f"{FIRST}.log", bytes(100), f"{FIRST}.log: no batch at position 0: magic 0 and length 0 are no batch"),
+        (f"{FIRST}.index", b"", f"{FIRST}.log: No such file or directory"),
+        (f"{FIRST}.timeindex", b"", f"{FIRST}.log: No such file or directory"),
+        (f"{FIRST}.txnindex", b"abc", f"{FIRST}.txnindex has 3 bytes, expected a multiple of 34"),
+        (f"{FIRST}.snapshot", b"abc", f"{FIRST}.snapshot has 3 bytes, expected at least 10"),
+    ],
+)
+def test_files_that_cannot_be_read(dump: RunTool, name: str, content: bytes | None, message: str) -> None:
+    if content is not None:
+        Path(name).write_bytes(content)
+    Path("9.log").write_bytes(b"")
+    outcome = dump("--files", f"{name},9.log")
+    assert outcome.status == 1
+    assert outcome.stderr.splitlines()[0].startswith(message)
+    assert len(outcome.stderr.splitlines()) == 1
+    assert outcome.stdout.endswith("Dumping 9.log\nLog starting offset: 9\n"), "the other files are printed"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "message"),
+    [
+        (".index", bytes(7) + b"\x01" * 6, "is corrupt, found 13 bytes which is neither positive nor a multiple of 8"),
+        (".index", b"\xff" * 8, "but the last offset is -1 which is less than the base offset 0"),
+        (".timeindex", bytes(13), "is corrupt, found 13 bytes which is neither positive nor a multiple of 12"),
+        (
+            ".timeindex",
+            (9).to_bytes(8) + (1).to_bytes(4) + (8).to_bytes(8) + (2).to_bytes(4),
+            "but the last timestamp is 8 which is less than the first timestamp 9",
+        ),
+    ],
+)
+def test_insane_indexes(dump: RunTool, suffix: str, content: bytes, message: str) -> None:
+    Path(f"{FIRST}.log").write_bytes(b"")
+    Path(f"{FIRST}{suffix}").write_bytes(content)
+    outcome = dump("--files", f"{FIRST}{suffix}", "--index-sanity-check")
+    assert (outcome.status, outcome.stdout) == (1, f"Dumping {FIRST}{suffix}\n")
+    assert message in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("fixture", "decoder", "message"),
+    [
+        ("mixed-0/00000000000000000005.log", "--transaction-log-decoder", "offset 5"),
+        (f"old-v1-0/{FIRST}.log", "--offsets-decoder", "using offset topic decoder (message had a missing key)"),
+    ],
+)
+def test_records_of_another_topic(dump: RunTool, fixture: str, decoder: str, message: str) -> None:
+    path = FIXTURES / "partitions" / fixture
+    outcome = dump("--files", str(path), decoder)
+    assert outcome.status == 1
+    assert outcome.stderr.startswith(f"{path}: ")
+    assert message in outcome.stderr
+
+
+def test_damage_inside_a_batch(dump: RunTool) -> None:
+    batch = bytearray(build_batch([RecordData(0, b"key", b"value")]))
+    batch[61] ^= 0x40  # the length of the record
+    Path(f"{FIRST}.log").write_bytes(batch)
+    outcome = dump("--files", f"{FIRST}.log", "--deep-iteration")
+    assert outcome.status == 1
+    assert outcome.stdout.rstrip().endswith("isvalid: false")
+    assert outcome.stderr.startswith(f"{FIRST}.log: batch at position 0: ")
+
+
+def test_nothing_is_changed(dump: RunTool, tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "partitions" / "golden-1", tmp_path / "golden-1")
+    (tmp_path / "golden-1" / "00000000000000000055.index").unlink()
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "golden-1").iterdir()}
+    dump("--files", "golden-1/00000000000000000055.timeindex,golden-1/00000000000000000055.log")
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "golden-1").iterdir()} == before
+
+
+@pytest.mark.parametrize("decoder", ["--cluster-metadata-decoder", "--remote-log-metadata-decoder"])
+def test_decoders_of_what_brokers_here_do_not_have(dump: RunTool, decoder: str) -> None:
+    outcome = dump("--files", f"{FIRST}.log", decoder)
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert outcome.stderr.startswith(f"{decoder} decodes ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((), "This tool helps to parse a log file"),
+        (("--help",), "This tool helps to parse a log file"),
+        (("--nosuch",), "nosuch is not a recognized option"),
+        (("--print-data-log",), 'Missing required argument "[files]"'),
+        (("--files",), "Option files requires an argument"),
+        (("--files", "a.log", "--max-bytes", "x"), "Cannot parse argument 'x' of option max-bytes"),
+        (("--files", "a.log", "--value-decoder-class", "no.such.Decoder"), "Unknown deserializer no.such.Decoder"),
+    ],
+)
+def test_usage(dump: RunTool, arguments: Sequence[str], line: str) -> None:
+    outcome: Outcome = dump(*arguments)
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert outcome.stderr.startswith(line)
+    assert "--files <file1, file2, ...>" in outcome.stderr
