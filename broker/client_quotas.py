@@ -54,6 +54,9 @@ class MatchType(IntEnum):
     ANY = 2
 
 
+MATCH_TYPES = frozenset(MatchType)
+
+
 @dataclass(frozen=True, slots=True)
 class FilterComponent:
     """What one type of name has to be like. `match_type` may be any number."""
@@ -150,7 +153,7 @@ def check_filter(components: Sequence[FilterComponent]) -> None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{entity_type}' not supported")
         if entity_type in seen:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate {entity_type} filter component entity type")
-        if component.match_type not in frozenset(MatchType):
+        if component.match_type not in MATCH_TYPES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected match type: {component.match_type}")
         seen.add(entity_type)
     if IP in seen and len(seen) > 1:

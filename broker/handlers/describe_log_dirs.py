@@ -44,14 +44,14 @@ async def _described(
     services: Services, directory: LogDirectory, wanted: Collection[TopicPartition] | None
 ) -> DescribeLogDirsResult:
     result = DescribeLogDirsResult(log_dir=_absolute(directory.path))
-    try:
-        total_bytes, usable_bytes = await services.run_blocking(directory.disk_space)
-    except OSError:
-        total_bytes = usable_bytes = -1
     if directory.is_offline:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return result
-    result.total_bytes, result.usable_bytes = total_bytes, usable_bytes
+    try:
+        result.total_bytes, result.usable_bytes = await services.run_blocking(directory.disk_space)
+    except OSError:
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return result
     logs = sorted(
         (log for log in directory.logs.values() if wanted is None or log.name in wanted), key=lambda log: log.name
     )
