@@ -28,7 +28,7 @@ from tools.record_parsers import (
     parse_group_record,
     parse_transaction_record,
 )
-from tools.segment_files import DumpError
+from tools.segment_files import DumpError, absolute
 
 _MESSAGE_SIZE_MAX: Final = 5 * 1024 * 1024
 _OLD_DECODERS: Final = "kafka.serializer."
@@ -105,7 +105,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
 def _lines(path: str, log_dump: LogDump, check: IndexCheck, findings: Findings) -> Iterator[str]:
     suffix = os.path.splitext(path)[1]
     if suffix == LOG:
-        return log_dump.lines(path, findings.gaps.setdefault(os.path.join(os.getcwd(), path), []))
+        return log_dump.lines(path, findings.gaps.setdefault(absolute(path), []))
     if suffix == OFFSET_INDEX:
         return offset_index_lines(path, check, findings)
     if suffix == TIME_INDEX:

@@ -19,10 +19,12 @@ from storage.offset_index import OffsetIndex, OffsetPosition
 from storage.producer_snapshots import CorruptSnapshotError
 from storage.producer_state import NONE, ProducerEntry
 from storage.stored_batch import StoredBatch
-from storage.time_index import NO_TIMESTAMP, TimeIndex
+from storage.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from tools.segment_files import (
+    PLAIN_SIZE_MAX,
     DumpError,
     LogFile,
+    absolute,
     base_offset_of,
     beside,
     offset_index_entries,
@@ -30,7 +32,6 @@ from tools.segment_files import (
     time_index_entries,
 )
 
-_PLAIN_SIZE_MAX: Final = (1 << 31) - 1
 _TRANSACTION_INDEX_VERSION: Final = 0
 
 Pair = tuple[int, int]
@@ -90,14 +91,17 @@ def offset_index_lines(path: str, check: IndexCheck, findings: Findings) -> Iter
     if check is IndexCheck.SANITY:
         _check_size(path, "Index", OffsetIndex.ENTRY.size)
         if entries[-1].offset < base_offset:
-            raise DumpError(_behind(path, "Corrupt index found, index", "offset", entries[-1].offset, base_offset))
+            raise DumpError(
+                f"Corrupt index found, index file ({absolute(path)}) has non-zero size but the last offset "
+                f"is {entries[-1].offset} which is less than the base offset {base_offset}"
+            )
         yield f"{path} passed sanity check."
         return
     for entry in entries:
         batch = next(log.batches(entry.position), None)
         log_offset = -1 if batch is None else batch.extent.last_offset
         if log_offset != entry.offset:
-            findings.index_mismatches.setdefault(_absolute(path), []).append((entry.offset, log_offset))
+            findings.index_mismatches.setdefault(absolute(path), []).append((entry.offset, log_offset))
         if check is IndexCheck.PRINT:
             yield f"offset: {entry.offset} position: {entry.position}"
 
@@ -109,12 +113,7 @@ def time_index_lines(path: str, check: IndexCheck, findings: Findings) -> Iterat
     entries = time_index_entries(path)
     if check is IndexCheck.SANITY:
         _check_size(path, "Time index", TimeIndex.ENTRY.size)
-        if entries and entries[-1].timestamp_ms < entries[0].timestamp_ms:
-            first, last = entries[0].timestamp_ms, entries[-1].timestamp_ms
-            raise DumpError(_behind(path, "Corrupt time index found, time index", "timestamp", last, first))
-        if entries and entries[-1].offset < base_offset:
-            last = entries[-1].offset
-            raise DumpError(_behind(path, "Corrupt time index found, time index", "offset", last, base_offset))
+        _check_times(path, entries, base_offset)
         yield f"{path} passed sanity check."
         return
     offset_index = beside(path, OFFSET_INDEX)
@@ -125,13 +124,13 @@ def time_index_lines(path: str, check: IndexCheck, findings: Findings) -> Iterat
         batch = next((batch for batch in batches if batch.extent.last_offset >= offset), None)
         if batch is None or batch.extent.last_offset != offset:
             found = -1 if batch is None else batch.extent.last_offset
-            findings.offsets_not_found.setdefault(_absolute(path), []).append((offset, found))
+            findings.offsets_not_found.setdefault(absolute(path), []).append((offset, found))
         else:
             log_timestamp_ms = _greatest_timestamp_ms(log.path, batch)
             if log_timestamp_ms != timestamp_ms:
-                findings.timestamp_mismatches.setdefault(_absolute(path), []).append((timestamp_ms, log_timestamp_ms))
+                findings.timestamp_mismatches.setdefault(absolute(path), []).append((timestamp_ms, log_timestamp_ms))
             if previous_ms >= timestamp_ms:
-                findings.timestamps_out_of_order.setdefault(_absolute(path), []).append((timestamp_ms, previous_ms))
+                findings.timestamps_out_of_order.setdefault(absolute(path), []).append((timestamp_ms, previous_ms))
         if check is IndexCheck.PRINT:
             yield f"timestamp: {timestamp_ms} offset: {offset}"
         previous_ms = timestamp_ms
@@ -179,7 +178,7 @@ def _producer_line(entry: ProducerEntry) -> str:
 def _greatest_timestamp_ms(path: str, batch: StoredBatch) -> int:
     """That of the records themselves: the header may say anything."""
     try:
-        stored = entry_records(batch.view, size_max=_PLAIN_SIZE_MAX)
+        stored = entry_records(batch.view, size_max=PLAIN_SIZE_MAX)
         return max((record.timestamp for record in stored), default=NO_TIMESTAMP)
     except Malformed as error:
         raise DumpError(f"{path}: batch at position {batch.extent.position}: {error}") from None
@@ -195,18 +194,21 @@ def _check_size(path: str, what: str, entry_size: int) -> None:
     size = os.path.getsize(path)
     if size % entry_size:
         raise DumpError(
-            f"{what} file {_absolute(path)} is corrupt, "
+            f"{what} file {absolute(path)} is corrupt, "
             f"found {size} bytes which is neither positive nor a multiple of {entry_size}"
         )
 
 
-def _behind(path: str, what: str, kind: str, last: int, first: int) -> str:
-    least = "base" if kind == "offset" and what.startswith("Corrupt index") else "first"
-    return (
-        f"{what} file ({_absolute(path)}) has non-zero size "
-        f"but the last {kind} is {last} which is less than the {least} {kind} {first}"
-    )
-
-
-def _absolute(path: str) -> str:
-    return os.path.join(os.getcwd(), path)
+def _check_times(path: str, entries: Sequence[TimestampOffset], base_offset: int) -> None:
+    if not entries:
+        return
+    first, last = entries[0], entries[-1]
+    for what, found, least in (
+        ("timestamp", last.timestamp_ms, first.timestamp_ms),
+        ("offset", last.offset, base_offset),
+    ):
+        if found < least:
+            raise DumpError(
+                f"Corrupt time index found, time index file ({absolute(path)}) has non-zero size but the last {what} "
+                f"is {found} which is less than the first {what} {least}"
+            )

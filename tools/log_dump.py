@@ -18,10 +18,9 @@ from protocol.records.legacy import (
 )
 from storage.stored_batch import StoredBatch
 from tools.record_parsers import Parser, UnreadableRecord
-from tools.segment_files import DumpError, LogFile, base_offset_of
+from tools.segment_files import PLAIN_SIZE_MAX, DumpError, LogFile, base_offset_of
 
 _INDENT: Final = "|"
-_PLAIN_SIZE_MAX: Final = (1 << 31) - 1  # what an array of Java can hold; whoever opens a log knows what is in it
 _SEQUENCE_MAX: Final = (1 << 31) - 1
 _TIMESTAMP_TYPES: Final = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
 _NO_TIMESTAMP_TYPE: Final = "NoTimestampType"
@@ -131,14 +130,14 @@ def _records_with_details(batch: StoredBatch) -> Iterator[tuple[Record, str]]:
     if header is None:
         yield from _messages_with_details(batch.view)
         return
-    for record in records(batch.view, size_max=_PLAIN_SIZE_MAX):
+    for record in records(batch.view, size_max=PLAIN_SIZE_MAX):
         keys = ",".join(_header_key(key) for key, _ in record.headers)
         yield record, f"sequence: {_sequence(header, record)} headerKeys: [{keys}]"
 
 
 def _messages_with_details(view: memoryview) -> Iterator[tuple[Record, str]]:
-    plain = wrapped_messages(view, size_max=_PLAIN_SIZE_MAX)
-    opened = message_records(view, size_max=_PLAIN_SIZE_MAX)
+    plain = wrapped_messages(view, size_max=PLAIN_SIZE_MAX)
+    opened = message_records(view, size_max=PLAIN_SIZE_MAX)
     for record, (position, header) in zip(opened, messages(plain), strict=True):
         is_valid = _boolean(message_crc_is_valid(plain, position, header))
         yield record, f"isValid: {is_valid} crc: {header.crc}}}"  # the brace is Kafka's

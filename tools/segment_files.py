@@ -14,6 +14,9 @@ from storage.offset_index import OffsetIndex, OffsetPosition
 from storage.stored_batch import StoredBatch, batch_of, extent_at
 from storage.time_index import TimeIndex, TimestampOffset
 
+PLAIN_SIZE_MAX: Final = (1 << 31) - 1
+"""How large a batch may be once it is open: as an array of Java. Whoever dumps a log trusts it that far."""
+
 _PREFIX_SIZE: Final = 32  # all that `extent_at` looks at, and a little more
 
 
@@ -33,6 +36,11 @@ def base_offset_of(path: str) -> int:
 def beside(path: str, suffix: str) -> str:
     """The file of the same segment with another suffix."""
     return os.path.join(os.path.dirname(path), os.path.basename(path).partition(".")[0] + suffix)
+
+
+def absolute(path: str) -> str:
+    """As java.io.File makes a path absolute: nothing in it is resolved."""
+    return os.path.join(os.getcwd(), path)
 
 
 def read_file(path: str) -> bytes:

@@ -15,6 +15,7 @@ FIRST = "00000000000000000000"
 
 CASES: dict[str, tuple[str, ...]] = {
     "batches": ("--files", f"golden-0/{FIRST}.log,golden-compact-0/{FIRST}.log,old-v0-0/{FIRST}.log"),
+    "two-batches": ("--files", f"two-batches-0/{FIRST}.log", "--print-data-log"),
     "records": ("--files", "golden-0/00000000000000000040.log", "--deep-iteration"),
     "contents": ("--files", f"golden-0/{FIRST}.log,golden-compact-0/{FIRST}.log", "--print-data-log"),
     "contents-alone": ("--files", f"golden-0/{FIRST}.log", "--print-data-log", "--skip-record-metadata"),

@@ -20,6 +20,7 @@ from protocol.records.legacy import (
     messages,
     read_message_header,
     read_message_set,
+    wrapped_messages,
 )
 
 SIZE_MAX = 1 << 20
@@ -303,3 +304,20 @@ def test_mutations_give_malformed_or_records(magic: int, codec: Compression) -> 
         assert tracemalloc.get_traced_memory()[1] < 40 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4])
+def test_the_messages_of_a_wrapper_as_they_were_written(magic: int, codec: Compression) -> None:
+    data = build_message_set(rows(magic, 5, 7), magic=magic, compression=codec)
+    plain = wrapped_messages(b"ahead" + data, 5, size_max=SIZE_MAX)
+    assert [header.offset for _, header in messages(plain)] == ([0, 2] if magic else [5, 7])
+    assert all(message_crc_is_valid(plain, position, header) for position, header in messages(plain))
+
+
+def test_a_message_that_is_no_wrapper_holds_itself() -> None:
+    data = build_message_set(rows(1, 5, 7), magic=1)
+    second = len(data) // 2
+    assert wrapped_messages(data, second, size_max=SIZE_MAX) == data[second:]
+    with pytest.raises(Malformed):
+        wrapped_messages(data[:-1], second, size_max=SIZE_MAX)

@@ -1,0 +1,20 @@
+"""Topic names as users choose them."""
+
+import pytest
+
+from tools.command_line import UsageError
+from tools.topic_patterns import topic_expression, topic_pattern
+
+
+@pytest.mark.parametrize(
+    ("text", "expression"),
+    [("a", "a"), ("a,b", "a|b"), (" a , b.* ", "a|b.*"), ("'a.*'", "a.*"), ('"a"', "a"), ("", "")],
+)
+def test_expressions(text: str, expression: str) -> None:
+    assert topic_expression(text) == expression
+    assert topic_pattern(text).pattern == expression
+
+
+def test_what_is_no_expression() -> None:
+    with pytest.raises(UsageError, match=r"a\(b is an invalid regex"):
+        topic_pattern("a(b")
