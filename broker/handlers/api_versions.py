@@ -26,7 +26,8 @@ def handle(services: Services, request: ApiVersionsRequest, context: RequestCont
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.versions.start, max_version=api.versions.stop - 1)
             for api in services.served_apis
-        ]
+        ],
+        finalized_features_epoch=0,  # features are known, none is finalized; -1 would say that nothing is known
     )
 
 

@@ -41,6 +41,7 @@ def _result(
     except KafkaError as error:
         return _error(resource, error)
     return DescribeConfigsResult(
+        error_message="",
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[_described(row, request) for row in rows],

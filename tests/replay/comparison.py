@@ -15,8 +15,8 @@ from tests.replay.translation import IDS, is_given, matched
 # Where the brokers are and which of them lead.
 PLACES = {
     "host", "port", "rack", "node_id", "leader_id", "controller_id", "replica_nodes", "isr_nodes", "offline_replicas",
-    "leader_epoch", "brokers", "cluster_id", "node_endpoints", "current_leader", "preferred_read_replica", "replicas",
-    "finalized_features_epoch", "client_host", "coordinator_id", "log_dir", "results",
+    "leader_epoch", "brokers", "cluster_id", "node_endpoints", "current_leader", "preferred_read_replica",
+    "client_host", "coordinator_id", "log_dir",
 }  # fmt: skip
 # What was written before, and when.
 HISTORY = {

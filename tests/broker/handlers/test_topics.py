@@ -193,6 +193,7 @@ async def test_configs_are_described_with_their_sources(served: InProcessBroker,
         include_documentation=version >= 3,
     )
     (result,) = (await served.ask(request, version)).results
+    assert result.error_message == "", "as Kafka says that nothing is wrong"
     rows = {row.name: row for row in result.configs}
     assert (rows["retention.ms"].value, rows["cleanup.policy"].value) == ("1000", "delete")
     if version == 0:

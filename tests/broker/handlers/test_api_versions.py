@@ -1,0 +1,25 @@
+"""ApiVersions: what is served is told with Kafka's ranges, in every version."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from broker.routes import TABLE
+from protocol.messages.api_versions import ApiVersionsRequest
+from tests.support.in_process import InProcessBroker
+
+KAFKAS_RANGES = Path(__file__).parents[2] / "fixtures" / "api-versions.csv"
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_what_is_served_has_kafkas_ranges(served: InProcessBroker, version: int) -> None:
+    with KAFKAS_RANGES.open() as lines:
+        kafkas = {int(row["api_key"]): (int(row["min"]), int(row["max"])) for row in csv.DictReader(lines)}
+    request = ApiVersionsRequest(client_software_name="probe", client_software_version="1")
+    answer = await served.ask(request, version)
+    told = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+    assert told == {key: kafkas[key] for key in TABLE}
+    assert answer.finalized_features_epoch == (0 if version >= 3 else -1)
