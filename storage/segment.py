@@ -28,6 +28,11 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 _WALK_CHUNK_SIZE: Final = 4096
 
 
+# Reads that must not wait: from this size on samples are looked at instead, so far apart.
+PROBED_READ_SIZE = 256 << 10
+PROBE_STEP = 128 << 10
+
+
 class NotInMemoryError(Exception):
     """The bytes asked for are on the disk only, and the caller did not want to wait."""
 
@@ -281,15 +286,29 @@ class Segment:
     def _read(self, position: int, size: int, *, wait: bool) -> bytes | bytearray:
         file = self._file or self._open()
         self._used = True
-        if not wait:
+        if not wait and size < PROBED_READ_SIZE:
             buffer = bytearray(size)
             if self._files.read_cached_into(file, buffer, position) != size:
                 raise NotInMemoryError
             return buffer
+        if not wait:
+            self._probe(file, position, size)
         content = self._files.read(file, size, position)
         if len(content) != size:
             raise CorruptSegmentError(self.path, position, f"the file ends {size - len(content)} bytes too early")
         return content
+
+    def _probe(self, file: OpenFile, position: int, size: int) -> None:
+        """Raises NotInMemoryError unless samples of a large range are in memory.
+
+        Only a buffer that was zeroed first can be read into without waiting, and zeroing a megabyte costs as much as
+        reading it. The kernel brings in and drops neighbouring pages together, so samples tell; where they do not, one
+        read waits for a piece of the disk.
+        """
+        sample = bytearray(1)
+        for offset in (*range(0, size, PROBE_STEP), size - 1):
+            if not self._files.read_cached_into(file, sample, position + offset):
+                raise NotInMemoryError
 
     def _read_first_timestamp(self) -> int:
         for extent in self.walk(0):
