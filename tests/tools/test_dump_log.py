@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -209,6 +210,23 @@ def test_damage_inside_a_batch(dump: RunTool) -> None:
     assert outcome.status == 1
     assert outcome.stdout.rstrip().endswith("isvalid: false")
     assert outcome.stderr.startswith(f"{FIRST}.log: batch at position 0: ")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damaged_files_end_in_one_line_each(dump: RunTool, tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    source = random.choice(sorted(path for path in (FIXTURES / "partitions").glob("*/*") if path.stat().st_size))
+    shutil.copytree(source.parent, tmp_path / "damaged")
+    content = bytearray(source.read_bytes()[:2000])
+    for _ in range(random.choice((1, 2, 5))):
+        content[random.randrange(len(content))] = random.randrange(256)
+    (tmp_path / "damaged" / source.name).write_bytes(content[: random.choice((len(content), len(content) // 2))])
+    decoder = random.choice(("--print-data-log", "--offsets-decoder", "--transaction-log-decoder"))
+    outcome = dump("--files", f"damaged/{source.name}", decoder)
+    if outcome.status == 1:
+        (line,) = [line for line in outcome.stderr.splitlines() if line.startswith("damaged/")]
+        assert source.stem in line
+    assert "Traceback" not in outcome.stderr
 
 
 def test_nothing_is_changed(dump: RunTool, tmp_path: Path) -> None:
