@@ -35,7 +35,7 @@ def test_produce_and_consume_in_a_group(broker: BrokerProcess, topic: str, group
     consumer.close()
 
 
-VERSIONS = [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1), (0, 11), (1, 0), (2, 0), (2, 8), (3, 9)]
+VERSIONS = [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1), (0, 11), (1, 0), (2, 0), (2, 8), (3, 9), (4, 0), (4, 2)]
 
 
 @pytest.mark.parametrize(

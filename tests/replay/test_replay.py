@@ -45,7 +45,6 @@ NO_AUTHORIZER = "needs an authorizer"
 LEFT_OUT = "goes by requests that the capture left out"
 ORDER = "goes by a request of another connection; the order between connections was not captured"
 LOADING = "Kafka was still making its transaction log, or writing markers, and told to try again"
-LOGGERS = "takes a logger that exists only in Kafka"
 SETTING = "their cluster, or the topic that ours has instead, had settings of its own"
 EXPLAINED: Mapping[str, str] = {
     identity: reason
@@ -56,7 +55,6 @@ EXPLAINED: Mapping[str, str] = {
         ORDER: "137.2 137.3 429.4 554.2 555.2 570.2 571.2 585.2 586.2 600.2 601.2 616.2 795.2",
         LOADING: "276.2 406.10 417.10 427.8 564.2",
         SETTING: "206.3 365.2 367.2 593.2 608.2 622.3 801.5",
-        LOGGERS: "232.3",
     }.items()
     for identity in identities.split()
 }
