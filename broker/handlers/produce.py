@@ -19,7 +19,7 @@ from broker.request_context import CloseConnection, RequestContext
 from broker.services import Services
 from broker.transactions.transaction import TopicPartition
 from broker.transactions.verification import Admission, transactional_header
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -217,5 +217,6 @@ def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
             BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
             for batch_index, message in record_errors
         ],
-        error_message=str(error),
+        # The code has a text of its own at the client; only what says more goes along.
+        error_message=None if error.message == ERRORS[error.code].message else error.message,
     )

@@ -214,6 +214,7 @@ async def test_a_keyless_record_in_a_compacted_topic_is_named(served: InProcessB
     answer = (await produce(served, name, {0: keyless}))[0]
     assert answer.error_code == ErrorCode.INVALID_RECORD
     assert [error.batch_index for error in answer.record_errors] == [1]
+    assert answer.error_message.startswith("One or more records have been rejected")
 
 
 async def test_log_append_time_is_the_brokers(served: InProcessBroker, name: str) -> None:
