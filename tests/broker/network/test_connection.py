@@ -59,7 +59,7 @@ async def listening(script: Script, **settings: object) -> AsyncIterator[tuple[L
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
             await asyncio.sleep(0)
 
 

@@ -1,5 +1,6 @@
 """The coordinator over a log in memory: what is stored before what is said, slow and failing appends, markers, loading
-and moving."""
+and moving.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Random histories of one transactional id: several instances of its producer, appends that are slow or fail, markers
-that are refused, crashes. Whatever happens, the invariants below hold, and when all is well again everything ends."""
+that are refused, crashes. Whatever happens, the invariants below hold, and when all is well again everything ends.
+"""
 
 from __future__ import annotations
 
