@@ -49,6 +49,8 @@ class Route:
     handle: Callable[[Services, Any, RequestContext], Any]
     decode: Decoder[Any]
     encode: Encoder
+    learn: Callable[..., Shortcut | None] | None
+    """What is worth remembering of a request that was answered at once."""
 
 
 class RequestDispatcher:
@@ -69,9 +71,9 @@ class RequestDispatcher:
 
     def dispatch(self, frame: memoryview, peer: Peer) -> Buffers | asyncio.Future[Buffers | None] | None:
         """Answer one frame; see `broker.network.connection.Dispatcher`."""
-        shortcut_answer = peer.shortcuts.answer(frame)
-        if shortcut_answer is not None:
-            return shortcut_answer
+        repeated = self._repeated(frame, peer)
+        if repeated is not None:
+            return repeated
         try:
             header, position = read_request_header(frame)
         except UnsupportedApi as unsupported:
@@ -86,23 +88,50 @@ class RequestDispatcher:
         except Malformed as error:
             raise Malformed(f"{_named(route.api, header)}: {error}") from error
         context = RequestContext(header.api_key, header.api_version, header.correlation_id, header.client_id, peer)
+        is_served = False
         try:
             response = route.handle(self._services, request, context)
+            is_served = True
         except Malformed:
             raise
         except Exception as error:
             response = self._failure(route, request, context, error)
         if type(response) is route.api.response:
             buffers = self._framed(route, context, response)
-            learn = LEARNERS.get(header.api_key)
-            if learn is not None:
-                shortcut = learn(self._services, frame, request, context, response, buffers)
-                if shortcut is not None:
-                    peer.shortcuts.learn(shortcut)
+            if is_served and route.learn is not None:
+                self._learn(route, frame, request, context, response, buffers)
             return buffers
         if response is None:
             return None
         return asyncio.ensure_future(self._later(route, request, context, response))
+
+    def _repeated(self, frame: memoryview, peer: Peer) -> Buffers | None:
+        """The answer by a shortcut, if there is one."""
+        try:
+            return peer.shortcuts.answer(frame)
+        except Exception as error:
+            # Whether its effect took place is not known: the client has to find out on a new connection.
+            self.unexpected_error_count += 1
+            logger.error("a shortcut of %s failed unexpectedly", peer, exc_info=error)
+            raise CloseConnection("a repeated request failed unexpectedly") from error
+
+    def _learn(
+        self,
+        route: Route,
+        frame: memoryview,
+        request: object,
+        context: RequestContext,
+        response: object,
+        buffers: Buffers,
+    ) -> None:
+        assert route.learn is not None
+        try:
+            shortcut = route.learn(self._services, frame, request, context, response, buffers)
+        except Exception as error:
+            self._report(route, context, error)
+            return
+        if shortcut is not None:
+            context.peer.shortcuts.learn(shortcut)
 
     async def _later(
         self, route: Route, request: object, context: RequestContext, awaited: Awaitable[object | None]
@@ -130,7 +159,13 @@ class RequestDispatcher:
         return self._route(APIS[header.api_key], header.api_version)
 
     def _route(self, api: Api, version: int) -> Route:
-        route = Route(api, self._table[api.key].handle, decoder(api.request, version), encoder(api.response, version))
+        route = Route(
+            api,
+            self._table[api.key].handle,
+            decoder(api.request, version),
+            encoder(api.response, version),
+            LEARNERS.get(api.key),
+        )
         self._routes[api.key, version] = route
         return route
 

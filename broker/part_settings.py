@@ -10,6 +10,10 @@ from config.broker import BrokerConfig
 from controller.settings import ControllerSettings
 
 
+class UnknownHostError(Exception):
+    """A setting names a host that has no address. The text names both."""
+
+
 def listener_settings(config: BrokerConfig) -> ListenerSettings:
     return ListenerSettings(
         request_size_max=config[properties.SOCKET_REQUEST_MAX_BYTES],
@@ -37,10 +41,16 @@ def controller_settings(config: BrokerConfig) -> ControllerSettings:
 
 
 def _connection_overrides(text: str) -> dict[str, int]:
-    """`host:n,host:n`, by numeric address."""
-    pairs = (entry.strip().rpartition(":") for entry in text.split(",") if entry.strip())
-    return {
-        str(sockaddr[0]): int(limit)
-        for host, _, limit in pairs
-        for *_, sockaddr in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    }
+    """`host:n,host:n`, by numeric address. Raises UnknownHostError."""
+    limits: dict[str, int] = {}
+    for entry in filter(None, map(str.strip, text.split(","))):
+        host, _, limit = entry.rpartition(":")
+        try:
+            addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise UnknownHostError(
+                f"Invalid value {text} for configuration max.connections.per.ip.overrides: "
+                f"{host} is no address and cannot be resolved ({error.strerror})"
+            ) from error
+        limits.update({str(sockaddr[0]): int(limit) for *_, sockaddr in addresses})
+    return limits

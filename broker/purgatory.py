@@ -10,9 +10,12 @@ may itself complete others.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterable
 
 from broker.timer import Timer, TimerHandle
+
+logger = logging.getLogger("kafka.server.DelayedOperationPurgatory")
 
 
 class DelayedOperation:
@@ -95,7 +98,7 @@ class Purgatory:
         completed = 0
         waiting = []
         for operation in watchers:
-            if operation.try_complete():
+            if _tried(operation):
                 completed += 1
             elif not operation.is_completed:
                 waiting.append(operation)
@@ -137,3 +140,16 @@ class Purgatory:
             watchers[:] = [operation for operation in watchers if not operation.is_completed]
             if not watchers:
                 del self._watched[key]
+
+
+def _tried(operation: DelayedOperation) -> bool:
+    """Try `operation`; one that fails is a bug of its own, and neither the others' nor of who caused the event."""
+    try:
+        return operation.try_complete()
+    except Exception:
+        logger.exception("%s failed unexpectedly; it is completed with what there is", type(operation).__name__)
+    try:
+        return operation.force_complete()
+    except Exception:
+        logger.exception("%s could not be completed", type(operation).__name__)
+        return True

@@ -32,7 +32,7 @@ from broker.jobs import storage_jobs
 from broker.log_cleaner import LogCleaner, WorkerProcesses
 from broker.loop_timer import LoopTimer
 from broker.network.listener import Listener, ListenError
-from broker.part_settings import controller_settings, listener_settings
+from broker.part_settings import UnknownHostError, controller_settings, listener_settings
 from broker.services import Services
 from config import broker_properties as properties
 from config.broker import BrokerConfig
@@ -50,6 +50,7 @@ from controller.registration import (
     register_broker,
 )
 from controller.sqlite_store import SqliteStore
+from controller.state_store import StoreError, StoreUnavailable
 from storage.files import OsFiles
 from storage.log_cleaning import CleanerSettings, LogCleaning
 from storage.log_manager import (
@@ -80,6 +81,9 @@ STARTUP_ERRORS = (
     IdentityError,
     ListenError,
     NoUsableDirectoryError,
+    StoreError,
+    StoreUnavailable,
+    UnknownHostError,
     WrongDirectoryError,
 )
 
@@ -278,8 +282,13 @@ class Server:
     def _take_over_settings(self) -> None:
         """The dynamic layers of the configuration are known now, or have changed."""
         self._log_manager.settings = LogManagerSettings.of(self._config)
+        try:
+            settings = listener_settings(self._config)
+        except UnknownHostError as error:
+            logger.error("the limits of connections stay as they are: %s", error)
+            return
         for listener in self._ports:
-            listener.reconfigure(listener_settings(self._config))
+            listener.reconfigure(settings)
 
     def _broker_reconfigured(self) -> None:
         """The broker's settings changed while it runs: bring what runs with them up to date."""

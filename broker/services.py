@@ -1,4 +1,4 @@
-"""What handlers work with: the parts of one broker, wired by `broker/server.py`.
+"""What handlers work with: the parts of one broker, wired by `broker/assembly.py`.
 
 Owns nothing but the references and the few questions that concern several parts at once.
 """

@@ -4,9 +4,9 @@ Owns: which callbacks are due when. Must not know: clocks or event loops; the ca
 `advance`, so that tests and the simulation jump it by hand.
 
 Deadlines are rounded up to whole ticks and kept in one bucket a tick (a dict), with a heap of the ticks that have a
-bucket. Arming is a dict look-up and an append, cancelling clears a slot; cancelled entries leave with their bucket. A
-hierarchy of wheels as in Kafka's purgatory saves nothing here: the heap holds ticks, not entries, and a millisecond
-holds many entries under load, where it matters.
+bucket. Arming is a dict look-up and an append, cancelling clears a slot; cancelled entries leave with their bucket, or
+earlier when they are most of all. A hierarchy of wheels as in Kafka's purgatory saves nothing here: the heap holds
+ticks, not entries, and a millisecond holds many entries under load, where it matters.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ import heapq
 from collections.abc import Callable
 
 TICK_MS = 1
+# So many cancelled entries are nothing to care about.
+CANCELLED_MAX = 1_000
 
 
 class TimerHandle:
     """One armed deadline. `cancel` is idempotent and may be called after the callback ran."""
 
-    __slots__ = ("callback",)
+    __slots__ = ("_timer", "callback")
 
-    def __init__(self, callback: Callable[[], None]) -> None:
+    def __init__(self, timer: Timer, callback: Callable[[], None]) -> None:
+        self._timer = timer
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        self.callback = None
-
-    @property
-    def is_armed(self) -> bool:
-        return self.callback is not None
+        if self.callback is not None:
+            self.callback = None
+            self._timer.note_cancelled()
 
 
 class Timer:
@@ -39,12 +40,15 @@ class Timer:
     def __init__(self, on_earlier_deadline: Callable[[int], None] | None = None) -> None:
         """`on_earlier_deadline(deadline_ms)` tells the driver that it must wake up sooner than it planned to."""
         self._buckets: dict[int, list[TimerHandle]] = {}
+        self._armed_count = 0
+        self._cancelled_count = 0
         self._ticks: list[int] = []
         self._on_earlier_deadline = on_earlier_deadline
 
     def schedule(self, deadline_ms: int, callback: Callable[[], None]) -> TimerHandle:
         """Run `callback` in the first `advance` whose time is not before `deadline_ms`."""
-        handle = TimerHandle(callback)
+        handle = TimerHandle(self, callback)
+        self._armed_count += 1
         tick = -(-deadline_ms // TICK_MS)
         bucket = self._buckets.get(tick)
         if bucket is None:
@@ -55,6 +59,11 @@ class Timer:
         else:
             bucket.append(handle)
         return handle
+
+    @property
+    def entry_count(self) -> int:
+        """Entries that take up memory, cancelled ones included."""
+        return self._armed_count + self._cancelled_count
 
     def next_deadline_ms(self) -> int | None:
         """When `advance` has to be called next, or None while nothing is armed."""
@@ -70,8 +79,29 @@ class Timer:
         while ticks and ticks[0] * TICK_MS <= now_ms:
             for handle in self._buckets.pop(heapq.heappop(ticks)):
                 callback = handle.callback
-                if callback is not None:
+                if callback is None:
+                    self._cancelled_count -= 1
+                else:
+                    self._armed_count -= 1
                     handle.callback = None
                     callback()
                     ran += 1
         return ran
+
+    def note_cancelled(self) -> None:
+        """One more entry is of no use. They leave with their tick; when they are most of all, they leave at once.
+
+        A far deadline that is armed and cancelled for every request would otherwise pile up until it is due.
+        """
+        self._armed_count -= 1
+        self._cancelled_count += 1
+        if self._cancelled_count > CANCELLED_MAX and self._cancelled_count > self._armed_count:
+            self._drop_cancelled()
+
+    def _drop_cancelled(self) -> None:
+        for tick, bucket in list(self._buckets.items()):
+            bucket[:] = [handle for handle in bucket if handle.callback is not None]
+            if not bucket:
+                del self._buckets[tick]
+        self._ticks[:] = sorted(self._buckets)
+        self._cancelled_count = 0

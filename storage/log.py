@@ -468,15 +468,15 @@ class Log:
         except OSError as error:
             raise self._storage_error(error) from error
 
-    def size_between(self, start_offset: int, end_offset: int) -> int:
+    def size_between(self, start_offset: int, end_offset: int) -> int | None:
         """Bytes from the batch that holds one offset up to the batch that holds the other; 0 when there are none.
 
-        Any thread. Raises KafkaError KAFKA_STORAGE_ERROR.
+        None when it cannot be told from what is in memory, or something is wrong: whoever reads it will learn what.
         """
         try:
             return self._reader.size_between(start_offset, end_offset)
-        except OSError as error:
-            raise self._storage_error(error) from error
+        except (NotInMemoryError, SegmentGoneError, OSError, CorruptIndexError, CorruptSegmentError):
+            return None
 
     def offset_for_timestamp(self, timestamp_ms: int, *, upper_bound_offset: int) -> TimestampedOffset | None:
         """The first record whose timestamp is not below the given one; None if that is at the bound. Any thread."""
@@ -684,23 +684,24 @@ class Log:
         Their files keep another name until `remove_deleted` finds file.delete.delay.ms over. The last segment goes only
         after a new one has been started.
         """
-        segments = self._segments.all()
-        count = count_to_delete(
-            self._segment_facts(segments),
-            self._retention_policy(),
-            total_size=self.size,
-            now_ms=now_ms,
-            log_start_offset=self.log_start_offset,
-            high_watermark=self.high_watermark,
-        )
-        if count == 0:
-            return 0
         try:
-            if count == len(segments):
+            segments = self._segments.all()
+            count = count_to_delete(
+                self._segment_facts(segments),
+                self._retention_policy(),
+                total_size=self.size,
+                now_ms=now_ms,
+                log_start_offset=self.log_start_offset,
+                high_watermark=self.high_watermark,
+            )
+            if count and count == len(segments):
                 self._roll(self.log_end_offset, now_ms)
-            self._delete(segments[:count], now_ms)
+            if count:
+                self._delete(segments[:count], now_ms)
         except OSError as error:
             raise self._storage_error(error) from error
+        except (CorruptIndexError, CorruptSegmentError) as damage:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
         return count
 
     def _segment_facts(self, segments: Sequence[Segment]) -> Iterator[SegmentFacts]:

@@ -37,12 +37,13 @@ from storage.files import Files
 from storage.log import Log
 from storage.log_directory import LogDirectory
 from storage.log_manager import LogManager
+from storage.mapped_index import CorruptIndexError
 from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError
 
 _logger = logging.getLogger(__name__)
 
-_UNCLEANABLE = (CorruptSegmentError, Malformed)
+_UNCLEANABLE = (CorruptSegmentError, CorruptIndexError, Malformed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,8 @@ class LogCleaning:
             (part.is_overdue, part.dirty_ratio, log, part)
             for log in self._log_manager.logs()
             if self._may_be_cleaned(log)
-            and (part := self.cleanable_part_of(log, now_ms)).is_due(log.config.min_cleanable_dirty_ratio)
+            and (part := self._readable_part_of(log, now_ms)) is not None
+            and part.is_due(log.config.min_cleanable_dirty_ratio)
         ]
         if not due:
             return None
@@ -159,6 +161,19 @@ class LogCleaning:
                     directory.write_cleaner_offsets(offsets)
                 except OSError as error:
                     self._log_manager.fail_directory(directory, error)
+
+    def _readable_part_of(self, log: Log, now_ms: int) -> CleanableLog | None:
+        """What there is to clean in a log; None when that cannot be told, which takes it out of cleaning."""
+        try:
+            return self.cleanable_part_of(log, now_ms)
+        except OSError as error:
+            directory = self._log_manager.directory_of(log.topic, log.partition)
+            if directory is not None:
+                self._log_manager.fail_directory(directory, error)
+        except _UNCLEANABLE as error:
+            _logger.warning("%s cannot be cleaned until the next start: %s", log.name, error)
+            self.uncleanable.add(log.name)
+        return None
 
     def cleanable_part_of(self, log: Log, now_ms: int) -> CleanableLog:
         """For `pick` and for metrics."""

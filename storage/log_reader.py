@@ -104,7 +104,7 @@ class LogReader:
         """Where the batch of an offset begins; the log's end for offsets that have none."""
         end = self.end
         if offset < end.offset and (segment := self.segments.floor(offset)) is not None:
-            extent = segment.find(offset)
+            extent = segment.find(offset, wait=False)
             return segment, segment.size if extent is None else extent.position
         return end.segment, end.position
 

@@ -1,4 +1,4 @@
-"""What a leader accepts into its log, and in which form (record-format sections 6, 7, 8, 10 and 11).
+"""What a leader accepts into its log, and in which form (docs/formats/record-batch.md).
 
 Owns the decision over one partition's records of a produce request: refuse them, take the bytes as they are, or
 rebuild them as one batch of magic 2. Pure: the log hands in its next offset, its leader epoch and the time. Must not

@@ -28,6 +28,7 @@ def registered(broker_id: int, run_folder: Path = RUN_FOLDER) -> Iterator[None]:
     Raises OSError when the folder cannot be written.
     """
     run_folder.mkdir(parents=True, exist_ok=True)
+    running_brokers(run_folder)  # sweeps out what killed ones have left
     path = run_folder / f"broker-{os.getpid()}"
     with path.open("w", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

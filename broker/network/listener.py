@@ -6,6 +6,7 @@ Owns: which connections are open. Must not know: requests.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from collections import Counter
@@ -16,6 +17,9 @@ from broker.request_context import Peer
 from protocol.frame import FrameReader
 
 logger = logging.getLogger("kafka.network.listener")
+
+# What a machine without IPv6 says; its other addresses will do.
+NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 SCRATCH_SIZE = 256 << 10
 # How much answer data may wait for a slow reader before its requests stay unread.
@@ -99,8 +103,8 @@ class Listener:
             try:
                 bound = self._bound_socket(family, address, sockets[0].getsockname()[1] if sockets else port)
             except OSError as error:
-                if not host and family == socket.AF_INET6:
-                    continue  # a machine without IPv6
+                if family == socket.AF_INET6 and len(families) > 1 and error.errno in NO_IPV6:
+                    continue
                 for other in sockets:
                     other.close()
                 raise ListenError(
@@ -136,7 +140,10 @@ class Listener:
 
     def admit(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
         """Part of `Admission`: count the connection against the limits."""
-        host, port = transport.get_extra_info("peername")[:2]
+        peername = transport.get_extra_info("peername")
+        if peername is None:
+            return None  # gone before it was accepted
+        host, port = peername[:2]
         host_limit = self._settings.connections_per_ip_overrides.get(host, self._settings.connections_per_ip_max)
         if self._connections_by_host[host] >= host_limit:
             logger.warning("refused a connection from %s: %d connections of this address are open", host, host_limit)
@@ -172,7 +179,7 @@ class Listener:
             connection.idle_sweeps += 1
             if connection.idle_sweeps >= IDLE_SWEEPS_PER_LIMIT:
                 logger.info("closing idle connection from %s", connection.peer)
-                connection.close()
+                connection.abort()  # one that does not read would never drain
         self._schedule_idle_sweep(loop)
 
 

@@ -35,7 +35,8 @@ class AwaitedPartition:
             return 0
         if bytes_wanted <= 1:
             return 1
-        return min(self.bytes_max, log.size_between(self.fetch_offset, end_offset))
+        size = log.size_between(self.fetch_offset, end_offset)
+        return None if size is None else min(self.bytes_max, size)
 
 
 class DelayedFetch(DelayedOperation):

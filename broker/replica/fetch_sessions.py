@@ -88,7 +88,9 @@ class FetchContext:
         """Whether the answer must mention this partition; remembers what is sent and moves served partitions back."""
         if self.session is None:
             return True
-        partition = self.partitions[key]
+        partition = self.partitions.get(key)
+        if partition is None:
+            return False  # forgotten meanwhile, by another request of the same session
         is_changed = (
             has_records
             or has_preferred_replica

@@ -18,6 +18,8 @@ Buffer = bytes | bytearray | memoryview
 
 # Connections that write to or read from more partitions in turn than this forget the oldest.
 SHORTCUTS_MAX = 8
+# A connection that repeats itself less often than this is not worth learning from.
+LEARNED_IN_VAIN_MAX = 100
 
 
 class Shortcut(Protocol):
@@ -28,20 +30,31 @@ class Shortcut(Protocol):
 
 
 class Shortcuts:
-    """Those of one connection, the latest first."""
+    """Those of one connection, the last used first."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_learned_in_vain")
 
     def __init__(self) -> None:
         self._known: list[Shortcut] = []
+        self._learned_in_vain = 0
 
     def answer(self, frame: memoryview) -> list[Buffer] | None:
-        for shortcut in self._known:
+        known = self._known
+        for index, shortcut in enumerate(known):
             answer = shortcut.answer(frame)
             if answer is not None:
+                self._learned_in_vain = 0
+                if index:
+                    known.insert(0, known.pop(index))
                 return answer
         return None
 
     def learn(self, shortcut: Shortcut) -> None:
-        self._known.insert(0, shortcut)
-        del self._known[SHORTCUTS_MAX:]
+        """Remember one more, unless nothing that was learned of late was of use."""
+        if self._learned_in_vain < LEARNED_IN_VAIN_MAX:
+            self._learned_in_vain += 1
+            self._known.insert(0, shortcut)
+            del self._known[SHORTCUTS_MAX:]
+
+    def forget(self) -> None:
+        self._known.clear()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from struct import Struct
 
+from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD
 from broker.replica.partition import NO_EPOCH, Partition
 from broker.request_context import RequestContext
 from broker.services import Services
@@ -18,7 +19,7 @@ from protocol.errors import KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.writer import uvarint
 
-FIRST_VERSION = 5
+FIRST_VERSION = FIRST_VERSION_WITH_ZSTD  # before it what was read has to be looked through
 NO_SESSION = -1
 READ_UNCOMMITTED = 0
 FETCH = APIS[1]

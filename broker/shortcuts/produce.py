@@ -32,6 +32,7 @@ _LENGTH = Struct(">i")
 _ANSWER = Struct(">ihqqq")  # partition, error code, base offset, append time, log start offset
 _NUMBERS = Struct(">qqq")
 _NUMBERS_POSITION = 6
+_LENGTH_SHIFT_MAX = 28  # an unsigned varint has five bytes at the most
 _FLEXIBLE_TAIL = bytes(3)  # no tags of the partition, the topic and the request
 
 
@@ -125,7 +126,7 @@ class ProduceShortcut:
         if frame[end:] != self._tail:
             return None
         size = shift = 0
-        while position < end:
+        while position < end and shift <= _LENGTH_SHIFT_MAX:
             byte = frame[position]
             position += 1
             size |= (byte & 0x7F) << shift

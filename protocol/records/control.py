@@ -1,4 +1,4 @@
-"""Control records: the markers that end a transaction in a partition (record-format section 9).
+"""Control records: the markers that end a transaction in a partition.
 
 Owns their key and value. Must not know which transaction a marker ends: that is the producer id of its batch.
 """

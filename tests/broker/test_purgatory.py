@@ -67,6 +67,27 @@ def test_the_deadline_completes_what_nothing_else_did(purgatory: Purgatory, time
     assert late.completions == 1
 
 
+def test_an_operation_that_fails_does_not_keep_others_waiting(
+    purgatory: Purgatory, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Waiter):
+        __slots__ = ("tries",)
+
+        def is_satisfied(self) -> bool:
+            self.tries = getattr(self, "tries", 0) + 1
+            if self.tries > 1:
+                raise ZeroDivisionError("of ours")
+            return False
+
+    failing, good = Failing(), Waiter()
+    purgatory.try_complete_else_watch(failing, ["a"], 10)
+    purgatory.try_complete_else_watch(good, ["a"], 10)
+    good.is_ready = True
+    purgatory.check_and_complete("a")
+    assert (failing.completions, good.completions) == (1, 1)
+    assert "ZeroDivisionError: of ours" in caplog.text
+
+
 def test_force_completes_unsatisfied_operations(purgatory: Purgatory) -> None:
     waiter = Waiter()
     purgatory.try_complete_else_watch(waiter, ["a"], 10)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from broker.request_context import Peer
-from broker.shortcuts import SHORTCUTS_MAX, Shortcut, Shortcuts
+from broker.request_context import CloseConnection, Peer
+from broker.shortcuts import LEARNED_IN_VAIN_MAX, SHORTCUTS_MAX, Shortcut, Shortcuts
 from protocol.api import APIS
 from protocol.codec import decode, encode
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, Malformed
 from protocol.headers import read_response_header, request_header
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -22,6 +22,7 @@ from protocol.messages.incremental_alter_configs import (
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
+from protocol.records.compression import Compression
 from protocol.schema import ZERO_UUID
 from tests.support.in_process import InProcessBroker, running_broker
 
@@ -146,6 +147,43 @@ async def test_refused_records_are_refused_alike(
     assert error_in(after, version) == ErrorCode.NONE
 
 
+async def test_an_endless_length_is_told_from_a_length_at_once(
+    broker: InProcessBroker, learning: CountedShortcuts
+) -> None:
+    frame = produce_frame(SHORT, batch_of(1), 9)
+    await send(broker, frame, learning)
+    prefix = frame[: frame.index(batch_of(1)) - 1]
+    with pytest.raises(Malformed):
+        await send(broker, prefix + b"\xff" * 1_000_000 + bytes(3), learning)
+
+
+async def test_a_shortcut_that_fails_closes_its_connection_only(
+    broker: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        def answer(self, frame: memoryview) -> None:
+            raise ZeroDivisionError("of ours")
+
+    shortcuts = Shortcuts()
+    shortcuts.learn(Broken())
+    with pytest.raises(CloseConnection):
+        await send(broker, produce_frame(SHORT, batch_of(1), 9), shortcuts)
+    assert "ZeroDivisionError: of ours" in caplog.text
+
+
+async def test_a_connection_that_never_repeats_itself_is_not_learned_from(broker: InProcessBroker) -> None:
+    class Other:
+        def answer(self, frame: memoryview) -> None:
+            return None
+
+    shortcuts = Shortcuts()
+    for _ in range(LEARNED_IN_VAIN_MAX):
+        shortcuts.learn(Other())
+    for _ in range(2):
+        await send(broker, produce_frame(SHORT, batch_of(1), 9), shortcuts)
+    assert shortcuts.answer(memoryview(bytearray(produce_frame(SHORT, batch_of(1), 9)))) is None
+
+
 async def test_a_transactional_batch_is_no_repetition(broker: InProcessBroker, learning: CountedShortcuts) -> None:
     await send(broker, produce_frame(SHORT, batch_of(1), 9), learning)
     records = build_batch(
@@ -210,13 +248,15 @@ async def fetch_frame(
 
 @pytest.mark.parametrize("version", list(APIS[FETCH].versions))
 async def test_fetch_answers_the_same_bytes(broker: InProcessBroker, learning: CountedShortcuts, version: int) -> None:
-    for count in (20, 20, 3, 1, 200, 1):
+    for count in (20, 20, 3, 1, 200):
         await send(broker, produce_frame(SHORT, batch_of(count, 100), 9), NoShortcuts())
+    in_zstd = build_batch([RecordData(timestamp=1, key=b"k", value=b"v")], compression=Compression.ZSTD)
+    await send(broker, produce_frame(SHORT, in_zstd, 9), NoShortcuts())
     # Forward, back, inside of batches, at the end, and outside of the log.
     for number, offset in enumerate([0, 20, 40, 43, 44, 244, 5, 0, 245, 999, -1, 40]):
         frame = await fetch_frame(broker, version, offset, number=number)
         assert await send(broker, frame, learning) == await send(broker, frame, NoShortcuts()), offset
-    assert bool(learning.answer_count) == (version >= 5)
+    assert bool(learning.answer_count) == (version >= 10)
 
 
 async def test_a_fetch_with_nothing_to_read_waits_as_ever(broker: InProcessBroker, learning: CountedShortcuts) -> None:

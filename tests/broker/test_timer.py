@@ -2,7 +2,7 @@
 
 import random
 
-from broker.timer import Timer
+from broker.timer import CANCELLED_MAX, Timer
 
 
 def test_runs_what_is_due_in_deadline_order() -> None:
@@ -39,6 +39,17 @@ def test_the_driver_is_told_of_earlier_deadlines_only() -> None:
     for deadline in (50, 70, 20, 20, 30):
         timer.schedule(deadline, lambda: None)
     assert told == [50, 20]
+
+
+def test_far_deadlines_that_are_cancelled_do_not_pile_up() -> None:
+    timer, ran = Timer(), []
+    timer.schedule(50, lambda: ran.append("kept"))
+    for number in range(20 * CANCELLED_MAX):
+        timer.schedule(10**9 + number, lambda: None).cancel()
+    assert timer.entry_count <= CANCELLED_MAX + 2
+    assert timer.next_deadline_ms() == 50
+    timer.advance(50)
+    assert ran == ["kept"]
 
 
 def test_agrees_with_a_sorted_list() -> None:

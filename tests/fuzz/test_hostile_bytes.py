@@ -15,12 +15,16 @@ from protocol.codec import decode, encode
 from protocol.errors import ErrorCode
 from protocol.headers import request_header
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import RecordData, build_batch
 from tests.protocol.random_messages import random_message
 from tests.support.broker import BrokerProcess
 from tests.support.metadata_probe import is_serving
 
 ANSWER_TIMEOUT_S = 5.0
 MUTATIONS = 1500
+SERVED_ROUNDS = 300
 SEED = 20240817
 GROWTH_MAX_BYTES = 40 << 20
 
@@ -134,4 +138,29 @@ def test_mutated_requests_leave_the_broker_serving_in_flat_memory(broker: Broker
     assert is_serving(broker.port)
     growth = resident_bytes(broker.pid) - before
     assert growth < GROWTH_MAX_BYTES, f"resident memory grew by {growth} bytes"
+    assert "failed unexpectedly" not in broker.log.read_text(), "a request met a bug of ours; its log says which"
+
+
+def test_mutations_behind_requests_that_were_served_on_the_same_connection(broker: BrokerProcess) -> None:
+    """What a connection has remembered of good requests meets bad ones that look like them."""
+    rng = random.Random(SEED)
+    create = CreateTopicsRequest(
+        topics=[CreatableTopic(name="fuzzed", num_partitions=1, replication_factor=1, assignments=[], configs=[])]
+    )
+    send(broker, framed(request_header(19, 7, 1, "fuzz") + b"".join(encode(create, 7))))
+    records = build_batch([RecordData(timestamp=1, key=None, value=bytes(20))])
+    data = TopicProduceData(name="fuzzed", partition_data=[PartitionProduceData(index=0, records=records)])
+    produce = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data])
+    for number in range(SERVED_ROUNDS):
+        version = rng.choice([5, 8, 9, 11])
+        good = request_header(0, version, 7, "fuzz") + b"".join(encode(produce, version))
+        bad = bytearray(good)
+        for _ in range(rng.choice([1, 2, 4])):
+            bad[rng.randrange(8, len(bad))] = rng.randrange(256)
+        if rng.random() < 0.3:
+            bad += bytes([rng.choice([0, 0x80, 0xFF])]) * rng.randrange(1, 5000)
+        send(broker, framed(good) * 2 + framed(bytes(bad)) + framed(good), patience_s=0.2)
+        if number % 50 == 0:
+            assert is_serving(broker.port), f"round {number} of seed {SEED} ended it: {bad.hex()}"
+    assert is_serving(broker.port)
     assert "failed unexpectedly" not in broker.log.read_text(), "a request met a bug of ours; its log says which"

@@ -1,0 +1,76 @@
+"""What keeps a broker from starting is said in one line that names it."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.clock import SystemClock
+from broker.server import METADATA_FILE, Server, StartupError
+from config.broker import BrokerConfig
+
+
+def settings(folder: Path, **overrides: str) -> BrokerConfig:
+    return BrokerConfig.from_properties(
+        {
+            "broker.id": "0",
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(folder),
+            **{key.replace("_", "."): value for key, value in overrides.items()},
+        }
+    )
+
+
+async def reason_not_to_start(config: BrokerConfig) -> str:
+    server = Server(config, SystemClock())
+    try:
+        with pytest.raises(StartupError) as caught:
+            await server.start()
+    finally:
+        await server.stop()
+    return str(caught.value)
+
+
+async def test_a_damaged_metadata_store(tmp_path: Path) -> None:
+    (tmp_path / METADATA_FILE).write_bytes(b"this is no database" * 100)
+    assert METADATA_FILE in await reason_not_to_start(settings(tmp_path))
+
+
+async def test_a_limit_for_a_host_that_has_no_address(tmp_path: Path) -> None:
+    config = settings(tmp_path, max_connections_per_ip_overrides="no-such-host.invalid:5")
+    reason = await reason_not_to_start(config)
+    assert "max.connections.per.ip.overrides" in reason
+    assert "no-such-host.invalid" in reason
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+async def test_a_listener_whose_protection_is_not_there(tmp_path: Path, protocol: str) -> None:
+    config = settings(tmp_path, listeners=f"{protocol}://127.0.0.1:0", security_inter_broker_protocol=protocol)
+    reason = await reason_not_to_start(config)
+    assert protocol in reason
+    assert "listeners" in reason
+
+
+async def test_a_cluster(tmp_path: Path) -> None:
+    reason = await reason_not_to_start(settings(tmp_path, zookeeper_connect="127.0.0.1:2181"))
+    assert "zookeeper.connect" in reason
+
+
+async def test_a_second_broker_on_the_same_folder(tmp_path: Path) -> None:
+    first = Server(settings(tmp_path), SystemClock())
+    await first.start()
+    try:
+        assert str(tmp_path) in await reason_not_to_start(settings(tmp_path))
+    finally:
+        await first.stop()
+
+
+async def test_data_of_another_broker(tmp_path: Path) -> None:
+    first = Server(settings(tmp_path), SystemClock())
+    await first.start()
+    await first.stop()
+    config = BrokerConfig.from_properties(
+        {"broker.id": "5", "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+    )
+    reason = await reason_not_to_start(config)
+    assert "broker.id" in reason
+    assert "5" in reason
