@@ -18,6 +18,7 @@ from broker.cluster_link import LocalChannels
 from broker.config_changes import ConfigChanges
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.settings import CoordinatorSettings
+from broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.legacy_offsets import StoredLegacyOffsets
 from broker.metadata_cache import MetadataCache
 from broker.offsets_log import PartitionOffsetsLog
@@ -30,7 +31,7 @@ from broker.scram_credentials import ScramCredentials
 from broker.services import Services
 from broker.timer import Timer
 from broker.topic_configs import TopicConfigs
-from broker.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicAdministration
+from broker.topics import TopicAdministration
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.links import LocalCoordinator
 from broker.transactions.marker_writer import MarkerWriter

@@ -31,10 +31,10 @@ from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
-API_VERSIONS_KEY = 18
-LEARNERS: Mapping[int, Callable[..., Shortcut | None]] = {0: produce.learn, 1: fetch.learn}
-"""Where shortcuts are learned from: what is worth remembering of a request that was answered at once."""
-PRODUCE_KEY = 0
+PRODUCE_KEY, FETCH_KEY, METADATA_KEY, API_VERSIONS_KEY = 0, 1, 3, 18
+
+LEARNERS: Mapping[int, Callable[..., Shortcut | None]] = {PRODUCE_KEY: produce.learn, FETCH_KEY: fetch.learn}
+"""Where shortcuts are learned from."""
 
 # Records stay bytes, but the lists of other requests become objects of up to fifty times their size. Kafka knows one
 # limit for both; the largest request of use (the offsets of a hundred thousand partitions) has about 3 MB.
@@ -64,7 +64,7 @@ class RequestDispatcher:
 
     def warm_up(self) -> None:
         """Compile what every client sends first, so that the first requests are not the slow ones."""
-        for key in (API_VERSIONS_KEY, 3):
+        for key in (API_VERSIONS_KEY, METADATA_KEY):
             api = APIS[key]
             for version in api.versions:
                 self._route(api, version)

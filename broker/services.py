@@ -15,13 +15,14 @@ from broker.client_quotas import ClientQuotas
 from broker.clock import Clock
 from broker.config_changes import ConfigChanges
 from broker.groups.coordinator import GroupCoordinator
+from broker.internal_topics import INTERNAL_TOPICS
 from broker.metadata_cache import MetadataCache
 from broker.producer_ids import ProducerIds
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.manager import ReplicaManager
 from broker.scram_credentials import ScramCredentials
 from broker.topic_configs import TopicConfigs
-from broker.topics import INTERNAL_TOPICS, TopicAdministration
+from broker.topics import TopicAdministration
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.verification import TransactionVerifier

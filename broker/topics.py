@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 from broker.clock import Clock
+from broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.metadata_cache import MetadataCache
 from broker.purgatory import DelayedOperation, Purgatory
 from broker.timer import Timer
@@ -28,10 +29,6 @@ from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 FROM_DEFAULTS = -1
 AUTOMATIC_CREATION_TIMEOUT_MS = 5_000
-
-GROUP_METADATA_TOPIC = "__consumer_offsets"
-TRANSACTION_STATE_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
 
 
 class _AwaitedTopics(DelayedOperation):

@@ -55,12 +55,12 @@ from broker.groups.records import group_key, offset_key
 from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState
 from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from broker.internal_topics import GROUP_METADATA_TOPIC
 from broker.timer import Timer, TimerHandle
 from protocol.errors import ErrorCode, KafkaError, Malformed
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
-GROUP_METADATA_TOPIC = "__consumer_offsets"
 
 SLICE_SIZE = 500
 """Groups built, or offsets looked at, before other requests get their turn: a few milliseconds."""

@@ -5,8 +5,8 @@ Version notes: v2 PRODUCER_FENCED, which older clients know as INVALID_PRODUCER_
 
 from __future__ import annotations
 
-from broker.groups.coordinator import GROUP_METADATA_TOPIC
 from broker.groups.partitioner import partition_for
+from broker.internal_topics import GROUP_METADATA_TOPIC
 from broker.request_context import RequestContext
 from broker.services import Services
 from broker.transactions.transaction import Producer

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from types import MappingProxyType
 
-from broker.groups.coordinator import GROUP_METADATA_TOPIC
 from broker.groups.partitioner import partition_for
+from broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.transactions.coordinator import TRANSACTION_STATE_TOPIC
 from protocol.errors import ERRORS, ErrorCode
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 

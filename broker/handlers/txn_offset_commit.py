@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.groups.batches import CommittingProducer
-from broker.groups.coordinator import GROUP_METADATA_TOPIC, CommitAnswer, Committer
+from broker.groups.coordinator import CommitAnswer, Committer
 from broker.groups.offsets import Offsets, TopicPartition
 from broker.groups.partitioner import partition_for
 from broker.groups.records import OffsetAndMetadata
+from broker.internal_topics import GROUP_METADATA_TOPIC
 from broker.request_context import RequestContext
 from broker.services import Services
 from broker.transactions.transaction import Producer

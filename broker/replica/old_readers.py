@@ -11,13 +11,11 @@ from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records.batch import batches
 from protocol.records.compression import Compression
 from protocol.records.down_conversion import down_convert
+from storage.validation import PLAIN_SIZE_MAX
 
 FIRST_VERSION_WITH_MAGIC_1 = 2
 FIRST_VERSION_WITH_MAGIC_2 = 4
 FIRST_VERSION_WITH_ZSTD = 10
-
-# A batch may open to what could also have been sent plain: the default of socket.request.max.bytes.
-PLAIN_SIZE_MAX = 100 << 20
 
 
 def needs_conversion(fetch_version: int) -> bool:

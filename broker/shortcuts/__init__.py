@@ -8,13 +8,24 @@ varies there.
 
 Rules: a shortcut answers only what the general way would answer with the same bytes, and otherwise says None and has
 changed nothing: an error, a wait, a change of leader or of settings are the general way's. It holds no state of its
-own."""
+own.
+"""
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
+
+KIND_SIZE = 4
+"""API key and version, with which a request begins."""
+CORRELATION_END = 8
+"""Where the correlation id ends, in requests and, behind the length, in answers."""
+ANSWER = Struct(">ihqqq")
+"""How the answer about one partition begins: its number, no error, and three offsets or times."""
+NUMBERS = Struct(">qqq")
+NUMBERS_POSITION = 6
 
 # Connections that write to or read from more partitions in turn than this forget the oldest.
 SHORTCUTS_MAX = 8
@@ -55,6 +66,3 @@ class Shortcuts:
             self._learned_in_vain += 1
             self._known.insert(0, shortcut)
             del self._known[SHORTCUTS_MAX:]
-
-    def forget(self) -> None:
-        self._known.clear()

@@ -1,7 +1,8 @@
 """The shortcut of Fetch: one partition, read up to the high watermark, without a session.
 
 The request varies in its correlation id and the fetch offset; the answer in high watermark, last stable offset and
-log start offset, which are three numbers in a row, and in the records with their length."""
+log start offset, which are three numbers in a row, and in the records with their length.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD
 from broker.replica.partition import NO_EPOCH, Partition
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.shortcuts import Buffer
+from broker.shortcuts import ANSWER, CORRELATION_END, KIND_SIZE, NUMBERS, NUMBERS_POSITION, Buffer
 from config import broker_properties as properties
 from protocol.api import APIS
 from protocol.codec import encode
 from protocol.errors import KafkaError
+from protocol.frame import LENGTH
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.writer import uvarint
 
@@ -24,13 +26,7 @@ NO_SESSION = -1
 READ_UNCOMMITTED = 0
 FETCH = APIS[1]
 
-_KIND_SIZE = 4  # API key and version
-_CORRELATION_END = 8
-_LENGTH = Struct(">i")
 _OFFSET = Struct(">q")
-_ANSWER = Struct(">ihqqq")  # partition, error code, high watermark, last stable offset, log start offset
-_NUMBERS = Struct(">qqq")
-_NUMBERS_POSITION = 6
 
 
 class FetchShortcut:
@@ -73,8 +69,8 @@ class FetchShortcut:
         self._is_flexible = FETCH.is_flexible_in(version)
         self._offset_position = offset_position
         self._offset_end = offset_position + _OFFSET.size
-        self._kind = bytes(frame[:_KIND_SIZE])
-        self._prefix = bytes(frame[_CORRELATION_END:offset_position])
+        self._kind = bytes(frame[:KIND_SIZE])
+        self._prefix = bytes(frame[CORRELATION_END:offset_position])
         self._suffix = bytes(frame[self._offset_end :])
         self._answer_head = answer_head
         self._answer_middle = answer_middle
@@ -82,8 +78,8 @@ class FetchShortcut:
 
     def answer(self, frame: memoryview) -> list[Buffer] | None:
         if (
-            frame[:_KIND_SIZE] != self._kind
-            or frame[_CORRELATION_END : self._offset_position] != self._prefix
+            frame[:KIND_SIZE] != self._kind
+            or frame[CORRELATION_END : self._offset_position] != self._prefix
             or frame[self._offset_end :] != self._suffix
         ):
             return None
@@ -103,18 +99,18 @@ class FetchShortcut:
             return None
         records = fetched.records
         size = len(records)
-        length = uvarint(size + 1) if self._is_flexible else _LENGTH.pack(size)
+        length = uvarint(size + 1) if self._is_flexible else LENGTH.pack(size)
         head = b"".join(
             (
-                frame[_KIND_SIZE:_CORRELATION_END],
+                frame[KIND_SIZE:CORRELATION_END],
                 self._answer_head,
-                _NUMBERS.pack(high_watermark, last_stable_offset, log.log_start_offset),
+                NUMBERS.pack(high_watermark, last_stable_offset, log.log_start_offset),
                 self._answer_middle,
                 length,
             )
         )
         tail = self._answer_tail
-        answer: list[Buffer] = [_LENGTH.pack(len(head) + size + len(tail)) + head, records]
+        answer: list[Buffer] = [LENGTH.pack(len(head) + size + len(tail)) + head, records]
         if tail:
             answer.append(tail)
         return answer
@@ -145,12 +141,12 @@ def learn(
         return None
     position = _offset_position(request, context.api_version, frame)
     head = bytes(buffers[0])
-    numbers = _ANSWER.pack(wanted.partition, 0, told.high_watermark, told.last_stable_offset, told.log_start_offset)
+    numbers = ANSWER.pack(wanted.partition, 0, told.high_watermark, told.last_stable_offset, told.log_start_offset)
     if position is None or head.count(numbers) != 1:
         return None
-    numbers_position = head.index(numbers) + _NUMBERS_POSITION
+    numbers_position = head.index(numbers) + NUMBERS_POSITION
     size = len(buffers[1])
-    length = uvarint(size + 1) if FETCH.is_flexible_in(context.api_version) else _LENGTH.pack(size)
+    length = uvarint(size + 1) if FETCH.is_flexible_in(context.api_version) else LENGTH.pack(size)
     bytes_max = min(services.config[properties.FETCH_MAX_BYTES], request.max_bytes)
     return FetchShortcut(
         partition,
@@ -159,8 +155,8 @@ def learn(
         version=context.api_version,
         bytes_min=max(1, min(request.min_bytes, bytes_max)),
         bytes_max=min(bytes_max, wanted.partition_max_bytes),
-        answer_head=head[_CORRELATION_END:numbers_position],
-        answer_middle=head[numbers_position + _NUMBERS.size : len(head) - len(length)],
+        answer_head=head[CORRELATION_END:numbers_position],
+        answer_middle=head[numbers_position + NUMBERS.size : len(head) - len(length)],
         answer_tail=b"".join(buffers[2:]),
     )
 
@@ -171,7 +167,7 @@ def _offset_position(request: FetchRequest, version: int, frame: memoryview) -> 
     offset = wanted.fetch_offset
     body = b"".join(encode(request, version))
     start = len(frame) - len(body)
-    if start < _CORRELATION_END or frame[start:] != body:
+    if start < CORRELATION_END or frame[start:] != body:
         return None  # tags or trailing bytes that are not known here
     wanted.fetch_offset = ~offset
     other = b"".join(encode(request, version))

@@ -2,36 +2,32 @@
 
 The request is, in bytes: key and version; correlation id; everything up to the length of the records; that length;
 the records; tags. Answers from version 5 on are constant but for the correlation id and three numbers in a row: base
-offset, append time, log start offset."""
+offset, append time, log start offset.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct
 
+from broker.handlers.produce import ACKS_ALL
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.shortcuts import Buffer
+from broker.shortcuts import ANSWER, CORRELATION_END, KIND_SIZE, NUMBERS, NUMBERS_POSITION, Buffer
 from broker.transactions.verification import transactional_header
 from config.topic_properties import LONG_MAX
 from protocol.api import APIS
 from protocol.errors import KafkaError
+from protocol.frame import LENGTH
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.records.batch import HEADER_SIZE
 from storage.log import AppendOrigin
 
 FIRST_VERSION = 5
-ACKS_ALL, ACKS_LEADER = -1, 1
+ACKS_LEADER = 1
 PRODUCE = APIS[0]
 
-_KIND_SIZE = 4  # API key and version
-_CORRELATION_END = 8
-_LENGTH = Struct(">i")
-_ANSWER = Struct(">ihqqq")  # partition, error code, base offset, append time, log start offset
-_NUMBERS = Struct(">qqq")
-_NUMBERS_POSITION = 6
 _LENGTH_SHIFT_MAX = 28  # an unsigned varint has five bytes at the most
 _FLEXIBLE_TAIL = bytes(3)  # no tags of the partition, the topic and the request
 
@@ -78,16 +74,16 @@ class ProduceShortcut:
         self._origin = AppendOrigin.of_produce_version(version)
         self._is_flexible = PRODUCE.is_flexible_in(version)
         self._tail = _FLEXIBLE_TAIL if self._is_flexible else b""
-        length_size = _uvarint_size(records_size + 1) if self._is_flexible else _LENGTH.size
+        length_size = _uvarint_size(records_size + 1) if self._is_flexible else LENGTH.size
         self._prefix_end = len(frame) - len(self._tail) - records_size - length_size
-        self._kind = bytes(frame[:_KIND_SIZE])
-        self._prefix = bytes(frame[_CORRELATION_END : self._prefix_end])
+        self._kind = bytes(frame[:KIND_SIZE])
+        self._prefix = bytes(frame[CORRELATION_END : self._prefix_end])
         self._answer_size = answer[:4]
         self._answer_head = answer[8:numbers_position]
-        self._answer_tail = answer[numbers_position + _NUMBERS.size :]
+        self._answer_tail = answer[numbers_position + NUMBERS.size :]
 
     def answer(self, frame: memoryview) -> list[Buffer] | None:
-        if frame[:_KIND_SIZE] != self._kind or frame[_CORRELATION_END : self._prefix_end] != self._prefix:
+        if frame[:KIND_SIZE] != self._kind or frame[CORRELATION_END : self._prefix_end] != self._prefix:
             return None
         records = self._records_in(frame)
         if records is None or transactional_header(records) is not None:
@@ -104,8 +100,8 @@ class ProduceShortcut:
             # Nothing was written; the general way is to find the same batch, and with it the same error.
             records[: len(header)] = header
             return None
-        numbers = _NUMBERS.pack(result.first_offset, result.log_append_time_ms, result.log_start_offset)
-        correlation_id = frame[_KIND_SIZE:_CORRELATION_END]
+        numbers = NUMBERS.pack(result.first_offset, result.log_append_time_ms, result.log_start_offset)
+        correlation_id = frame[KIND_SIZE:CORRELATION_END]
         return [b"".join((self._answer_size, correlation_id, self._answer_head, numbers, self._answer_tail))]
 
     def finds(self, frame: memoryview, records: Buffer) -> bool:
@@ -117,12 +113,9 @@ class ProduceShortcut:
         """What follows the prefix, when its length says that it reaches up to the tail."""
         position, end = self._prefix_end, len(frame) - len(self._tail)
         if not self._is_flexible:
-            if (
-                end - position < _LENGTH.size
-                or _LENGTH.unpack_from(frame, position)[0] != end - position - _LENGTH.size
-            ):
+            if end - position < LENGTH.size or LENGTH.unpack_from(frame, position)[0] != end - position - LENGTH.size:
                 return None
-            return frame[position + _LENGTH.size : end]
+            return frame[position + LENGTH.size : end]
         if frame[end:] != self._tail:
             return None
         size = shift = 0
@@ -161,7 +154,7 @@ def learn(
     if partition.log.config.flush_messages != LONG_MAX:
         return None
     answer = b"".join(buffers)
-    numbers = _ANSWER.pack(told.index, 0, told.base_offset, told.log_append_time_ms, told.log_start_offset)
+    numbers = ANSWER.pack(told.index, 0, told.base_offset, told.log_append_time_ms, told.log_start_offset)
     if answer.count(numbers) != 1:
         return None
     shortcut = ProduceShortcut(
@@ -173,7 +166,7 @@ def learn(
         version=context.api_version,
         needs_isr=request.acks == ACKS_ALL,
         answer=answer,
-        numbers_position=answer.index(numbers) + _NUMBERS_POSITION,
+        numbers_position=answer.index(numbers) + NUMBERS_POSITION,
     )
     # Bytes after a request are ignored in the general way; here they would pass for the end of its records.
     return shortcut if shortcut.finds(frame, data.records) else None

@@ -30,6 +30,7 @@ from typing import Final
 from broker.clock import Clock
 from broker.coordinator_log import CoordinatorLog, PartitionState, append_now, replay
 from broker.groups.partitioner import partition_for
+from broker.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.timer import Timer, TimerHandle
 from broker.transactions.markers import Fate, Marker, MarkerSender
 from broker.transactions.records import read_key, read_value, write_key, write_value
@@ -51,7 +52,6 @@ from protocol.records.builder import RecordData, build_batch
 
 logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator")
 
-TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 SLICE_IDS: Final = 2_000
 """Ids that are looked at before other requests get their turn: about a millisecond."""
 TOMBSTONE_BATCH_SIZE_MAX: Final = 524_288

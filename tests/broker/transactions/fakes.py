@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import NamedTuple
 
+from broker.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.timer import Timer
-from broker.transactions.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
+from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.markers import Marker, MarkerSender
 from broker.transactions.records import read_key, read_value
 from broker.transactions.settings import TransactionSettings

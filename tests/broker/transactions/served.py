@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import cast
 
 from broker.groups.coordinator import GroupCoordinator
+from broker.internal_topics import INTERNAL_TOPICS
 from broker.metadata_cache import MetadataCache
 from broker.replica.manager import ReplicaManager
 from broker.services import Services
-from broker.topics import INTERNAL_TOPICS
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.links import LocalCoordinator
 from broker.transactions.marker_writer import MarkerWriter
