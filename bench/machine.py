@@ -7,11 +7,15 @@ import platform
 import resource
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
+from bench.processes import MIB
 from tests.support.java import java_executable
 
 OPEN_FILES_SPARE = 1000
+SETTLE_S = 0.5
+MEMORY_AT_HAND = 512 * MIB
 
 
 def make_memory_ready(byte_count: int, write_size: int) -> None:
@@ -28,6 +32,16 @@ def make_memory_ready(byte_count: int, write_size: int) -> None:
     with tempfile.TemporaryFile(buffering=0) as scratch:
         for _ in range(byte_count // write_size):
             scratch.write(piece)
+
+
+def settle(byte_count: int = 0, write_size: int = 16 * 1024) -> None:
+    """Let the disk write what earlier sections left dirty and the servers finish what they do on the side.
+
+    `byte_count` is what comes next in writes of `write_size`: so much memory is made ready for it.
+    """
+    os.sync()
+    time.sleep(SETTLE_S)
+    make_memory_ready(byte_count + MEMORY_AT_HAND, write_size)
 
 
 def allow_open_files(count: int) -> None:

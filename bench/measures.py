@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from enum import Enum
 from statistics import median
 
+Values = Mapping[str, float]
+"""What one run of a case yields: the value of each of its measures, by name."""
+
 
 class Better(Enum):
     """Which way a measure improves."""

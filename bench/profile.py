@@ -15,8 +15,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from bench.cases import CASES, QUICK, Subject, running
+from bench.cases import CASES
+from bench.scale import QUICK
 from bench.servers import MILENA
+from bench.subject import Subject, running
 from tests.support.broker import ROOT, BrokerProcess, server_command
 from tests.support.metadata_probe import is_serving
 from tests.support.processes import ServerProcess
@@ -30,6 +32,7 @@ class ProfiledBroker(ServerProcess):
     def __init__(self, folder: Path) -> None:
         broker = BrokerProcess(folder)
         self.port = broker.port
+        self.log_dir = broker.log_dir
         self.profile = folder / "profile"
         interpreter, *arguments = server_command(broker.settings)
         without_safe_path = [argument for argument in arguments if argument != "-P"]

@@ -10,7 +10,9 @@ Exit code 1 when a case failed; a missed target is a result, not a failure.
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,9 +25,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import machine, plot, report
-from bench.cases import CASES, FULL, IDLE_CONNECTIONS, QUICK, Case, Scale, Subject, Values, running, warm_up
-from bench.measures import Row
+from bench.broker_cases import IDLE_CONNECTIONS
+from bench.case import Case
+from bench.cases import CASES
+from bench.measures import Row, Values
+from bench.request_cases import warm_up
+from bench.scale import FULL, QUICK, Scale
 from bench.servers import KAFKA, MILENA, TITLES, Contender, contenders
+from bench.subject import Subject, running
 from tests.support.apache_kafka import VERSION as KAFKA_VERSION
 
 T = TypeVar("T")
@@ -73,7 +80,18 @@ class Run:
         for number in range(self._scale.rounds):
             for player in _alternating(players, number):
                 with self._step(case.title, player.name, f"round {number + 1}"):
-                    self._values[case.name, player.name].append(case.on_new(player.new_server(), self._scale))
+                    server = player.new_server(case.settings)
+                    self._values[case.name, player.name].append(case.on_new(server, self._scale))
+                    shutil.rmtree(server.log_dir)
+
+    def in_process(self, case: Case, folder: Path) -> None:
+        assert case.in_process is not None
+        for number in range(self._scale.rounds):
+            with (
+                self._step(case.title, MILENA, f"round {number + 1}"),
+                tempfile.TemporaryDirectory(prefix=f"{case.name}-", dir=folder) as data,
+            ):
+                self._values[case.name, MILENA].append(case.in_process(Path(data), self._scale))
 
     def warm_up(self, subjects: Sequence[Subject]) -> None:
         for subject in subjects:
@@ -124,15 +142,24 @@ def _alternating(players: Sequence[T], number: int) -> Sequence[T]:
 
 
 def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: Path | None) -> Run:
-    """Cases about new servers come first, so that no other server takes memory or time meanwhile."""
+    """Cases without a server of their own for the run come first, so that none takes memory or time meanwhile.
+
+    All data lies in one temporary folder (below `folder`) that goes away in the end.
+    """
+    in_process = [case for case in cases if case.in_process is not None and MILENA in names]
     on_new = [case for case in cases if case.on_new is not None]
     on_running = [case for case in cases if case.on_running is not None]
     steps_a_server = len(on_new) * scale.rounds + bool(on_running) + len(on_running) * (scale.rounds + 1)
-    steps = Steps(len(names) * steps_a_server)
+    steps = Steps(len(names) * steps_a_server + len(in_process) * scale.rounds)
     run = Run(scale, steps)
     with ExitStack() as started:
+        data = Path(started.enter_context(tempfile.TemporaryDirectory(prefix="milena-bench-", dir=folder)))
         started.enter_context(steps.bar)
-        players = started.enter_context(contenders(names, folder))
+        for case in in_process:
+            run.in_process(case, data)
+        if not on_new and not on_running:
+            return run
+        players = started.enter_context(contenders(names, data))
         for case in on_new:
             run.on_new_servers(case, players)
         if on_running:
@@ -144,7 +171,7 @@ def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: P
 
 
 def _started(player: Contender, started: ExitStack) -> Subject:
-    server = player.new_server()
+    server = player.new_server({})
     started.enter_context(running(server))
     return Subject(player.name, server)
 

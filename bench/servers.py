@@ -8,7 +8,6 @@ No launcher script stands in front of either, so that start-up compares the serv
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -36,49 +35,51 @@ TITLES: Mapping[str, str] = {MILENA: "Milena", KAFKA: "Kafka"}
 
 
 class Server(Protocol):
-    """A broker process, not started yet."""
+    """A broker process, not started yet. It may be started again after it was stopped or killed."""
 
     port: int
+    log_dir: Path
 
     @property
     def pid(self) -> int: ...
     def spawn(self) -> None: ...
     def wait_until_ready(self) -> None: ...
     def stop(self) -> None: ...
+    def kill(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class Contender:
-    """`new_server` makes a server with an empty folder of its own; it starts when told to."""
+    """`new_server` makes a server with an empty folder and settings of its own; it starts when told to."""
 
     name: str
-    new_server: Callable[[], Server]
+    new_server: Callable[[Mapping[str, str]], Server]
 
 
 @contextmanager
-def contenders(names: Sequence[str], folder: Path | None) -> Iterator[list[Contender]]:
-    """Those contenders, with all data in one temporary folder (below `folder`) that goes away in the end."""
+def contenders(names: Sequence[str], folder: Path) -> Iterator[list[Contender]]:
+    """Those contenders, with all their data in `folder`."""
     with ExitStack() as running:
-        data = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="milena-bench-", dir=folder)))
-        factories = {MILENA: lambda: _milena_servers(data), KAFKA: lambda: _kafka_servers(data, running)}
+        factories = {MILENA: lambda: _milena_servers(folder), KAFKA: lambda: _kafka_servers(folder, running)}
         yield [Contender(name, factories[name]()) for name in names]
 
 
-def _milena_servers(data: Path) -> Callable[[], Server]:
+def _milena_servers(folder: Path) -> Callable[[Mapping[str, str]], Server]:
     numbers = count()
-    return lambda: BrokerProcess(data / f"milena-{next(numbers)}")
+    return lambda settings: BrokerProcess(folder / f"milena-{next(numbers)}", settings)
 
 
-def _kafka_servers(data: Path, running: ExitStack) -> Callable[[], Server]:
+def _kafka_servers(folder: Path, running: ExitStack) -> Callable[[Mapping[str, str]], Server]:
     """Every Kafka gets a root of its own in one ZooKeeper, whose time and memory are not Kafka's here."""
-    zookeeper = running.enter_context(ZooKeeperProcess(data / "zookeeper"))
+    zookeeper = running.enter_context(ZooKeeperProcess(folder / "zookeeper"))
     numbers = count()
 
-    def new_server() -> Server:
+    def new_server(settings: Mapping[str, str]) -> Server:
         number = next(numbers)
         return ApacheKafkaProcess(
-            data / f"kafka-{number}",
+            folder / f"kafka-{number}",
             f"{zookeeper.connect}/{number}",
+            overrides=settings,
             jvm_options=KAFKA_JVM_OPTIONS,
         )
 

@@ -1,13 +1,17 @@
 """Every case runs against a real broker and yields what its row of the table reports. No figure is judged here."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from bench import cases
-from bench.cases import CASES, Case, Scale, Subject, running
+from bench import machine
+from bench.case import Case
+from bench.cases import CASES
 from bench.measures import Measure
 from bench.processes import MIB
+from bench.scale import Scale
+from bench.subject import Subject, running
 from tests.support.broker import BrokerProcess
 
 TINY = Scale(
@@ -18,14 +22,14 @@ TINY = Scale(
     bulk_bytes=4 * MIB,
     fetch_bytes=4 * MIB,
     memory_bytes=8 * MIB,
+    idle_s=0,
+    part=0.004,
 )
 
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cases, "_settle", lambda *_: None)
-    monkeypatch.setattr(cases, "IDLE_BEFORE_LOOKING_S", 0)
-    monkeypatch.setattr(cases, "IDLE_CONNECTIONS", 20)
+    monkeypatch.setattr(machine, "settle", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +54,19 @@ def test_cases_on_a_running_server(subject: Subject, case: Case) -> None:
 @pytest.mark.parametrize("case", [case for case in CASES if case.on_new], ids=lambda case: case.name)
 def test_cases_on_a_new_server(tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
     assert case.on_new is not None
-    values = case.on_new(BrokerProcess(tmp_path_factory.mktemp("broker")), TINY)
+    values = case.on_new(BrokerProcess(tmp_path_factory.mktemp("broker"), case.settings), TINY)
+    assert names(case.measures) <= values.keys()
+    assert all(value >= 0 for value in values.values())
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.in_process], ids=lambda case: case.name)
+def test_cases_in_process(tmp_path: Path, case: Case) -> None:
+    assert case.in_process is not None
+    values = case.in_process(tmp_path, TINY)
     assert names(case.measures) <= values.keys()
     assert all(value > 0 for value in values.values())
 
 
 def test_case_names_are_unique() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
-    assert all((case.on_new is None) != (case.on_running is None) for case in CASES)
+    assert all([case.on_new, case.on_running, case.in_process].count(None) == 2 for case in CASES)

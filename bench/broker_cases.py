@@ -1,0 +1,88 @@
+"""Cases about a broker by itself: how fast it starts, and what memory it takes."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import ExitStack
+
+from bench import machine
+from bench.admin import check_greeting, greeting
+from bench.case import LOWER, Case
+from bench.client import FetchStream, ProduceStream, closed_loop, connect, receive_frame
+from bench.measures import Measure, Values, absolute
+from bench.processes import MIB, anonymous_mib, resident_mib
+from bench.scale import Scale
+from bench.servers import Server
+from bench.subject import KIB_16, Subject, bulk_batch, closing_all, running
+
+IDLE_CONNECTIONS = 5000
+
+
+def start(server: Server, scale: Scale) -> Values:
+    """From the start of the process to a Metadata answer that names the broker, on empty folders."""
+    machine.settle()
+    begin = time.perf_counter()
+    with running(server):
+        seconds = time.perf_counter() - begin
+        time.sleep(scale.idle_s)
+        return {"start": seconds, "idle memory": resident_mib(server.pid), "anonymous": anonymous_mib(server.pid)}
+
+
+def idle_connections(server: Server, scale: Scale) -> Values:
+    """Connections that said hello, as every client does, and then nothing."""
+    with running(server), ExitStack() as connections:
+        for _ in range(scale.count(IDLE_CONNECTIONS)):
+            connections.enter_context(_greeted(server.port))
+        time.sleep(scale.idle_s)
+        return {"memory": resident_mib(server.pid), "anonymous": anonymous_mib(server.pid)}
+
+
+def memory_after_load(server: Server, scale: Scale) -> Values:
+    """Half of the bytes in 16 KB batches and half in 1 MB batches, written and read back."""
+    with running(server):
+        subject = Subject("", server)
+        for size in (KIB_16, MIB):
+            with subject.topic() as topic:
+                batch = bulk_batch(size)
+                requests = scale.memory_bytes // 2 // size
+                with closing_all([ProduceStream(server.port, topic, 0, batch, in_flight=5)]) as streams:
+                    done = closed_loop(streams, requests=requests).requests
+                reader = FetchStream(server.port, topic, 0, batch, done * batch.record_count, MIB)
+                with closing_all([reader]) as streams:
+                    closed_loop(streams, requests=done * size // MIB)
+        return {"memory": resident_mib(server.pid), "anonymous": anonymous_mib(server.pid)}
+
+
+def _greeted(port: int) -> socket.socket:
+    connection = connect(port)
+    buffer = memoryview(bytearray(KIB_16))
+    connection.sendall(greeting())
+    receive_frame(connection, buffer)
+    check_greeting(buffer)
+    return connection
+
+
+CASES = (
+    Case(
+        "start",
+        "start, idle",
+        (
+            Measure("start", "s", LOWER, absolute(0.5), decimals=2),
+            Measure("idle memory", "MiB", LOWER, absolute(60)),
+        ),
+        on_new=start,
+    ),
+    Case(
+        "idle-connections",
+        f"{IDLE_CONNECTIONS:,} idle connections",
+        (Measure("memory", "MiB", LOWER, absolute(100)),),
+        on_new=idle_connections,
+    ),
+    Case(
+        "memory-after-load",
+        "after 2 GB produced and fetched",
+        (Measure("memory", "MiB", LOWER, absolute(150)),),
+        on_new=memory_after_load,
+    ),
+)

@@ -1,0 +1,153 @@
+"""Cases about Produce and Fetch: latency, throughput and CPU time of requests.
+
+Shapes: small records are 100 bytes; in batches they are 1,000 bytes, as kafka-producer-perf-test is mostly run. (Kafka
+looks at every record of a batch, so smaller ones would be harder on it.) Where there are several connections, each
+writes to a partition of its own, which spares Kafka the contention for one log.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from bench.case import HIGHER, LOWER, Case
+from bench.client import FetchStream
+from bench.frames import batch_of_one
+from bench.measures import Measure, Values, times
+from bench.processes import MIB
+from bench.scale import Scale
+from bench.subject import KIB_16, Subject, bulk_batch, closing_all, now_ms, producers
+
+SMALL_VALUE = 100
+WARM_UP_TURN_S = 1.0
+WARM_UP_TURN_BYTES = 256 * MIB
+
+
+def produce_small(subject: Subject, scale: Scale, *, connections: int = 1, in_flight: int = 1) -> Values:
+    batch = batch_of_one(SMALL_VALUE, now_ms())
+    with subject.topic(connections) as topic, producers(subject, topic, batch, connections, in_flight) as streams:
+        return subject.measured_for_a_time(streams, scale).small_requests()
+
+
+def produce_batches(subject: Subject, scale: Scale, *, size: int, connections: int, in_flight: int) -> Values:
+    batch = bulk_batch(size)
+    with subject.topic(connections) as topic, producers(subject, topic, batch, connections, in_flight) as streams:
+        load = subject.measured_in_bulk(streams, scale, size)
+        return load.bulk(load.section.requests * size)
+
+
+def fetch_pieces(subject: Subject, scale: Scale, *, size: int, connections: int) -> Values:
+    topic = subject.filled_topic(scale.fetch_bytes)
+    readers = [
+        FetchStream(subject.port, topic.name, 0, topic.batch, topic.end_offset, size) for _ in range(connections)
+    ]
+    with closing_all(readers) as streams:
+        load = subject.measured_for_a_time(streams, scale)
+        return load.bulk(sum(reader.record_bytes for reader in readers))
+
+
+def produce_to_consume(subject: Subject, scale: Scale) -> Values:
+    batch = batch_of_one(SMALL_VALUE, now_ms())
+    with subject.topic() as topic:
+        return subject.measured_exchange(topic, batch, scale).small_requests()
+
+
+def warm_up(subject: Subject, scale: Scale) -> None:
+    """Load of every kind, over several connections, in short turns.
+
+    A JVM runs what is hot interpreted first, then quickly compiled, then well compiled: at its first batches Kafka
+    takes several times as long as after some ten thousand. Measuring before that would flatter Milena.
+    """
+    turn = replace(scale, section_s=WARM_UP_TURN_S, bulk_bytes=WARM_UP_TURN_BYTES)
+    deadline = time.monotonic() + scale.warm_up_s
+    while time.monotonic() < deadline:
+        produce_small(subject, turn, connections=16, in_flight=8)
+        produce_batches(subject, turn, size=KIB_16, connections=4, in_flight=5)
+        produce_batches(subject, turn, size=MIB, connections=4, in_flight=5)
+        fetch_pieces(subject, turn, size=MIB, connections=2)
+        fetch_pieces(subject, turn, size=KIB_16, connections=2)
+
+
+TAIL_LATENCIES = (Measure("p99", "µs", LOWER), Measure("p99.9", "µs", LOWER))
+CPU_PER_REQUEST = Measure("CPU", "µs/request", LOWER, decimals=1)
+RATE = Measure("rate", "requests/s", HIGHER)
+
+CASES = (
+    Case(
+        "produce-1-in-flight",
+        "1 record, 1 in flight",
+        (
+            Measure("p50", "µs", LOWER, times(1.0)),
+            *TAIL_LATENCIES,
+            RATE,
+            Measure("CPU", "µs/request", LOWER, times(0.5), decimals=1),
+        ),
+        on_running=produce_small,
+    ),
+    Case(
+        "produce-8-in-flight",
+        "1 record, 8 in flight",
+        (Measure("rate", "requests/s", HIGHER, times(2.0)), CPU_PER_REQUEST),
+        on_running=lambda subject, scale: produce_small(subject, scale, in_flight=8),
+    ),
+    Case(
+        "produce-16-connections",
+        "1 record, 16 connections",
+        (Measure("rate", "requests/s", HIGHER, times(1.3)), CPU_PER_REQUEST, Measure("p99", "µs", LOWER)),
+        on_running=lambda subject, scale: produce_small(subject, scale, connections=16),
+    ),
+    Case(
+        "produce-16k-batches",
+        "16 KB batches",
+        (
+            Measure("throughput", "MB/s", HIGHER, times(1.0)),
+            Measure("CPU", "s/GB", LOWER, times(0.8), decimals=2),
+        ),
+        on_running=lambda subject, scale: produce_batches(subject, scale, size=KIB_16, connections=1, in_flight=5),
+    ),
+    Case(
+        "produce-16k-batches-4-connections",
+        "16 KB batches, 4 connections",
+        (Measure("throughput", "MB/s", HIGHER), Measure("CPU", "s/GB", LOWER, decimals=2)),
+        on_running=lambda subject, scale: produce_batches(subject, scale, size=KIB_16, connections=4, in_flight=5),
+    ),
+    Case(
+        "produce-1m-batches",
+        "1 MB batches",
+        (
+            Measure("throughput", "MB/s", HIGHER, times(1.0)),
+            Measure("CPU", "s/GB", LOWER, times(1.0), decimals=2),
+        ),
+        on_running=lambda subject, scale: produce_batches(subject, scale, size=MIB, connections=1, in_flight=5),
+    ),
+    Case(
+        "produce-1m-batches-4-connections",
+        "1 MB batches, 4 connections",
+        (Measure("throughput", "MB/s", HIGHER), Measure("CPU", "s/GB", LOWER, decimals=2)),
+        on_running=lambda subject, scale: produce_batches(subject, scale, size=MIB, connections=4, in_flight=5),
+    ),
+    Case(
+        "fetch-1m-pieces",
+        "fetch, 1 MB pieces",
+        (
+            Measure("throughput", "MB/s", HIGHER, times(1.0)),
+            Measure("CPU", "s/GB", LOWER, times(1.0), decimals=2),
+        ),
+        on_running=lambda subject, scale: fetch_pieces(subject, scale, size=MIB, connections=1),
+    ),
+    Case(
+        "fetch-16k-pieces",
+        "fetch, 16 KB pieces",
+        (
+            Measure("throughput", "MB/s", HIGHER, times(1.5)),
+            Measure("CPU", "s/GB", LOWER, times(0.67), decimals=2),
+        ),
+        on_running=lambda subject, scale: fetch_pieces(subject, scale, size=KIB_16, connections=1),
+    ),
+    Case(
+        "produce-to-consume",
+        "produce to consume, 500/s",
+        (Measure("p50", "µs", LOWER, times(0.8)), *TAIL_LATENCIES, CPU_PER_REQUEST),
+        on_running=produce_to_consume,
+    ),
+)

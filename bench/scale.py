@@ -1,0 +1,54 @@
+"""How much of each case is done: the scales of a published run and of a quick look.
+
+Owns: the numbers. Must not know the cases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.processes import MIB
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is done. Sections are long against the 10 ms in which the kernel counts CPU time.
+
+    A server is under mixed load for `warm_up_s` before its first measured case, and runs each case once uncounted.
+    `part` is the share of the connections, partitions or members that a case is said to have: less than 1 proves that
+    it works, and nothing else. Before a look at its memory a server is left alone for `idle_s`.
+    """
+
+    rounds: int
+    warm_up_s: float
+    lead_in_s: float
+    section_s: float
+    bulk_bytes: int
+    fetch_bytes: int
+    memory_bytes: int
+    idle_s: float = 2.0
+    part: float = 1.0
+
+    def count(self, whole: int) -> int:
+        """That part of the connections, partitions or members, at least one."""
+        return max(1, int(whole * self.part))
+
+
+FULL = Scale(
+    rounds=5,
+    warm_up_s=90,
+    lead_in_s=0.5,
+    section_s=4,
+    bulk_bytes=1024 * MIB,
+    fetch_bytes=512 * MIB,
+    memory_bytes=2000 * MIB,
+)
+QUICK = Scale(
+    rounds=1,
+    warm_up_s=8,
+    lead_in_s=0.2,
+    section_s=1,
+    bulk_bytes=128 * MIB,
+    fetch_bytes=64 * MIB,
+    memory_bytes=256 * MIB,
+)

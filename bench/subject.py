@@ -1,0 +1,152 @@
+"""A server under load: topics to be had, sections measured on it, and what a section tells.
+
+Owns: how a section is set up and its server's CPU time taken. Must not know which server it is, nor any case.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from itertools import count
+
+from bench import machine
+from bench.admin import create_topic, delete_topic
+from bench.client import ProduceStream, Section, Stream, closed_loop
+from bench.client import produce_to_consume as run_produce_to_consume
+from bench.frames import Batch, batch_of_size
+from bench.measures import Values, percentile
+from bench.processes import cpu_seconds
+from bench.scale import Scale
+from bench.servers import Server
+
+RECORD_IN_BATCH = 1000
+KIB_16 = 16 * 1024
+GB = 1e9
+MB = 1e6
+PRODUCE_TO_CONSUME_RATE = 500.0
+
+
+class Subject:
+    """A running server as the cases see it: topics to be had, and its use of the machine."""
+
+    def __init__(self, name: str, server: Server) -> None:
+        self.name = name
+        self.port = server.port
+        self.pid = server.pid
+        self._numbers = count()
+        self._filled: FilledTopic | None = None
+
+    @contextmanager
+    def topic(self, partitions: int = 1) -> Iterator[str]:
+        """A new topic that is deleted afterwards."""
+        name = f"bench-{next(self._numbers)}"
+        create_topic(self.port, name, partitions)
+        yield name
+        delete_topic(self.port, name)
+
+    def filled_topic(self, byte_count: int) -> FilledTopic:
+        """A topic with `byte_count` of 16 KB batches, made on first use and kept."""
+        if self._filled is None:
+            name = f"bench-{next(self._numbers)}"
+            create_topic(self.port, name)
+            batch = bulk_batch(KIB_16)
+            requests = byte_count // len(batch.data)
+            with closing_all([ProduceStream(self.port, name, 0, batch, in_flight=5)]) as streams:
+                done = closed_loop(streams, requests=requests).requests
+            self._filled = FilledTopic(name, batch, done * batch.record_count)
+        return self._filled
+
+    def measured_for_a_time(self, streams: Sequence[Stream], scale: Scale) -> Load:
+        closed_loop(streams, seconds=scale.lead_in_s)
+        machine.settle()
+        return self._measured(lambda: closed_loop(streams, seconds=scale.section_s))
+
+    def measured_in_bulk(self, streams: Sequence[Stream], scale: Scale, size: int) -> Load:
+        """`scale.bulk_bytes` in requests that write `size` each."""
+        closed_loop(streams, seconds=scale.lead_in_s)
+        machine.settle(scale.bulk_bytes, size)
+        return self._measured(lambda: closed_loop(streams, requests=scale.bulk_bytes // size))
+
+    def measured_exchange(self, topic: str, batch: Batch, scale: Scale) -> Load:
+        machine.settle()
+        return self._measured(
+            lambda: run_produce_to_consume(
+                self.port, topic, batch, rate=PRODUCE_TO_CONSUME_RATE, seconds=scale.section_s
+            )
+        )
+
+    def _measured(self, run: Callable[[], Section]) -> Load:
+        cpu = cpu_seconds(self.pid)
+        section = run()
+        return Load(section, cpu_seconds(self.pid) - cpu)
+
+
+@dataclass(frozen=True)
+class FilledTopic:
+    name: str
+    batch: Batch
+    end_offset: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """A section, and the server's CPU time in it."""
+
+    section: Section
+    server_cpu_s: float
+
+    def small_requests(self) -> Values:
+        latencies = sorted(self.section.latencies_ns)
+        return {
+            "p50": percentile(latencies, 0.5) / 1e3,
+            "p99": percentile(latencies, 0.99) / 1e3,
+            "p99.9": percentile(latencies, 0.999) / 1e3,
+            "rate": self.section.requests / self.section.wall_s,
+            "CPU": self.server_cpu_s / self.section.requests * 1e6,
+            "client": self.section.client_cpu_s / self.section.wall_s,
+        }
+
+    def bulk(self, byte_count: int) -> Values:
+        return {
+            "throughput": byte_count / MB / self.section.wall_s,
+            "CPU": self.server_cpu_s / (byte_count / GB),
+            "client": self.section.client_cpu_s / self.section.wall_s,
+        }
+
+
+@contextmanager
+def closing_all(streams: Sequence[Stream]) -> Iterator[Sequence[Stream]]:
+    with ExitStack() as open_connections:
+        for stream in streams:
+            open_connections.enter_context(closing(stream.connection))
+        yield streams
+
+
+@contextmanager
+def running(server: Server) -> Iterator[None]:
+    """The server, started and ready, and stopped afterwards."""
+    try:
+        server.spawn()
+        server.wait_until_ready()
+        yield
+    finally:
+        server.stop()
+
+
+@contextmanager
+def producers(
+    subject: Subject, topic: str, batch: Batch, connections: int, in_flight: int
+) -> Iterator[Sequence[Stream]]:
+    streams = [ProduceStream(subject.port, topic, partition, batch, in_flight) for partition in range(connections)]
+    with closing_all(streams):
+        yield streams
+
+
+def bulk_batch(size: int) -> Batch:
+    return batch_of_size(size, RECORD_IN_BATCH, now_ms())
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
