@@ -17,9 +17,9 @@ from broker.clock import Clock
 from broker.cluster_link import LocalChannels
 from broker.config_changes import ConfigChanges
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.legacy_offsets import StoredLegacyOffsets
 from broker.groups.settings import CoordinatorSettings
 from broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from broker.legacy_offsets import StoredLegacyOffsets
 from broker.metadata_cache import MetadataCache
 from broker.offsets_log import PartitionOffsetsLog
 from broker.part_settings import controller_settings
