@@ -37,8 +37,8 @@ class PartitionState(Enum):
 class CoordinatorLog(Protocol):
     """The partitions of one internal topic."""
 
-    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Awaitable[None]:
-        """Resolves once all in-sync replicas have `batch`, which is patched in place.
+    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Awaitable[None] | None:
+        """Resolves once all in-sync replicas have `batch`, which is patched in place; None if they have it already.
 
         Batches reach the log in the order of the calls. Raises KafkaError, at once or when awaited.
         """
@@ -64,10 +64,14 @@ def append_now(
     A callback and not a coroutine: who waits for the answer may be cancelled, what follows from the append may not.
     """
     try:
-        appending = asyncio.ensure_future(log.append(partition, bytearray(batch), timeout_ms))
+        awaited = log.append(partition, bytearray(batch), timeout_ms)
     except KafkaError as error:
         finish(error.code)
         return
+    if awaited is None:
+        finish(ErrorCode.NONE)
+        return
+    appending = asyncio.ensure_future(awaited)
     if appending.done():
         finish(_outcome(appending))
     else:

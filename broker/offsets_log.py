@@ -51,8 +51,9 @@ class PartitionOffsetsLog:
     def end_offset(self, partition: int) -> int:
         return self._require(partition).log.log_end_offset
 
-    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> asyncio.Future[None]:
-        """Append `batch` now, patching it in place; the future is done once every in-sync replica has it.
+    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> asyncio.Future[None] | None:
+        """Append `batch` now, patching it in place; the future is done once every in-sync replica has it, None if all
+        have it already.
 
         Raises KafkaError, at once or from the future.
         """
@@ -61,6 +62,8 @@ class PartitionOffsetsLog:
             found, memoryview(batch), needs_isr=True, now_ms=self._clock.now_ms(), origin=AppendOrigin.COORDINATOR
         )
         append = AwaitedAppend(found, found.leader_epoch, result.last_offset + 1)
+        if append.outcome() is ErrorCode.NONE:
+            return None  # this broker is alone in the ISR: the hot path goes without futures and timers
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def decide() -> None:

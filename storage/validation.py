@@ -30,7 +30,8 @@ its header and its CRC. What is not looked at, and why no reader is hurt:
   to 16 KB.
 
 Opening each record is demanded by a compacted topic (keys), a timestamp window, another codec than the topic's, and a
-client's claim of LogAppendTime that has to be undone.
+client's claim of LogAppendTime that has to be undone. The first two, and the count, are taken on trust from the
+broker's own coordinators.
 """
 
 from __future__ import annotations
@@ -210,9 +211,10 @@ def validate_and_assign_offsets(
     if header.size != len(records):
         records = _without_rest(records, header.size)
     _check_batch(records, header, rules, origin)
-    if _must_open(header, rules):
+    if _must_open(header, rules, origin):
         return _validate_opened(records, header, rules, next_offset, leader_epoch, now_ms)
-    _check_count(records, header)
+    if origin is not AppendOrigin.COORDINATOR:
+        _check_count(records, header)
     log_append_time_ms = NO_TIMESTAMP
     if rules.is_log_append_time:
         log_append_time_ms = now_ms
@@ -339,10 +341,10 @@ def _check_count(batch: memoryview, header: BatchHeader) -> None:
 # --- what its records say ---------------------------------------------------------------------------------------------
 
 
-def _must_open(header: BatchHeader, rules: AppendRules) -> bool:
+def _must_open(header: BatchHeader, rules: AppendRules, origin: AppendOrigin) -> bool:
+    """What the broker itself has just built has keys and the present time; it is opened only to be converted."""
     return (
-        rules.is_compacted
-        or rules.timestamp_window is not None
+        ((rules.is_compacted or rules.timestamp_window is not None) and origin is not AppendOrigin.COORDINATOR)
         or (rules.compression is not None and rules.compression != header.attributes & CODEC_MASK)
         or header.attributes & LOG_APPEND_TIME_BIT != 0
     )

@@ -43,6 +43,10 @@ class RecordData(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
+NumberedRecord = tuple[int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
+"""The fields of a `Record`: offset, timestamp, key, value, headers."""
+
+
 def build_batch(
     records: Iterable[RecordData],
     *,
@@ -58,10 +62,7 @@ def build_batch(
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
     """One batch of the records, at consecutive offsets. There must be at least one."""
-    numbered = [
-        Record(offset, record.timestamp, record.key, record.value, list(record.headers))
-        for offset, record in enumerate(records, base_offset)
-    ]
+    numbered = [(offset, *record) for offset, record in enumerate(records, base_offset)]
     assert numbered, "only the cleaner leaves batches without records, and it uses rebuild_batch"
     attributes = (
         compression
@@ -77,8 +78,8 @@ def build_batch(
         crc=0,
         attributes=attributes,
         last_offset_delta=len(numbered) - 1,
-        base_timestamp=numbered[0].timestamp,
-        max_timestamp=max(record.timestamp for record in numbered),
+        base_timestamp=numbered[0][1],
+        max_timestamp=max([timestamp for _, timestamp, _, _, _ in numbered]),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
@@ -125,33 +126,34 @@ def assemble(header: BatchHeader, records: bytes) -> bytes:
     covered = CRC_COVERED.pack(*header[5:])
     checksum = crc32c(records, crc32c(covered))
     batch_length = HEADER_SIZE - LOG_OVERHEAD + len(records)
-    return HEADER.pack(*header._replace(batch_length=batch_length, crc=checksum)) + records
+    return HEADER.pack(header[0], batch_length, *header[2:4], checksum, *header[5:]) + records
 
 
-def encode_records(records: Iterable[Record], base_offset: int, base_timestamp: int) -> bytes:
+def encode_records(records: Iterable[NumberedRecord], base_offset: int, base_timestamp: int) -> bytes:
     """The plain bytes that follow a batch header with these base values."""
     data = bytearray()
     for offset, timestamp, key, value, headers in records:
-        body = bytearray(1)  # attributes: no bit has a meaning
-        body += _varint(timestamp - base_timestamp)
-        body += _varint(offset - base_offset)
-        _append_bytes(body, key)
-        _append_bytes(body, value)
-        body += _varint(len(headers))
-        for name, content in headers:
-            _append_bytes(body, name.encode("utf-8", "surrogateescape"))
-            _append_bytes(body, content)
+        body = (
+            _ATTRIBUTES
+            + _varint(timestamp - base_timestamp)
+            + _varint(offset - base_offset)
+            + (_NULL if key is None else _varint(len(key)) + key)
+            + (_NULL if value is None else _varint(len(value)) + value)
+            + (_encode_headers(headers) if headers else _NO_HEADERS)
+        )
         data += _varint(len(body))
         data += body
     return bytes(data)
 
 
-def _append_bytes(body: bytearray, data: bytes | None) -> None:
-    if data is None:
-        body += _NULL
-    else:
-        body += _varint(len(data))
-        body += data
+def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    data = bytearray(_varint(len(headers)))
+    for name, content in headers:
+        encoded = name.encode("utf-8", "surrogateescape")
+        data += _varint(len(encoded))
+        data += encoded
+        data += _NULL if content is None else _varint(len(content)) + content
+    return bytes(data)
 
 
 def _varint(value: int) -> bytes:
@@ -169,4 +171,6 @@ def _varint(value: int) -> bytes:
 
 
 _ONE_BYTE = tuple(bytes([value]) for value in range(0x80))
+_ATTRIBUTES = b"\0"  # of a record: no bit has a meaning
 _NULL = _varint(-1)
+_NO_HEADERS = _varint(0)

@@ -24,6 +24,13 @@ async def test_a_quick_append_is_decided_before_the_call_returns() -> None:
     assert outcomes == [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS]
 
 
+def test_an_append_that_all_replicas_have_at_once_needs_no_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, outcomes = FakeLog(), list[ErrorCode]()
+    monkeypatch.setattr(log, "append", lambda *_: None)
+    append_now(log, 0, BATCH, 1_000, outcomes.append)
+    assert outcomes == [ErrorCode.NONE]
+
+
 @pytest.mark.parametrize("error", [None, ErrorCode.REQUEST_TIMED_OUT])
 async def test_a_slow_append(error: ErrorCode | None) -> None:
     log, outcomes = FakeLog(), list[ErrorCode]()

@@ -87,6 +87,7 @@ SENT_BY_CLIENTS = {
 }
 
 each_codec = pytest.mark.parametrize("codec", list(Compression))
+COORDINATOR = AppendOrigin.COORDINATOR
 CLIENTS = [AppendOrigin.CLIENT, AppendOrigin.CLIENT_BEFORE_ZSTD, AppendOrigin.OLD_CLIENT]
 
 
@@ -209,6 +210,20 @@ class TestTakenAsTheyAre:
         sent = build_marker(TransactionMarker(ControlType.ABORT, 1), producer_id=3, producer_epoch=0, now_ms=NOW_MS)
         result, _ = accepted(sent, COMPACTED, AppendOrigin.COORDINATOR)
         assert result.header.is_control
+
+    @each_codec
+    def test_what_a_coordinator_built_is_opened_only_to_be_converted(
+        self, codec: Compression, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sent = build_batch(DATA, compression=codec)
+        result, opened = accepted(sent, AppendRules(is_compacted=True, compression=Compression.GZIP), COORDINATOR)
+        assert result.header.compression is Compression.GZIP
+        assert [(row.key, row.value, row.headers) for row in opened] == CONTENT
+        monkeypatch.setattr(validation, "parse_records", lambda *_: pytest.fail("opened"))
+        rules = AppendRules(is_compacted=True, timestamp_window=TimestampWindow(1, 1))
+        untouched = validate(sent, rules, COORDINATOR)
+        assert untouched is not None
+        assert untouched.records[HEADER_SIZE:] == sent[HEADER_SIZE:]
 
     @pytest.mark.parametrize("count", [1, 64, 65, 300])
     @each_codec
@@ -451,7 +466,7 @@ REFUSED: dict[str, tuple[bytes | bytearray, AppendRules, Sequence[AppendOrigin],
     "no key": (
         build_batch([*DATA, RecordData(0, None, b"v")]),
         COMPACTED,
-        [*CLIENTS, AppendOrigin.COORDINATOR],
+        CLIENTS,
         ErrorCode.INVALID_RECORD,
         RejectionMeter.NO_KEY_COMPACTED_TOPIC,
     ),

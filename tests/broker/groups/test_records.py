@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import random
 import struct
 from typing import Any
 
@@ -23,6 +24,7 @@ from broker.groups.records import (
     read_offset,
 )
 from broker.groups.subscription import subscribed_topics
+from protocol.codec import encode
 from protocol.errors import Malformed
 from tests.broker.groups.golden import RECORDS
 
@@ -158,6 +160,21 @@ def test_an_offset_with_an_expiry_is_written_in_the_only_version_that_has_one() 
         offset=42, leader_epoch=7, metadata="m", commit_timestamp_ms=1000, expire_timestamp_ms=5000
     )
     assert offset_value(value) == OFFSET_VALUES[1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_written_by_hand_is_what_the_codec_writes(seed: int) -> None:
+    random_ = random.Random(seed)
+    group, topic, metadata = ("".join(random_.choices("aé漢🙂", k=random_.randrange(40))) for _ in range(3))
+    key = OffsetCommitKey(group=group, topic=topic, partition=random_.randrange(1 << 31))
+    value = OffsetAndMetadata(
+        offset=random_.randrange(-1, 1 << 63),
+        leader_epoch=random_.randrange(-1, 1 << 31),
+        metadata=metadata,
+        commit_timestamp_ms=random_.randrange(-1, 1 << 63),
+    )
+    assert offset_key(group, topic, key.partition) == b"\x00\x01" + b"".join(encode(key, 1))
+    assert offset_value(value) == b"\x00\x03" + b"".join(encode(value, 3))
 
 
 def test_keys_of_both_old_versions_name_an_offset() -> None:
