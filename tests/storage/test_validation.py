@@ -17,7 +17,6 @@ from protocol.records.batch import (
     Record,
     TimestampType,
     crc_is_valid,
-    lengths_match_count,
     read_header,
     records,
     set_log_append_time,
@@ -556,63 +555,66 @@ class TestNamedRecords:
         assert [index for index, _ in error.record_errors] == [0, 1, 2]
 
 
-class TestCount:
-    """A batch that counts wrong is found out: always if it is small, with its share of luck if it is large."""
+class TestWhatWouldStopAReader:
+    """It is found out whatever the size of the batch, on a topic whose records nobody opens otherwise."""
 
-    @pytest.mark.parametrize("codec", list(Compression))
-    @pytest.mark.parametrize("count", [1, 2, 30, 64])
-    def test_small_batches_always(self, codec: Compression, count: int) -> None:
-        for seed in range(20):
-            rows = [RecordData(5, b"k", random.Random(seed).randbytes(8)) for _ in range(count)]
-            for wrong in {count - 1, count + 1} - {0, 65}:
-                assert refused(counting(build_batch(rows, compression=codec), wrong)).code is ErrorCode.INVALID_RECORD
+    @each_codec
+    @pytest.mark.parametrize("count", [1, 2, 64, 65, 300, 9000])
+    def test_a_wrong_count(self, codec: Compression, count: int) -> None:
+        rows = [RecordData(5, b"k", random.Random(n // 7).randbytes(n % 3)) for n in range(count)]
+        sent = build_batch(rows, compression=codec)
+        for wrong in {count - 1, count + 1, 100 * count} - {0}:
+            assert refused(counting(sent, wrong)).code is ErrorCode.INVALID_RECORD
 
-    def test_large_batches_with_their_share_of_luck(self) -> None:
-        caught = 0
-        for seed in range(300):
-            rows = [RecordData(5, b"k", random.Random(seed).randbytes(8)) for _ in range(257)]
-            try:
-                validate(counting(build_batch(rows), 256))
-            except RecordsRejected:
-                caught += 1
-        assert 0.15 < caught / 300 < 0.35
+    @each_codec
+    @pytest.mark.parametrize("deltas", [(0, 0, 0), (5, 6, 7), (2, 1, 0), (0, 1, 7), (*range(200), 199, 201)])
+    def test_offset_deltas_that_do_not_count_up_are_rebuilt(self, codec: Compression, deltas: tuple[int, ...]) -> None:
+        result, opened = accepted(with_deltas(deltas, codec))
+        assert result.header.compression is codec
+        assert [record.value for record in opened] == [b"%d" % number for number in range(len(deltas))]
+        assert [record.timestamp for record in opened] == [10 + number for number in range(len(deltas))]
+        assert result.records_converted == len(deltas)
 
-    def test_more_records_than_bytes_never_pass(self) -> None:
-        for seed in range(50):
-            rows = [RecordData(5, None, random.Random(seed).randbytes(8)) for _ in range(70)]
-            assert refused(counting(build_batch(rows), 100_000)).code is ErrorCode.INVALID_RECORD
-
-    def test_stepping_against_parsing(self) -> None:
-        random_ = random.Random(4)
-        for _ in range(300):
-            sizes = [random_.choice((0, 1, 50, 60, 8000, 9000, 20_000)) for _ in range(random_.randint(1, 6))]
-            section = build_batch([RecordData(0, None, bytes(size)) for size in sizes])[HEADER_SIZE:]
-            for count in range(len(sizes) + 2):
-                assert lengths_match_count(section, count) == (count == len(sizes))
-            for size in range(0, len(section), 1 + len(section) // 50):
-                assert not lengths_match_count(section[:size], len(sizes))
-
-    @pytest.mark.parametrize("section", [b"\x01" + bytes(6), b"\x0a" + bytes(6), b"\xff\xff\xff\xff\xff\x01", b"\x80"])
-    def test_stepping_over_what_is_no_record(self, section: bytes) -> None:
-        assert not lengths_match_count(section, 1)
-        assert not lengths_match_count(section * 2, 2)
-
-
-class TestDamagedRecords:
+    @each_codec
+    @pytest.mark.parametrize("bad", [0, 1, 70, 199])
     @pytest.mark.parametrize(
-        "section",
+        "record",
         [
             pytest.param(b"\x0c\x00\x00\x00\x01\x01\x01", id="negative count of headers"),
             pytest.param(b"\x10\x00\x00\x00\x01\x01\x02\x01\x01", id="header without a key"),
             pytest.param(b"\x0c\x00\x00\x00\x7e\x01\x00", id="key past the end"),
+            pytest.param(b"\x0e\x00\x00\x00\x01\x01\x00\x00", id="a byte after the last field"),
+            pytest.param(b"\x0a\x00\x00\x00\x01\x01", id="too short"),
+            pytest.param(b"\x01", id="negative length"),
         ],
     )
-    @each_codec
-    def test_they_are_invalid_where_they_are_opened(self, section: bytes, codec: Compression) -> None:
-        header = read_header(build_batch(DATA[:1], compression=codec))
+    def test_a_record_that_cannot_be_read_is_named(self, record: bytes, bad: int, codec: Compression) -> None:
+        good = [Record(n, 5, b"k", b"v", []) for n in range(200)]
+        section = encode_records(good[:bad], 0, 5) + record + encode_records(good[bad + 1 :], 0, 5)
+        header = read_header(build_batch([RecordData(5, None, None)] * 200, compression=codec))
         batch = assemble(header, compress(codec, section))
-        assert refused(batch, COMPACTED).code is ErrorCode.INVALID_RECORD
+        for rules in PLAIN_RULES, COMPACTED, APPEND_TIME:
+            error = refused(batch, rules)
+            assert isinstance(error, RecordsRejected)
+            assert error.code is ErrorCode.INVALID_RECORD
+            assert [index for index, _ in error.record_errors] == [bad]
 
+    def test_a_record_that_is_too_many_is_not_named(self) -> None:
+        error = refused(counting(build_batch(DATA), 2))
+        assert isinstance(error, RecordsRejected)
+        assert error.record_errors == []
+
+    @pytest.mark.parametrize("timestamp", [2**63 - 1, -(2**63)])
+    def test_a_time_that_is_no_int64(self, timestamp: int) -> None:
+        header = read_header(build_batch([RecordData(timestamp, None, None)] * 2))
+        step = 1 if timestamp > 0 else -1
+        rows = [Record(0, timestamp, None, None, []), Record(1, timestamp + step, None, None, [])]
+        error = refused(assemble(header, encode_records(rows, 0, timestamp)))
+        assert isinstance(error, RecordsRejected)
+        assert [index for index, _ in error.record_errors] == [1]
+
+
+class TestDamagedRecords:
     @each_codec
     def test_mutations_are_refused_or_leave_a_readable_batch_in_the_log(self, codec: Compression) -> None:
         sent = build_batch(DATA, compression=codec, producer_id=3, producer_epoch=1, base_sequence=0)
@@ -632,6 +634,8 @@ class TestDamagedRecords:
             if result is not None:
                 assert crc_is_valid(result.records, 0, result.header)
                 assert result.header.last_offset == NEXT_OFFSET + result.header.records_count - 1
+                opened = list(records(bytes(result.records), size_max=SIZE_MAX))
+                assert [record.offset for record in opened] == list(range(NEXT_OFFSET, result.header.next_offset))
 
 
 OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]

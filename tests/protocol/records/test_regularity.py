@@ -1,0 +1,153 @@
+"""The quick proof against its slow twin: parsing, and counting the offset deltas."""
+
+from random import Random
+
+import pytest
+
+from protocol.errors import Malformed
+from protocol.records.batch import HEADER_SIZE, Record, parse_records, read_header
+from protocol.records.builder import RecordData, build_batch, encode_records
+from protocol.records.regularity import are_regular
+
+TIME = 1_700_000_000_000
+HEADER = read_header(build_batch([RecordData(TIME, None, b"v")]))
+
+# Around every change in the size of an offset delta, and of what a run looks at.
+COUNTS = [1, 2, 3, 5, 63, 64, 65, 66, 200, 1030]
+
+
+def is_readable(data: bytes, count: int) -> bool:
+    """The twin: whether each record can be parsed and has the offset that is its number."""
+    try:
+        opened = list(parse_records(data, HEADER._replace(records_count=count, base_timestamp=0)))
+    except Malformed:
+        return False
+    return [record.offset for record in opened] == list(range(count))
+
+
+def encoded(rows: list[Record]) -> bytes:
+    return encode_records(rows, 0, TIME)
+
+
+def same_size(count: int, key: bytes | None, size: int, time_step_ms: int = 1) -> list[Record]:
+    rng = Random(size)
+    return [Record(n, TIME + n * time_step_ms, key, rng.randbytes(size), []) for n in range(count)]
+
+
+def any_size(count: int, seed: int) -> list[Record]:
+    rng = Random(seed)
+    keys = [None, b"", b"key", rng.randbytes(62), rng.randbytes(64), rng.randbytes(9000)]
+    sizes = [0, 1, 40, 60, 62, 63, 64, 100, 8185, 8190, 8200]
+    headers = [[], [], [("h", b"1")], [("", None), ("h" * 70, b"2" * 70)]]
+    times = [0, 1, -1, 63, 64, 9000, -(10**9), 10**15]
+    shapes = [
+        (rng.choice(keys[:4]), rng.choice(sizes[:7]), rng.choice(headers), rng.choice(times)) for _ in range(3)
+    ] + [(rng.choice(keys), rng.choice(sizes), rng.choice(headers), rng.choice(times))]
+    rows: list[Record] = []
+    while len(rows) < count:
+        key, size, names, time = rng.choice(shapes)
+        for _ in range(rng.choice((1, 1, 2, 5, 40))):
+            rows.append(Record(len(rows), TIME + time + len(rows), key, rng.randbytes(size), list(names)))
+    return rows[:count]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("key", [None, b"", b"k" * 10, b"k" * 64])
+@pytest.mark.parametrize("size", [0, 10, 50, 56, 90, 1000])
+def test_records_of_one_size_are_proven(count: int, key: bytes | None, size: int) -> None:
+    for time_step_ms in (0, 1, 50, 10_000):
+        data = encoded(same_size(count, key, size, time_step_ms))
+        assert are_regular(data, count)
+        assert are_regular(memoryview(data), count)
+        assert not are_regular(data, count + 1)
+        assert not are_regular(data, count - 1)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_records_of_any_shape_are_proven(seed: int) -> None:
+    rows = any_size(1 + seed * 5, seed)
+    data = encoded(rows)
+    assert are_regular(memoryview(data), len(rows))
+    assert not are_regular(data, len(rows) + 1)
+    assert not are_regular(data + b"\0", len(rows))
+
+
+@pytest.mark.parametrize("count", [8190, 8193, 20_000])
+def test_deltas_of_three_bytes(count: int) -> None:
+    rows = same_size(count, None, 3, 0)
+    rows[9000:9001] = [row._replace(value=b"another size") for row in rows[9000:9001]]
+    data = encoded(rows)
+    assert are_regular(data, count)
+    for wrong in {64, 8191, 8192, 8200, 9001, count - 1} & set(range(count)):
+        swapped = list(rows)
+        swapped[wrong] = rows[wrong]._replace(offset=rows[wrong].offset ^ 1 << 13)
+        assert not are_regular(encoded(swapped), count)
+
+
+def test_offset_deltas_that_do_not_count_up_are_found_wherever_they_are() -> None:
+    rows = same_size(150, b"key", 20)
+    for wrong in range(150):
+        for delta in {0, wrong - 1, wrong + 1, 63, 64, 150, -1} - {wrong}:
+            changed = list(rows)
+            changed[wrong] = rows[wrong]._replace(offset=delta)
+            assert not are_regular(encoded(changed), 150)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_proven_is_what_parsing_finds_readable(seed: int) -> None:
+    """Every byte of the structure changed in turn: the proof never says more than parsing, and nothing less."""
+    rng = Random(seed)
+    rows = same_size(70 + seed, rng.choice((None, b"key")), rng.choice((5, 30, 70))) if seed % 2 else any_size(12, seed)
+    rows = [row for row in rows if len(row.value or b"") < 1000 and len(row.key or b"") < 1000]
+    rows = [row._replace(offset=number) for number, row in enumerate(rows)]
+    data = encoded(rows)
+    for _ in range(1500):
+        mutated = bytearray(data)
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            at = rng.randrange(len(mutated))
+            mutated[at] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF, mutated[at] ^ 1, mutated[at] + 2 & 0xFF))
+        if rng.random() < 0.1:
+            del mutated[rng.randrange(len(mutated)) :]
+        assert are_regular(bytes(mutated), len(rows)) == is_readable(bytes(mutated), len(rows))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        bytes(7),
+        b"\x01" + bytes(6),
+        b"\x0a" + bytes(6),
+        b"\xff\xff\xff\xff\xff\x01",
+        b"\x80",
+        b"\x0c" + bytes(4) + b"\x01\x01",  # more headers than none
+        b"\x0c\x00\x00\x00\x7e\x01\x00",  # key past the end
+        b"\x10\x00\x00\x00\x01\x01\x02\x01\x01",  # header without a key
+    ],
+    ids=bytes.hex,
+)
+def test_what_is_no_record(data: bytes) -> None:
+    assert not are_regular(data, 1)
+    assert not are_regular(data * 2, 2)
+
+
+def test_a_length_of_more_bytes_than_the_quick_step_knows_cannot_pass_as_another() -> None:
+    """A third byte of the length read as attributes would let the rest be read one byte off."""
+    content = b"\x00\x00\x01\x80\x00"  # as seen from one byte too far: time 0, delta 0, no key, value ...
+    inner = b"\x00" + content + bytes(8192)
+    for low in (0x80, 0x82, 0x9E):
+        for high in (0x80, 0x81):
+            for third in (0, 1):
+                data = bytes((low, high, third)) + inner
+                for size in range(len(data) - 12, len(data)):
+                    assert are_regular(data[:size], 1) == is_readable(data[:size], 1)
+
+
+def test_times_far_from_their_base_are_left_to_parsing() -> None:
+    rows = [Record(0, TIME, None, b"v", []), Record(1, 2**63 - 1, None, b"v", [])]
+    assert not are_regular(encode_records(rows, 0, -(2**62)), 2)
+
+
+def test_a_batch_of_the_builder() -> None:
+    batch = build_batch([RecordData(TIME, b"k", b"v", [("h", None)])] * 100)
+    assert are_regular(memoryview(batch)[HEADER_SIZE:], 100)
