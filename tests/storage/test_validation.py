@@ -630,7 +630,7 @@ class TestDamagedRecords:
             rules = random_.choice(every_rule)
             result = None
             with contextlib.suppress(KafkaError):
-                result = validate(mutated, rules, random_.choice(list(AppendOrigin)))
+                result = validate(mutated, rules, random_.choice(CLIENTS))
             if result is not None:
                 assert crc_is_valid(result.records, 0, result.header)
                 assert result.header.last_offset == NEXT_OFFSET + result.header.records_count - 1
