@@ -29,6 +29,7 @@ from broker.clock import Clock, SystemClock
 from broker.dispatch import RequestDispatcher
 from broker.housekeeping import Housekeeping
 from broker.jobs import storage_jobs
+from broker.load_display import load_display
 from broker.log_cleaner import LogCleaner, WorkerProcesses
 from broker.loop_timer import LoopTimer
 from broker.network.listener import Listener, ListenError
@@ -57,7 +58,6 @@ from storage.log_manager import (
     DirectoryLockedError,
     DuplicateLogError,
     ForeignDirectoryError,
-    LoadStatus,
     LogManager,
     LogManagerSettings,
     NoUsableDirectoryError,
@@ -202,9 +202,10 @@ class Server:
         topic_configs = self._services.topic_configs
         await topic_configs.load_all(await foundation.store.children(paths.TOPICS))
         now_ms = self._clock.now_ms()
-        await self._in_thread(
-            lambda: self._log_manager.load(topic_configs.effective, now_ms=now_ms, on_progress=_log_progress)
-        )
+        with load_display(self._clock) as show:
+            await self._in_thread(
+                lambda: self._log_manager.load(topic_configs.effective, now_ms=now_ms, on_progress=show)
+            )
         self._undo.push_async_callback(self._close_logs)
 
     async def _begin(self, foundation: Foundation, services: Services) -> None:
@@ -330,15 +331,4 @@ def _refuse_what_is_not_served(config: BrokerConfig) -> None:
         raise StartupError(
             f"Invalid value {config[properties.ZOOKEEPER_CONNECT]} for configuration zookeeper.connect: "
             "clusters are not served yet, expected none (metadata is kept in the first of log.dirs)"
-        )
-
-
-def _log_progress(status: LoadStatus) -> None:
-    if status.bytes_total and status.logs_done < status.logs_total:
-        logger.info(
-            "recovering logs: %d of %d partitions, %d of %d MB",
-            status.logs_done,
-            status.logs_total,
-            status.bytes_done >> 20,
-            status.bytes_total >> 20,
         )

@@ -8,11 +8,15 @@ So one `.cleaned` file means that the old segments are live; only `.swap` files 
 """
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from storage import names
 from storage.files import DirectoryEntry, Files
 from storage.names import SegmentFileName
 from storage.segment import Segment
+
+_TO_REMOVE: Final = (names.DELETED, names.CLEANED, names.TEMPORARY)
+_HALF_DONE: Final = (*_TO_REMOVE, names.SWAP)
 
 
 def clear(files: Files, directory: str, open_segment: Callable[[int, int], Segment]) -> list[DirectoryEntry]:
@@ -21,6 +25,8 @@ def clear(files: Files, directory: str, open_segment: Callable[[int, int], Segme
     `open_segment(base_offset, size)` makes an object for a log file. Crashing at any point and calling again is safe.
     """
     entries = files.list_directory(directory)
+    if not any(entry.name.endswith(_HALF_DONE) for entry in entries):
+        return entries
     cleaned = [name.base_offset for _, name in _staged(entries, names.CLEANED)]
     unfinished = {
         entry.name for entry, name in _staged(entries, names.SWAP) if cleaned and name.base_offset >= min(cleaned)
@@ -28,7 +34,7 @@ def clear(files: Files, directory: str, open_segment: Callable[[int, int], Segme
     kept = []
     # Swap files before cleaned ones: while one of the latter is left, the former still count as unfinished.
     for entry in sorted(entries, key=lambda entry: entry.name not in unfinished):
-        if entry.name in unfinished or entry.name.endswith((names.DELETED, names.CLEANED, names.TEMPORARY)):
+        if entry.name in unfinished or entry.name.endswith(_TO_REMOVE):
             files.unlink_if_there(f"{directory}/{entry.name}")
         else:
             kept.append(entry)

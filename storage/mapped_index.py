@@ -79,9 +79,13 @@ class MappedIndex:
         self._files.sync_path(self.path)
 
     def _write(self, *entry: int) -> None:
+        self._write_packed(self.ENTRY.pack(*entry))
+
+    def _write_packed(self, entries: bytes) -> None:
+        """One entry or several, each packed as `ENTRY`."""
         file = self._file or self._open_to_write()
-        self._files.write_all(file, self.ENTRY.pack(*entry), self.size)
-        self.count += 1
+        self._files.write_all(file, entries, self.size)
+        self.count += len(entries) // self.ENTRY.size
 
     def _open_to_write(self) -> OpenFile:
         file = self._files.open(self.path, create=True)

@@ -7,7 +7,7 @@ append starts, as Kafka writes it: the greatest entry at or below a wanted offse
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
 from storage.mapped_index import CorruptIndexError, MappedIndex
@@ -29,6 +29,11 @@ class OffsetIndex(MappedIndex):
 
     def append(self, offset: int, position: int) -> None:
         self._write(offset - self.base_offset, position)
+
+    def extend(self, entries: Sequence[OffsetPosition]) -> None:
+        """Several at once, with one write."""
+        base_offset, pack = self.base_offset, self.ENTRY.pack
+        self._write_packed(b"".join([pack(offset - base_offset, position) for offset, position in entries]))
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The greatest entry at or below `offset`, or the beginning of the segment."""

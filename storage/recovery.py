@@ -8,18 +8,39 @@ bad byte does.
 """
 
 import struct
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from crc32c import crc32c
+
 from protocol.errors import Malformed
-from protocol.records.batch import NO_PRODUCER_ID, BatchHeader
+from protocol.records.batch import (
+    CONTROL_BIT,
+    CRC_COVERED_POSITION,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP,
+    MAX_TIMESTAMP_POSITION,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    read_header,
+)
 from storage.leader_epochs import LeaderEpochs
-from storage.producer_state import ProducerState, marker_in
-from storage.segment import RELATIVE_OFFSET_MAX, CorruptSegmentError, Segment
+from storage.offset_index import OffsetPosition
+from storage.producer_state import BATCHES_KEPT, ProducerState, marker_in
+from storage.segment import RELATIVE_OFFSET_MAX, CorruptSegmentError, RebuiltEntries, Segment
 from storage.stored_batch import Extent, StoredBatch, batch_of, extent_at
+from storage.time_index import TimestampOffset
 from storage.transaction_index import AbortedTransaction
 
 CHUNK_SIZE: Final = 1024 * 1024
+
+# Of a batch's header what decides whether it is an ordinary one: base_offset, batch_length, partition_leader_epoch,
+# magic, crc, attributes, last_offset_delta, max_timestamp, producer_id.
+_TOLD_BY_HEADER: Final = struct.Struct(">qiibIhi8xqq")
 
 
 class Scan(NamedTuple):
@@ -61,18 +82,7 @@ def scan_segment(
     `producer_state` must be the state at the segment's base offset. The file itself is left as it is.
     """
     segment.reset_indexes()
-    position, next_offset = 0, segment.base_offset
-    try:
-        for batch in stored_batches(segment, 0, segment.size):
-            _check(segment, batch, next_offset)
-            segment.add_recovered_batch(batch.extent, batch.max_timestamp_ms)
-            if batch.header is not None:
-                _take_in(segment, batch, batch.header, producer_state, leader_epochs)
-            position, next_offset = batch.extent.end, batch.extent.last_offset + 1
-            on_bytes(batch.extent.size)
-    except CorruptSegmentError as damage:
-        return Scan(position, next_offset, damage)
-    return Scan(position, next_offset, None)
+    return _Scanner(segment, producer_state, leader_epochs).scan(on_bytes)
 
 
 def replay(segments: Sequence[Segment], producer_state: ProducerState, end_offset: int) -> None:
@@ -110,20 +120,6 @@ def take_in_producer(
     return producer_state.append(header, header.base_offset, marker)
 
 
-def _take_in(
-    segment: Segment,
-    batch: StoredBatch,
-    header: BatchHeader,
-    producer_state: ProducerState,
-    leader_epochs: LeaderEpochs,
-) -> None:
-    aborted = take_in_producer(segment, batch, header, producer_state)
-    if aborted is not None:
-        segment.transaction_index.append(aborted)
-    if header.partition_leader_epoch > leader_epochs.latest:
-        leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
-
-
 def _extent_in(segment: Segment, chunk: memoryview, index: int, position: int, end: int) -> Extent | None:
     """The batch at `index`; None when the chunk ends before that can be told."""
     if position == end:
@@ -139,6 +135,128 @@ def _extent_in(segment: Segment, chunk: memoryview, index: int, position: int, e
     if extent.end > end:
         raise CorruptSegmentError(segment.path, position, f"a batch of {extent.size} bytes, {end - position} are left")
     return extent
+
+
+def _places_of_latest() -> deque[int]:
+    return deque(maxlen=BATCHES_KEPT)
+
+
+class _Scanner:
+    """Takes in the batches of one segment in order. `_next_offset`: all below it are taken in."""
+
+    def __init__(self, segment: Segment, producer_state: ProducerState, leader_epochs: LeaderEpochs) -> None:
+        self._segment = segment
+        self._producer_state = producer_state
+        self._leader_epochs = leader_epochs
+        self._next_offset = segment.base_offset
+
+    def scan(self, on_bytes: Callable[[int], None]) -> Scan:
+        segment = self._segment
+        end = segment.size
+        position, size_wanted = 0, CHUNK_SIZE
+        try:
+            while position < end:
+                chunk = segment.read(position, min(size_wanted, end - position))
+                start = position
+                size_wanted = CHUNK_SIZE
+                while True:
+                    position += self._take_ordinary(chunk[position - start :], position)
+                    extent = _extent_in(segment, chunk, position - start, position, end)
+                    if extent is None:
+                        break
+                    if extent.end > start + len(chunk):
+                        size_wanted = max(CHUNK_SIZE, extent.size)
+                        break
+                    self._take(batch_of(extent, chunk[position - start : extent.end - start]))
+                    position = extent.end
+                on_bytes(position - start)
+        except CorruptSegmentError as damage:
+            return Scan(position, self._next_offset, damage)
+        return Scan(position, self._next_offset, None)
+
+    def _take_ordinary(self, chunk: memoryview, position: int) -> int:
+        """Takes in the batches at the start of `chunk`, which stands at `position` of the file; returns their size.
+
+        Stops before the first that is not whole or calls for more than a look at its header and its CRC: damage, an old
+        format, a control batch, the first of a leader epoch. This loop decides how long an unclean start takes where
+        batches are small, so it makes no object for a batch, and writes index entries once.
+        """
+        segment = self._segment
+        unpack, checksum = _TOLD_BY_HEADER.unpack_from, crc32c
+        leader_epoch, next_offset = self._leader_epochs.latest, self._next_offset
+        offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
+        largest_ms, largest_offset = segment.largest()
+        interval = segment.index_interval_bytes
+        index_entry_after = segment.bytes_before_index_entry()  # a place in the chunk
+        positions: list[OffsetPosition] = []
+        timestamps: list[TimestampOffset] = []
+        latest: defaultdict[int, deque[int]] = defaultdict(_places_of_latest)
+        first_timestamp_ms = None
+        size = len(chunk)
+        index = 0
+        while index + HEADER_SIZE <= size:
+            base_offset, length, epoch, magic, crc, attributes, delta, timestamp_ms, producer_id = unpack(chunk, index)
+            end = index + LOG_OVERHEAD + length
+            last_offset = base_offset + delta
+            if (
+                magic != MAGIC
+                or not index + HEADER_SIZE <= end <= size
+                or not next_offset <= base_offset <= last_offset <= offset_max
+                or epoch > leader_epoch
+                or checksum(chunk[index + CRC_COVERED_POSITION : end]) != crc
+            ):
+                break
+            if producer_id != NO_PRODUCER_ID:
+                if attributes & CONTROL_BIT:
+                    break
+                if attributes & TRANSACTIONAL_BIT:
+                    self._take_producers(chunk, latest)
+                    self._producer_state.append_data(read_header(chunk, index), base_offset)
+                else:
+                    latest[producer_id].append(index)
+            if timestamp_ms > largest_ms:
+                largest_ms, largest_offset = timestamp_ms, last_offset
+            if index > index_entry_after:
+                positions.append(OffsetPosition(last_offset, position + index))
+                timestamps.append(TimestampOffset(largest_ms, largest_offset))
+                index_entry_after = index + interval
+            index = end
+            next_offset = last_offset + 1
+        if index == 0:
+            return 0
+        if position == 0:
+            (first_timestamp_ms,) = MAX_TIMESTAMP.unpack_from(chunk, MAX_TIMESTAMP_POSITION)
+        self._take_producers(chunk, latest)
+        self._next_offset = next_offset
+        largest = TimestampOffset(largest_ms, largest_offset)
+        segment.add_recovered_batches(
+            RebuiltEntries(first_timestamp_ms, largest, positions, timestamps, index_entry_after - index)
+        )
+        return index
+
+    def _take_producers(self, chunk: memoryview, latest: defaultdict[int, deque[int]]) -> None:
+        """Takes in the latest batches of each producer and forgets them. `latest`: producer id -> places in the chunk.
+
+        Of a producer without a transaction no more than its latest batches are remembered, so older ones are passed by.
+        """
+        for places in latest.values():
+            for index in places:
+                header = read_header(chunk, index)
+                self._producer_state.append_data(header, header.base_offset)
+        latest.clear()
+
+    def _take(self, batch: StoredBatch) -> None:
+        """Takes in any batch. Raises CorruptSegmentError."""
+        segment, header = self._segment, batch.header
+        _check(segment, batch, self._next_offset)
+        segment.add_recovered_batch(batch.extent, batch.max_timestamp_ms)
+        if header is not None:
+            aborted = take_in_producer(segment, batch, header, self._producer_state)
+            if aborted is not None:
+                segment.transaction_index.append(aborted)
+            if header.partition_leader_epoch > self._leader_epochs.latest:
+                self._leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+        self._next_offset = batch.extent.last_offset + 1
 
 
 def _check(segment: Segment, batch: StoredBatch, next_offset: int) -> None:

@@ -12,13 +12,13 @@ Invariants:
 
 import contextlib
 import struct
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 from protocol.records.batch import MAX_TIMESTAMP
 from storage import names
 from storage.files import Buffer, Files, OpenFile
-from storage.offset_index import OffsetIndex
+from storage.offset_index import OffsetIndex, OffsetPosition
 from storage.stored_batch import Extent, extent_at, timestamp_at
 from storage.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from storage.transaction_index import TransactionIndex
@@ -52,6 +52,19 @@ class CorruptSegmentError(Exception):
 
     def __str__(self) -> str:
         return f"{self.path} at position {self.position}: {self.reason}"
+
+
+class RebuiltEntries(NamedTuple):
+    """What a run of batches adds to the indexes of its segment, and where it leaves their bookkeeping.
+
+    `first_timestamp_ms` is None unless the run begins the segment.
+    """
+
+    first_timestamp_ms: int | None
+    largest: TimestampOffset
+    positions: Sequence[OffsetPosition]
+    timestamps: Sequence[TimestampOffset]
+    bytes_before_index_entry: int
 
 
 class Segment:
@@ -218,8 +231,23 @@ class Segment:
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += extent.size
 
+    def bytes_before_index_entry(self) -> int:
+        """How many more bytes of batches come without an index entry, by the rule of `append`."""
+        return self.index_interval_bytes - self._bytes_since_index_entry
+
+    def add_recovered_batches(self, rebuilt: RebuiltEntries) -> None:
+        """`add_recovered_batch` for a run of batches whose index entries the caller has worked out by its rule."""
+        if rebuilt.first_timestamp_ms is not None:
+            self._first_timestamp_ms = rebuilt.first_timestamp_ms
+        self._largest = rebuilt.largest
+        self._bytes_since_index_entry = self.index_interval_bytes - rebuilt.bytes_before_index_entry
+        if rebuilt.positions:
+            self.offset_index.extend(rebuilt.positions)
+            self.time_index.extend_if_later(rebuilt.timestamps)
+            self._is_index_full = self.offset_index.is_full or self.time_index.is_full
+
     def reset_indexes(self) -> None:
-        """Empties all three, before a rebuild with `add_recovered_batch`."""
+        """Empties all three, before a rebuild with `add_recovered_batch` or `add_recovered_batches`."""
         self.offset_index.reset()
         self.time_index.reset()
         self.transaction_index.reset()

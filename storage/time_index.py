@@ -8,12 +8,13 @@ offset index entries, and once more when the segment is sealed or closed, but on
 import mmap
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final, NamedTuple
 
 from storage.mapped_index import CorruptIndexError, MappedIndex
 
 NO_TIMESTAMP: Final = -1
+NO_OFFSET: Final = -1
 
 _TIMESTAMP = struct.Struct(">q")
 
@@ -34,6 +35,19 @@ class TimeIndex(MappedIndex):
         last = self.last()
         if timestamp_ms > last.timestamp_ms and (offset >= last.offset or self.count == 0):
             self._write(timestamp_ms, offset - self.base_offset)
+
+    def extend_if_later(self, entries: Iterable[TimestampOffset]) -> None:
+        """`append_if_later` for several in order, with one write."""
+        last_timestamp_ms, last_offset = self.last()
+        if self.count == 0:
+            last_offset = NO_OFFSET
+        packed = []
+        for timestamp_ms, offset in entries:
+            if timestamp_ms > last_timestamp_ms and offset >= last_offset:
+                packed.append(self.ENTRY.pack(timestamp_ms, offset - self.base_offset))
+                last_timestamp_ms, last_offset = timestamp_ms, offset
+        if packed:
+            self._write_packed(b"".join(packed))
 
     def lookup(self, timestamp_ms: int) -> TimestampOffset:
         """The greatest entry at or below the timestamp, or (NO_TIMESTAMP, base offset)."""

@@ -1,14 +1,33 @@
 """Torn tails, garbage, lost and damaged files: a load repairs them, says so, and keeps everything before the damage."""
 
+import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from storage import names
+from config.log_config import LogConfig
+from protocol.records.batch import Record
+from protocol.records.compression import Compression
+from protocol.records.control import ControlType
+from protocol.records.legacy import build_message_set
+from storage import names, recovery
 from storage.log import Log
 from storage.log_loader import LoadProgress
-from tests.storage.builders import NOW_MS, Damage, append, batch, create_log, load_log, log_config, read_all
+from tests.storage.builders import (
+    NOW_MS,
+    Damage,
+    append,
+    append_marker,
+    batch,
+    create_log,
+    load_log,
+    log_config,
+    marker,
+    read_all,
+)
 
 CONFIG = log_config(segment_bytes=500, index_interval_bytes=100)
 COUNT = 12
@@ -194,6 +213,96 @@ def test_a_missing_segment_in_the_middle_ends_the_log_unless_it_may_have_gaps(fi
     assert load_log(tmp_path, compacted).log_end_offset == COUNT
     assert load_log(tmp_path, CONFIG).log_end_offset == int(second.stem)
     assert first.exists()
+
+
+# The quick way through ordinary batches against the way that takes any
+
+
+def _mixed_log(folder: Path, random: Random, config: LogConfig) -> Log:
+    """Batches of every kind that a log holds, in any order, over several segments."""
+    log = create_log(folder, config)
+    sequences: Counter[int] = Counter()
+    leader_epoch = 0
+    open_transactions: set[int] = set()
+    for _ in range(300):
+        kind = random.choice(("plain", "plain", "idempotent", "idempotent", "transactional", "marker", "epoch"))
+        count, timestamp_ms = random.randint(1, 4), NOW_MS + random.randint(-5, 50)
+        if kind == "epoch":
+            leader_epoch += 1
+        elif kind == "marker" and open_transactions:
+            producer_id = open_transactions.pop()
+            append_marker(log, marker(random.choice((ControlType.ABORT, ControlType.COMMIT)), producer_id))
+        elif kind in ("idempotent", "transactional"):
+            producer_id = random.randint(1, 3) if kind == "idempotent" else random.randint(4, 6)
+            records = batch(
+                count,
+                timestamp_ms=timestamp_ms,
+                producer_id=producer_id,
+                sequence=sequences[producer_id],
+                is_transactional=kind == "transactional",
+            )
+            append(log, records, leader_epoch=leader_epoch)
+            sequences[producer_id] += count
+            if kind == "transactional":
+                open_transactions.add(producer_id)
+        else:
+            compression = random.choice((Compression.NONE, Compression.GZIP))
+            records = batch(count, size=random.randint(1, 300), timestamp_ms=timestamp_ms, compression=compression)
+            append(log, records, leader_epoch=leader_epoch)
+    log.close(NOW_MS)
+    return log
+
+
+def _put_old_messages(log: Log) -> None:
+    """At the end, as a log from an old broker has them: newer batches do not come before."""
+    path = last_file(log)
+    messages = [Record(log.log_end_offset + number, NOW_MS + number, None, b"old", []) for number in range(5)]
+    with path.open("ab") as file:
+        file.write(build_message_set(messages, magic=1))
+
+
+def _everything_derived(log: Log) -> object:
+    """Closes the log and returns what recovery has made: files, producers, epochs, offsets."""
+    producers = log.producers()
+    known = [
+        (entry.producer_id, entry.epoch, list(entry.batches), entry.coordinator_epoch, entry.last_timestamp_ms)
+        for entry in producers.producers.values()
+    ]
+    log.close(NOW_MS)
+    files = {path.name: path.read_bytes() for path in log.directory.iterdir()}
+    return files, known, producers.first_unstable_offset, list(log.leader_epochs.entries), log.log_end_offset
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("chunk_size", [300, 1 << 20])
+def test_ordinary_batches_are_taken_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, chunk_size: int
+) -> None:
+    random = Random(seed)
+    config = log_config(segment_bytes=8000, index_interval_bytes=random.choice((0, 100, 1000)))
+    log = _mixed_log(tmp_path / "made", random, config)
+    as_made = {path.name: path.read_bytes() for path in log.directory.iterdir()}
+    _put_old_messages(log)
+    if seed % 3 == 0:
+        damaged = random.choice(sorted(log.directory.glob("*.log")))
+        content = bytearray(damaged.read_bytes())
+        content[random.randrange(len(content))] ^= 1
+        damaged.write_bytes(content)
+    results = []
+    for way in ("quick", "any"):
+        folder = tmp_path / way
+        shutil.copytree(log.directory, folder / "topic-0")
+        for path in [*folder.glob("*/*index"), *folder.glob("*/*.snapshot"), *folder.glob("*/leader-epoch-checkpoint")]:
+            path.unlink()
+        if way == "any":
+            monkeypatch.setattr(recovery._Scanner, "_take_ordinary", lambda *_: 0)
+        monkeypatch.setattr(recovery, "CHUNK_SIZE", chunk_size)
+        results.append(_everything_derived(load_log(folder, config)))
+    assert results[0] == results[1]
+    if seed % 3:
+        sealed = [name for name in as_made if name.endswith("index") and int(name[:20]) != int(last_file(log).stem)]
+        rebuilt: dict[str, bytes] = results[0][0]  # type: ignore[index]
+        assert {name: rebuilt[name] for name in sealed} == {name: as_made[name] for name in sealed}
 
 
 # What the start-up half of a swap makes of every state that a crash in it can leave
