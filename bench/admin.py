@@ -7,7 +7,7 @@ import time
 from typing import TypeVar
 
 from bench.client import connect, receive_frame
-from bench.frames import SIZE_FIELD, request_frame
+from bench.frames import PRODUCE_VERSION, SIZE_FIELD, Batch, request_frame
 from protocol.api import APIS
 from protocol.codec import decode
 from protocol.errors import ErrorCode
@@ -16,6 +16,7 @@ from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.schema import message_info
 
 Response = TypeVar("Response")
@@ -54,6 +55,16 @@ def create_topic(port: int, name: str, partitions: int = 1) -> None:
 def delete_topic(port: int, name: str) -> None:
     answer = ask(port, DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS), 5, DeleteTopicsResponse)
     _expect_success(answer.responses[0].error_code, f"DeleteTopics {name}")
+
+
+def produce_to_each(port: int, topic: str, partitions: int, batch: Batch) -> None:
+    """The batch once to every partition, in one request."""
+    data = [PartitionProduceData(index=partition, records=batch.data) for partition in range(partitions)]
+    request = ProduceRequest(
+        acks=1, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=data)]
+    )
+    for partition in ask(port, request, PRODUCE_VERSION, ProduceResponse).responses[0].partition_responses:
+        _expect_success(partition.error_code, f"Produce to {topic}-{partition.index}")
 
 
 def _has_leaders(port: int, name: str, partitions: int) -> bool:

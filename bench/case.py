@@ -23,7 +23,7 @@ class Case:
 
     `on_running` gets a warm server that other cases use too. `on_new` gets a fresh server, not started yet, which has
     `settings` beside what all servers get. `in_process` calls Milena's code without a server, in an empty folder:
-    Kafka has no figure there.
+    Kafka has no figure there. `rounds_max` is for cases that take long and vary little.
     """
 
     name: str
@@ -33,3 +33,7 @@ class Case:
     on_new: Callable[[Server, Scale], Values] | None = None
     in_process: Callable[[Path, Scale], Values] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    rounds_max: int | None = None
+
+    def rounds(self, scale: Scale) -> int:
+        return scale.rounds if self.rounds_max is None else min(scale.rounds, self.rounds_max)

@@ -78,11 +78,11 @@ def produce_answer_layout(topic: str) -> struct.Struct:
 class FetchFrame:
     """A Fetch of one partition without a session, whose offset can be moved."""
 
-    def __init__(self, topic: str, partition: int, max_bytes: int) -> None:
+    def __init__(self, topic: str, partition: int, max_bytes: int, *, max_wait_ms: int = FETCH_MAX_WAIT_MS) -> None:
         marker = 0x7EDC_BA98_7654_3210
         wanted = FetchPartition(partition=partition, fetch_offset=marker, partition_max_bytes=max_bytes)
         request = FetchRequest(
-            max_wait_ms=FETCH_MAX_WAIT_MS,
+            max_wait_ms=max_wait_ms,
             min_bytes=1,
             topics=[FetchTopic(topic=topic, partitions=[wanted])],
         )

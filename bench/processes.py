@@ -41,6 +41,11 @@ def anonymous_mib(root: int) -> float:
     return sum(_status_kib(pid, "RssAnon") for pid in process_tree(root)) / 1024
 
 
+def open_files(root: int) -> int:
+    """Descriptors of the tree, sockets among them."""
+    return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in process_tree(root))
+
+
 def _stat_fields(pid: int) -> list[str]:
     """The fields after the command name: state, parent, ... (proc(5) numbers them from 3); none when it has ended."""
     try:

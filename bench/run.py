@@ -1,6 +1,6 @@
 """Runs the cases against both servers, alternating, and reports.
 
-    python -m bench.run                     everything, about twenty-five minutes
+    python -m bench.run                     everything, about fifty minutes
     python -m bench.run --quick             a look: one short round a case; its figures are rough
     python -m bench.run --case start --only milena
 
@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import machine, plot, report
-from bench.broker_cases import IDLE_CONNECTIONS
 from bench.case import Case
 from bench.cases import CASES
+from bench.consumer_cases import IDLE_CONSUMERS
 from bench.measures import Row, Values
 from bench.request_cases import warm_up
 from bench.scale import FULL, QUICK, Scale
@@ -77,7 +77,7 @@ class Run:
 
     def on_new_servers(self, case: Case, players: Sequence[Contender]) -> None:
         assert case.on_new is not None
-        for number in range(self._scale.rounds):
+        for number in range(case.rounds(self._scale)):
             for player in _alternating(players, number):
                 with self._step(case.title, player.name, f"round {number + 1}"):
                     server = player.new_server(case.settings)
@@ -86,7 +86,7 @@ class Run:
 
     def in_process(self, case: Case, folder: Path) -> None:
         assert case.in_process is not None
-        for number in range(self._scale.rounds):
+        for number in range(case.rounds(self._scale)):
             with (
                 self._step(case.title, MILENA, f"round {number + 1}"),
                 tempfile.TemporaryDirectory(prefix=f"{case.name}-", dir=folder) as data,
@@ -103,7 +103,7 @@ class Run:
         for subject in subjects:
             with self._step(case.title, subject.name, "not counted"):
                 case.on_running(subject, self._scale)
-        for number in range(self._scale.rounds):
+        for number in range(case.rounds(self._scale)):
             for subject in _alternating(subjects, number):
                 with self._step(case.title, subject.name, f"round {number + 1}"):
                     self._values[case.name, subject.name].append(case.on_running(subject, self._scale))
@@ -149,8 +149,9 @@ def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: P
     in_process = [case for case in cases if case.in_process is not None and MILENA in names]
     on_new = [case for case in cases if case.on_new is not None]
     on_running = [case for case in cases if case.on_running is not None]
-    steps_a_server = len(on_new) * scale.rounds + bool(on_running) + len(on_running) * (scale.rounds + 1)
-    steps = Steps(len(names) * steps_a_server + len(in_process) * scale.rounds)
+    steps_on_new = sum(case.rounds(scale) for case in on_new)
+    steps_on_running = bool(on_running) + sum(case.rounds(scale) + 1 for case in on_running)
+    steps = Steps(len(names) * (steps_on_new + steps_on_running) + sum(case.rounds(scale) for case in in_process))
     run = Run(scale, steps)
     with ExitStack() as started:
         data = Path(started.enter_context(tempfile.TemporaryDirectory(prefix="milena-bench-", dir=folder)))
@@ -203,7 +204,7 @@ def main() -> int:
         scale = replace(scale, rounds=options.rounds)
     names = [options.only] if options.only else [MILENA, KAFKA]
     cases = [case for case in CASES if not options.case or case.name in options.case]
-    machine.allow_open_files(IDLE_CONNECTIONS)
+    machine.allow_open_files(IDLE_CONSUMERS)
     when = datetime.now(UTC).isoformat(timespec="seconds")
     run = measure(cases, names, scale, options.data)
     rows = run.rows(cases)
