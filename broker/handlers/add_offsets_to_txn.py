@@ -22,7 +22,9 @@ async def handle(
     # A producer may add offsets before anybody has looked for the group's coordinator, which creates the topic.
     partition = partition_for(request.group_id, await services.groups.ensure_topic())
     producer = Producer(request.producer_id, request.producer_epoch)
-    await services.transactions.add_partitions(request.transactional_id, producer, [(GROUP_METADATA_TOPIC, partition)])
+    included = [(GROUP_METADATA_TOPIC, partition)]
+    if (storing := services.transactions.add_partitions(request.transactional_id, producer, included)) is not None:
+        await storing
     return AddOffsetsToTxnResponse()
 
 

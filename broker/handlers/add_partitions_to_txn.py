@@ -39,7 +39,11 @@ def handle(
     refused = _refused(services, request.v3_and_below_topics)
     if refused:
         return _client_response(request, lambda each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED))
-    return _serve_client(services, request)
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    partitions = _names(request.v3_and_below_topics)
+    storing = services.transactions.add_partitions(request.v3_and_below_transactional_id, producer, partitions)
+    response = _client_response(request, lambda _: ErrorCode.NONE)
+    return response if storing is None else _when_stored(storing, response)
 
 
 def failed(request: AddPartitionsToTxnRequest, context: RequestContext, code: ErrorCode) -> AddPartitionsToTxnResponse:
@@ -61,11 +65,9 @@ def _refused(services: Services, topics: Sequence[AddPartitionsToTxnTopic]) -> M
     return refused
 
 
-async def _serve_client(services: Services, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    partitions = _names(request.v3_and_below_topics)
-    await services.transactions.add_partitions(request.v3_and_below_transactional_id, producer, partitions)
-    return _client_response(request, lambda _: ErrorCode.NONE)
+async def _when_stored(storing: Awaitable[None], response: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
+    await storing
+    return response
 
 
 async def _serve_broker(
@@ -92,7 +94,9 @@ async def _serve_transaction(
     partitions = _names(transaction.topics)
     try:
         if not transaction.verify_only:
-            await services.transactions.add_partitions(transaction.transactional_id, producer, partitions)
+            storing = services.transactions.add_partitions(transaction.transactional_id, producer, partitions)
+            if storing is not None:
+                await storing
             return lambda _: ErrorCode.NONE
         codes = services.transactions.verify(transaction.transactional_id, producer, partitions)
     except KafkaError as error:

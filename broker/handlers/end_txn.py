@@ -5,6 +5,8 @@ Version notes: v2 PRODUCER_FENCED, which older clients know as INVALID_PRODUCER_
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from broker.request_context import RequestContext
 from broker.services import Services
 from broker.transactions.transaction import Producer
@@ -14,13 +16,20 @@ from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 
 
-async def handle(services: Services, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+def handle(
+    services: Services, request: EndTxnRequest, context: RequestContext
+) -> EndTxnResponse | Awaitable[EndTxnResponse]:
     producer = Producer(request.producer_id, request.producer_epoch)
-    await services.transactions.end(request.transactional_id, producer, is_committed=request.committed)
-    return EndTxnResponse()
+    storing = services.transactions.end(request.transactional_id, producer, is_committed=request.committed)
+    return EndTxnResponse() if storing is None else _when_stored(storing)
 
 
 def failed(request: EndTxnRequest, context: RequestContext, code: ErrorCode) -> EndTxnResponse:
     if code is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     return EndTxnResponse(error_code=code)
+
+
+async def _when_stored(storing: Awaitable[None]) -> EndTxnResponse:
+    await storing
+    return EndTxnResponse()

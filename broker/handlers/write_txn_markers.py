@@ -7,6 +7,7 @@ is answered once its marker is replicated.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from broker.request_context import RequestContext
 from broker.services import Services
@@ -40,14 +41,15 @@ async def _write(services: Services, requested: WritableTxnMarker) -> WritableTx
     marker = Marker(
         requested.producer_id, requested.producer_epoch, requested.transaction_result, requested.coordinator_epoch
     )
-    return _result(requested, await services.marker_writer.write(marker, _partitions(requested)))
+    codes = services.marker_writer.write(marker, _partitions(requested))
+    return _result(requested, codes if isinstance(codes, Mapping) else await codes)
 
 
 def _partitions(marker: WritableTxnMarker) -> list[tuple[str, int]]:
     return [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
 
 
-def _result(marker: WritableTxnMarker, codes: dict[tuple[str, int], int]) -> WritableTxnMarkerResult:
+def _result(marker: WritableTxnMarker, codes: Mapping[tuple[str, int], int]) -> WritableTxnMarkerResult:
     return WritableTxnMarkerResult(
         producer_id=marker.producer_id,
         topics=[

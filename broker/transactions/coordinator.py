@@ -83,7 +83,7 @@ class StatePartition:
     state: PartitionState = PartitionState.LOADING
     transactions: dict[str, Transaction] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    """Loading, and sending markers."""
+    """Loading, and sending what has to wait."""
 
 
 class TransactionCoordinator:
@@ -198,22 +198,24 @@ class TransactionCoordinator:
                 if not isinstance(decision, NeedsProducerId):
                     break
             spare = await self._next_producer_id()
-        metadata = await self._carry_out(partition, transaction, decision)
-        assert metadata is not None, "a producer is always stored"
-        if metadata.state is TransactionState.PREPARE_ABORT:
+        if (storing := self._carry_out(partition, transaction, decision)) is not None:
+            await storing
+        assert isinstance(decision, Metadata), "a producer is always stored"
+        if decision.state is TransactionState.PREPARE_ABORT:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return Producer(metadata.producer_id, metadata.producer_epoch)
+        return Producer(decision.producer_id, decision.producer_epoch)
 
-    async def add_partitions(
+    def add_partitions(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
-    ) -> None:
+    ) -> Awaitable[None] | None:
         """Make partitions part of the producer's transaction, which begins with the first of them.
 
-        Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        None when that is done; otherwise wait for it. Raises KafkaError, at once or when awaited:
+        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         """
         partition, transaction = self._require(transactional_id)
         decision = transaction.add_partitions(producer, partitions, self._clock.now_ms())
-        await self._carry_out(partition, transaction, decision)
+        return self._carry_out(partition, transaction, decision)
 
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
@@ -231,14 +233,15 @@ class TransactionCoordinator:
             for partition in partitions
         }
 
-    async def end(self, transactional_id: str, producer: Producer, *, is_committed: bool) -> None:
-        """Commit or abort. Returns once the outcome is durable; the partitions get their markers after that.
+    def end(self, transactional_id: str, producer: Producer, *, is_committed: bool) -> Awaitable[None] | None:
+        """Commit or abort. The outcome is durable then; the partitions get their markers after that.
 
-        Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+        None when that is done; otherwise wait for it. Raises KafkaError, at once or when awaited:
+        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
         """
         partition, transaction = self._require(transactional_id)
         decision = transaction.end(producer, is_committed=is_committed, now_ms=self._clock.now_ms())
-        await self._carry_out(partition, transaction, decision)
+        return self._carry_out(partition, transaction, decision)
 
     # Administration
 
@@ -337,19 +340,20 @@ class TransactionCoordinator:
 
     # From a decision to the log, and on
 
-    async def _carry_out(
+    def _carry_out(
         self, partition: StatePartition, transaction: Transaction, decision: Decision
-    ) -> Metadata | None:
-        """What was stored; None when the decision was that nothing need be. Raises KafkaError for everything else."""
+    ) -> Awaitable[None] | None:
+        """Store what was decided: None when that is done, or nothing need be; otherwise wait for it.
+
+        Raises KafkaError, at once or when awaited, when the decision is one or it cannot be stored.
+        """
         if isinstance(decision, ErrorCode):
             if decision:
                 raise KafkaError(decision)
             return None
-        stored: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        self._store(partition, transaction, lambda error: None if stored.done() else stored.set_result(error))
-        if error := await stored:
-            raise KafkaError(error)
-        return decision
+        outcome = _Outcome()
+        self._store(partition, transaction, outcome.tell)
+        return outcome.known_or_awaited()
 
     def _store(self, partition: StatePartition, transaction: Transaction, answer: Callable[[ErrorCode], None]) -> None:
         """Append what is pending, make it true, answer, and go on with what follows from it."""
@@ -396,35 +400,53 @@ class TransactionCoordinator:
         decided = transaction.current
         if decided.state in AFTER_PREPARE:
             transaction.finish(self._clock.now_ms())
-            self._run(partition, self._finish(partition, transaction, decided))
+            # Not now: who asked for the end is answered first.
+            asyncio.get_running_loop().call_soon(self._send_markers, partition, transaction, decided)
 
-    async def _finish(self, partition: StatePartition, transaction: Transaction, decided: Metadata) -> None:
+    def _send_markers(self, partition: StatePartition, transaction: Transaction, decided: Metadata) -> None:
+        if not self._is_current(partition):
+            return
         marker = Marker(
             decided.producer_id,
             decided.producer_epoch,
             decided.state is TransactionState.PREPARE_COMMIT,
             partition.coordinator_epoch,
         )
-        fate = await self._markers.send(transaction.transactional_id, marker, decided.partitions)
-        if fate is not Fate.DONE:
-            return  # it stays as it is, and what is pending keeps requests out, until the partition is loaded again
-        while (error := await self._try_to_complete(partition, transaction)) is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-            await self._markers.pause()
-        if error:
-            logger.error("%s was not completed: %s", transaction.transactional_id, error.name)
+        sent = self._markers.send(transaction.transactional_id, marker, decided.partitions)
+        if isinstance(sent, Fate):
+            self._complete(partition, transaction, sent)
+        else:
+            self._run(partition, self._complete_when_sent(partition, transaction, sent))
 
-    async def _try_to_complete(self, partition: StatePartition, transaction: Transaction) -> ErrorCode:
-        """Append the complete state, which stays pending when that fails."""
-        appended: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+    async def _complete_when_sent(
+        self, partition: StatePartition, transaction: Transaction, sent: Awaitable[Fate]
+    ) -> None:
+        self._complete(partition, transaction, await sent)
+
+    def _complete(self, partition: StatePartition, transaction: Transaction, fate: Fate) -> None:
+        """Append the complete state, which stays pending while that fails.
+
+        With another fate than DONE the transaction stays as it is, and what is pending keeps requests out, until the
+        partition is loaded again.
+        """
 
         def finish(error: ErrorCode) -> None:
-            if self._is_current(partition) and not error:
+            if not self._is_current(partition):
+                return
+            error = APPEND_ERRORS.get(error, error)
+            if not error:
                 transaction.complete()
-            if not appended.done():
-                appended.set_result(APPEND_ERRORS.get(error, error))
+            elif error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                self._run(partition, self._complete_later(partition, transaction))
+            else:
+                logger.error("%s was not completed: %s", transaction.transactional_id, error.name)
 
-        self._append(partition, transaction, finish)
-        return await appended
+        if fate is Fate.DONE:
+            self._append(partition, transaction, finish)
+
+    async def _complete_later(self, partition: StatePartition, transaction: Transaction) -> None:
+        await self._markers.pause()
+        self._complete(partition, transaction, Fate.DONE)
 
     # Loading
 
@@ -460,6 +482,35 @@ class TransactionCoordinator:
         partition.tasks.add(task)
         task.add_done_callback(partition.tasks.discard)
         task.add_done_callback(_log_failure)
+
+
+class _Outcome:
+    """What became of an append: known when it is asked for, or to be waited for."""
+
+    __slots__ = ("_code", "_waiter")
+
+    def __init__(self) -> None:
+        self._code: ErrorCode | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def tell(self, code: ErrorCode) -> None:
+        self._code = code
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def known_or_awaited(self) -> Awaitable[None] | None:
+        """None for success. Raises KafkaError, at once or when awaited."""
+        if self._code is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            return self._wait(self._waiter)
+        if self._code:
+            raise KafkaError(self._code)
+        return None
+
+    async def _wait(self, waiter: asyncio.Future[None]) -> None:
+        await waiter
+        if self._code:
+            raise KafkaError(self._code)
 
 
 def _take_in(loaded: dict[str, Metadata], record: Record) -> None:

@@ -6,12 +6,13 @@ Owns: the order append, replicate, tell. Must not know: who sends markers, and w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from broker.clock import Clock
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
-from broker.transactions.markers import Marker
+from broker.transactions.markers import Codes, Marker
 from broker.transactions.transaction import TopicPartition
 from broker.transactions.verification import Guards
 from protocol.errors import ErrorCode, KafkaError
@@ -39,40 +40,46 @@ class MarkerWriter:
         self._timeout_ms = timeout_ms
         self._on_replicated = on_replicated
 
-    async def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """See `MarkerChannel`. All appends are issued in the first step."""
-        codes: dict[TopicPartition, int] = {}
-        all_decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def decide(partition: TopicPartition, code: ErrorCode) -> None:
-            codes[partition] = code
-            if len(codes) == len(wanted) and not all_decided.done():
-                all_decided.set_result(None)
-
+    def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Codes | Awaitable[Codes]:
+        """See `MarkerChannel`. All appends are issued in this step."""
         wanted = dict.fromkeys(partitions)
+        codes: dict[TopicPartition, int] = {}
+        awaited: list[tuple[TopicPartition, AwaitedAppend]] = []
         for partition in wanted:
-            self._write_one(marker, partition, decide)
-        if wanted:
-            await all_decided
-        return codes
+            try:
+                append = self._append(marker, partition)
+            except KafkaError as error:
+                codes[partition] = error.code
+                continue
+            append.error = append.outcome()
+            if append.error is None:
+                awaited.append((partition, append))
+            else:
+                codes[partition] = self._decided(marker, partition, append)
+        return self._when_replicated(marker, awaited, codes) if awaited else codes
 
-    def _write_one(
-        self, marker: Marker, name: TopicPartition, decide: Callable[[TopicPartition, ErrorCode], None]
-    ) -> None:
-        try:
-            append = self._append(marker, name)
-        except KafkaError as error:
-            decide(name, error.code)
-            return
-
-        def on_decided() -> None:
-            assert append.error is not None
-            if not append.error:
-                self._on_replicated(*name, marker)
-            decide(name, append.error)
-
+    def _when_replicated(
+        self, marker: Marker, awaited: Sequence[tuple[TopicPartition, AwaitedAppend]], codes: dict[TopicPartition, int]
+    ) -> Awaitable[Codes]:
+        """Watch every append; the codes of all once the last is decided."""
+        all_decided: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
+        count = len(codes) + len(awaited)
         deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
-        self._replica_manager.await_commit([append], deadline_ms, on_decided)
+
+        def decide(partition: TopicPartition, append: AwaitedAppend) -> None:
+            codes[partition] = self._decided(marker, partition, append)
+            if len(codes) == count and not all_decided.done():
+                all_decided.set_result(codes)
+
+        for partition, append in awaited:
+            self._replica_manager.await_commit([append], deadline_ms, partial(decide, partition, append))
+        return all_decided
+
+    def _decided(self, marker: Marker, partition: TopicPartition, append: AwaitedAppend) -> ErrorCode:
+        assert append.error is not None
+        if not append.error:
+            self._on_replicated(*partition, marker)
+        return append.error
 
     def _append(self, marker: Marker, name: TopicPartition) -> AwaitedAppend:
         partition = self._replica_manager.find(*name)

@@ -34,11 +34,15 @@ class Marker(NamedTuple):
     coordinator_epoch: int
 
 
+Codes = Mapping[TopicPartition, int]
+"""A leader's answer: the error code of each partition."""
+
+
 class MarkerChannel(Protocol):
     """The way to one broker. Another broker's may gather the markers of many transactions into one request."""
 
-    def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Awaitable[Mapping[TopicPartition, int]]:
-        """Have the leader append the marker; the code for each partition once it is replicated.
+    def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Codes | Awaitable[Codes]:
+        """Have the leader append the marker; the code for each partition once it is replicated, at once if it is.
 
         Never raises: a broker that cannot be reached is NETWORK_EXCEPTION for each partition.
         """
@@ -100,24 +104,50 @@ class MarkerSender:
         self._timer = timer
         self._clock = clock
 
-    async def send(self, name: str, marker: Marker, partitions: Iterable[TopicPartition]) -> Fate:
-        """Return when every partition has its marker (DONE), or when this cannot be (SUPERSEDED, FAILED).
+    def send(self, name: str, marker: Marker, partitions: Iterable[TopicPartition]) -> Fate | Awaitable[Fate]:
+        """DONE when every partition has its marker, SUPERSEDED or FAILED when this cannot be; at once if it is known.
 
         `name` is for the log. May take for ever while a partition has no leader; cancelling it is safe.
         """
-        missing = list(partitions)
-        while missing := self._without_deleted(name, missing):
-            answers = await self._send_once(marker, missing)
-            fates = {partition: FATES.get(code, Fate.FAILED) for partition, code in answers.items()}
-            for fate in (Fate.SUPERSEDED, Fate.FAILED):
-                if fate in fates.values():
-                    at_fault = {each: answers[each] for each, found in fates.items() if found is fate}
-                    logger.error("Markers of %s: %s after %s", name, fate.name, at_fault)
+        missing = self._without_deleted(name, list(partitions))
+        if not missing:
+            return Fate.DONE
+        asked = self._ask(marker, missing)
+        if len(asked) == 1 and isinstance(codes := asked[0], Mapping):
+            fate, missing = self._judge(name, codes, missing)
+            if fate is not Fate.RETRY:
+                return fate
+            asked = []
+        return self._send_until_decided(name, marker, missing, asked)
+
+    async def _send_until_decided(
+        self, name: str, marker: Marker, missing: list[TopicPartition], asked: list[Codes | Awaitable[Codes]]
+    ) -> Fate:
+        """Go on with what was `asked` of the leaders; nothing was when the next try is due after a pause."""
+        while True:
+            if asked:
+                codes: dict[TopicPartition, int] = {}
+                for each in asked:
+                    codes.update(each if isinstance(each, Mapping) else await each)
+                fate, missing = self._judge(name, codes, missing)
+                if fate is not Fate.RETRY:
                     return fate
-            missing = [partition for partition in missing if fates.get(partition) is not Fate.DONE]
-            if missing:
-                await self.pause()
-        return Fate.DONE
+            await self.pause()
+            missing = self._without_deleted(name, missing)
+            if not missing:
+                return Fate.DONE
+            asked = self._ask(marker, missing)
+
+    def _judge(self, name: str, codes: Codes, missing: list[TopicPartition]) -> tuple[Fate, list[TopicPartition]]:
+        """What the answers mean for the transaction, and the partitions that have to be tried again."""
+        fates = {partition: FATES.get(code, Fate.FAILED) for partition, code in codes.items()}
+        for fate in (Fate.SUPERSEDED, Fate.FAILED):
+            if fate in fates.values():
+                at_fault = {each: codes[each] for each, found in fates.items() if found is fate}
+                logger.error("Markers of %s: %s after %s", name, fate.name, at_fault)
+                return fate, missing
+        missing = [partition for partition in missing if fates.get(partition) is not Fate.DONE]
+        return (Fate.RETRY if missing else Fate.DONE), missing
 
     async def pause(self) -> None:
         """Wait before another try."""
@@ -129,20 +159,16 @@ class MarkerSender:
         finally:
             handle.cancel()
 
-    async def _send_once(self, marker: Marker, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The answers of the leaders that could be asked."""
+    def _ask(self, marker: Marker, partitions: Sequence[TopicPartition]) -> list[Codes | Awaitable[Codes]]:
+        """Send to the leaders that can be asked; their answers, in no order."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
             by_leader.setdefault(self._leaders.leader_of(*partition), []).append(partition)
-        sent = [
+        return [
             self._channels[leader].write(marker, wanted)
             for leader, wanted in by_leader.items()
             if leader in self._channels
         ]
-        answers: dict[TopicPartition, int] = {}
-        for each in sent:
-            answers.update(await each)
-        return answers
 
     def _without_deleted(self, name: str, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """A transaction must not hang on a topic that was deleted meanwhile.

@@ -100,7 +100,7 @@ async def test_what_a_producer_is_told(served: ServedTransactions, version: int)
 @pytest.mark.parametrize("version", VERSIONS[4:])
 async def test_a_broker_verifies_and_adds(served: ServedTransactions, version: int) -> None:
     producer, other = await served.new_producer(), await served.new_producer("other")
-    await served.transactions.add_partitions("id", producer, [("t", 0)])
+    await served.there.add_partitions("id", producer, [("t", 0)])
     response = await served.ask(
         add_partitions_to_txn,
         AddPartitionsToTxnRequest(

@@ -18,7 +18,7 @@ async def test_producers(tmp_path: Path) -> None:
     served.leading.lead("t", 1).follow(Leadership(1, 2, 1, (2,), 1, (2,)))
     served.leading.produce(partition, 7, 3, 0)
     served.leading.produce(partition, 8, 0, 0)
-    await served.marker_writer.write(Marker(8, 0, True, 5), [("t", 0)])
+    served.marker_writer.write(Marker(8, 0, True, 5), [("t", 0)])
     request = DescribeProducersRequest(
         topics=[TopicRequest(name="t", partition_indexes=[0, 1]), TopicRequest(name="nosuch", partition_indexes=[0]),
                 TopicRequest(name="u", partition_indexes=[0])]

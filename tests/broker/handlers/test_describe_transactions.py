@@ -13,7 +13,7 @@ from tests.broker.transactions.served import MINUTE_MS, ServedTransactions
 async def test_states(tmp_path: Path) -> None:
     served = await ServedTransactions(tmp_path).lead_all()
     producer = await served.new_producer()
-    await served.transactions.add_partitions("id", producer, [("t", 1), ("u", 0), ("t", 0)])
+    await served.there.add_partitions("id", producer, [("t", 1), ("u", 0), ("t", 0)])
     await served.new_producer("idle")
     request = DescribeTransactionsRequest(transactional_ids=["id", "idle", "nosuch", ""])
     opened, idle, unknown, empty = (await served.ask(describe_transactions, request, 0)).transaction_states

@@ -28,7 +28,7 @@ async def test_an_end_and_its_repetition(tmp_path: Path, version: int, committed
     served = await ServedTransactions(tmp_path).lead_all()
     producer = await served.new_producer()
     assert (await served.ask(end_txn, request(producer), version)).error_code == ErrorCode.INVALID_TXN_STATE
-    await served.transactions.add_partitions("id", producer, [("t", 0)])
+    await served.there.add_partitions("id", producer, [("t", 0)])
     for _ in range(2):
         assert (await served.ask(end_txn, request(producer, committed=committed), version)).error_code == 0
         await served.idle()

@@ -27,7 +27,7 @@ async def served(tmp_path: Path) -> ServedTransactions:
     for name in ("old", "young", "idle"):
         producer = await served.new_producer(name)
         if name != "idle":
-            await served.transactions.add_partitions(name, producer, [("t", 0)])
+            await served.there.add_partitions(name, producer, [("t", 0)])
         if name == "old":
             served.there.clock.advance(10_000)
     return served

@@ -95,7 +95,7 @@ def afar(tmp_path: Path) -> ServedFromAfar:
 @pytest.mark.parametrize("version", range(3, 12))
 async def test_only_partitions_of_the_transaction_are_written(served: ServedTransactions, version: int) -> None:
     producer = await served.new_producer()
-    await served.transactions.add_partitions("id", producer, [T0])
+    await served.there.add_partitions("id", producer, [T0])
     batch = transactional_batch(producer.producer_id, producer.epoch)
     response = await served.ask(produce, request("id", (T0, batch), (T1, batch), (("t", 9), batch)), version)
     absent = ErrorCode.TRANSACTION_ABORTABLE if version >= 11 else ErrorCode.INVALID_TXN_STATE
@@ -134,7 +134,7 @@ async def test_a_far_coordinator_that_refuses(afar: ServedFromAfar) -> None:
 
 async def test_a_marker_that_overtakes_the_answer(afar: ServedFromAfar) -> None:
     answering = afar.send(produce, request("id", (T0, transactional_batch())), 11)
-    await afar.marker_writer.write(Marker(7, 0, False, 0), [T0])
+    afar.marker_writer.write(Marker(7, 0, False, 0), [T0])
     afar.far.answer()
     assert codes(await answering) == [ErrorCode.INVALID_TXN_STATE]
 

@@ -55,7 +55,7 @@ async def served(tmp_path: Path) -> ServedTransactions:
 
 async def with_offsets(served: ServedTransactions) -> Producer:
     producer = await served.new_producer()
-    await served.transactions.add_partitions("id", producer, [OFFSETS])
+    await served.there.add_partitions("id", producer, [OFFSETS])
     return producer
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import NamedTuple
 
 from broker.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.timer import Timer
 from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.markers import Marker, MarkerSender
+from broker.transactions.markers import Codes, Marker, MarkerSender
 from broker.transactions.records import read_key, read_value
 from broker.transactions.settings import TransactionSettings
 from broker.transactions.states import TransactionState
-from broker.transactions.transaction import Metadata, TopicPartition
+from broker.transactions.transaction import Metadata, Producer, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.fakes import FakeLog
 from tests.support.manual_clock import ManualClock
@@ -42,7 +42,7 @@ class FakeLeaders:
 class HeldWrite(NamedTuple):
     marker: Marker
     partitions: tuple[TopicPartition, ...]
-    done: asyncio.Future[Mapping[TopicPartition, int]]
+    done: asyncio.Future[Codes]
 
     def release(self, code: int = 0) -> None:
         self.done.set_result(dict.fromkeys(self.partitions, code))
@@ -59,10 +59,10 @@ class FakeChannel:
         self.holds = False
         self.held: list[HeldWrite] = []
 
-    def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Awaitable[Mapping[TopicPartition, int]]:
+    def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Codes | Awaitable[Codes]:
         self.asked.append(tuple(partitions))
-        done: asyncio.Future[Mapping[TopicPartition, int]] = asyncio.get_running_loop().create_future()
         if self.holds:
+            done: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
             self.held.append(HeldWrite(marker, tuple(partitions), done))
             return done
         answers = {}
@@ -71,8 +71,7 @@ class FakeChannel:
             answers[partition] = waiting.pop(0) if waiting else 0
             if not answers[partition]:
                 self.written.append((marker, partition))
-        done.set_result(answers)
-        return done
+        return answers
 
 
 class Surroundings:
@@ -116,6 +115,16 @@ class Surroundings:
         if self.creation_error is not None:
             raise self.creation_error
         self.log.count = 1
+
+    async def add_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+    ) -> None:
+        if (storing := self.coordinator.add_partitions(transactional_id, producer, partitions)) is not None:
+            await storing
+
+    async def end(self, transactional_id: str, producer: Producer, *, is_committed: bool) -> None:
+        if (storing := self.coordinator.end(transactional_id, producer, is_committed=is_committed)) is not None:
+            await storing
 
     async def lead(self) -> None:
         """Become leader of all partitions in a new epoch and finish loading."""

@@ -38,7 +38,7 @@ async def init(here: Surroundings, name: str = "id", expected: Producer | None =
 
 async def open_transaction(here: Surroundings, *partitions: tuple[str, int]) -> Producer:
     producer = await init(here)
-    await here.coordinator.add_partitions("id", producer, partitions or [A0])
+    await here.add_partitions("id", producer, partitions or [A0])
     return producer
 
 
@@ -53,15 +53,15 @@ async def refusal(awaited: Awaitable[object]) -> ErrorCode:
 
 async def test_a_transaction_from_beginning_to_end(here: Surroundings) -> None:
     producer = await open_transaction(here, A0, B0)
-    await here.coordinator.end("id", producer, is_committed=True)
+    await here.end("id", producer, is_committed=True)
     await here.idle()
     assert here.states() == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
     marker = Marker(producer.producer_id, producer.epoch, True, 0)
     assert here.channel.written == [(marker, A0), (marker, B0)]
-    await here.coordinator.end("id", producer, is_committed=True)
-    assert await refusal(here.coordinator.end("id", producer, is_committed=False)) is ErrorCode.INVALID_TXN_STATE
-    await here.coordinator.add_partitions("id", producer, [A1])
-    await here.coordinator.end("id", producer, is_committed=False)
+    await here.end("id", producer, is_committed=True)
+    assert await refusal(here.end("id", producer, is_committed=False)) is ErrorCode.INVALID_TXN_STATE
+    await here.add_partitions("id", producer, [A1])
+    await here.end("id", producer, is_committed=False)
     await here.idle()
     assert here.states()[4:] == ["Ongoing", "PrepareAbort", "CompleteAbort"]
     assert here.channel.written[2:] == [(Marker(producer.producer_id, producer.epoch, False, 0), A1)]
@@ -71,11 +71,11 @@ async def test_a_transaction_from_beginning_to_end(here: Surroundings) -> None:
 async def test_nothing_is_said_before_it_is_in_the_log(here: Surroundings, step: str) -> None:
     producer = await init(here)
     if step == "end":
-        await here.coordinator.add_partitions("id", producer, [A0])
+        await here.add_partitions("id", producer, [A0])
     steps: dict[str, Callable[[], Awaitable[object]]] = {
         "init": lambda: init(here),
-        "add": lambda: here.coordinator.add_partitions("id", producer, [A0]),
-        "end": lambda: here.coordinator.end("id", producer, is_committed=True),
+        "add": lambda: here.add_partitions("id", producer, [A0]),
+        "end": lambda: here.end("id", producer, is_committed=True),
     }
     before = here.coordinator.describe("id")
     here.log.holds = True
@@ -110,7 +110,7 @@ async def test_what_cannot_be_stored_does_not_happen_and_can_be_tried_again(
     here: Surroundings, append_error: ErrorCode, told: ErrorCode, is_late: bool
 ) -> None:
     producer = await open_transaction(here)
-    ending = asyncio.ensure_future(here.coordinator.end("id", producer, is_committed=True))
+    ending = asyncio.ensure_future(here.end("id", producer, is_committed=True))
     if is_late:
         here.log.holds = True
         await here.idle()
@@ -120,13 +120,13 @@ async def test_what_cannot_be_stored_does_not_happen_and_can_be_tried_again(
     assert await refusal(ending) is told
     assert here.state() is TransactionState.ONGOING
     here.log.append_error, here.log.holds = None, False
-    await here.coordinator.end("id", producer, is_committed=True)
+    await here.end("id", producer, is_committed=True)
 
 
 async def test_a_client_that_hangs_up_leaves_a_transaction_that_goes_on(here: Surroundings) -> None:
     producer = await open_transaction(here)
     here.log.holds = True
-    ending = asyncio.ensure_future(here.coordinator.end("id", producer, is_committed=True))
+    ending = asyncio.ensure_future(here.end("id", producer, is_committed=True))
     await here.idle()
     ending.cancel()
     await here.idle()
@@ -139,15 +139,15 @@ async def test_a_client_that_hangs_up_leaves_a_transaction_that_goes_on(here: Su
 async def test_the_answer_does_not_wait_for_markers(here: Surroundings) -> None:
     producer = await open_transaction(here)
     here.channel.holds = True
-    await here.coordinator.end("id", producer, is_committed=True)
+    await here.end("id", producer, is_committed=True)
     await here.idle()
     assert here.state() is TransactionState.PREPARE_COMMIT
-    assert await refusal(here.coordinator.add_partitions("id", producer, [A1])) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert await refusal(here.add_partitions("id", producer, [A1])) is ErrorCode.CONCURRENT_TRANSACTIONS
     assert await refusal(init(here)) is ErrorCode.CONCURRENT_TRANSACTIONS
     here.channel.held[0].release()
     await here.idle()
     assert here.state() is TransactionState.COMPLETE_COMMIT
-    await here.coordinator.add_partitions("id", producer, [A1])
+    await here.add_partitions("id", producer, [A1])
 
 
 # Producers
@@ -210,7 +210,7 @@ async def test_a_newer_instance_aborts_what_the_older_one_left(here: Surrounding
     assert here.states()[-2:] == ["PrepareAbort", "CompleteAbort"]
     assert here.channel.written == [(Marker(zombie.producer_id, zombie.epoch + 1, False, 0), A0)]
     assert await init(here) == Producer(zombie.producer_id, zombie.epoch + 2)
-    assert await refusal(here.coordinator.end("id", zombie, is_committed=True)) is ErrorCode.PRODUCER_FENCED
+    assert await refusal(here.end("id", zombie, is_committed=True)) is ErrorCode.PRODUCER_FENCED
 
 
 async def test_a_fence_that_cannot_be_stored(here: Surroundings) -> None:
@@ -218,7 +218,7 @@ async def test_a_fence_that_cannot_be_stored(here: Surroundings) -> None:
     here.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert await refusal(init(here)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await refusal(init(here)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert await refusal(here.coordinator.end("id", zombie, is_committed=True)) is ErrorCode.PRODUCER_FENCED
+    assert await refusal(here.end("id", zombie, is_committed=True)) is ErrorCode.PRODUCER_FENCED
     here.log.append_error = None
     assert await refusal(init(here)) is ErrorCode.CONCURRENT_TRANSACTIONS
     await here.idle()
@@ -237,7 +237,7 @@ async def test_verification(here: Surroundings) -> None:
     ):
         with pytest.raises(KafkaError, match=code.name):
             verify(name, who, [A0])
-    await here.coordinator.end("id", producer, is_committed=True)
+    await here.end("id", producer, is_committed=True)
     with pytest.raises(KafkaError, match="CONCURRENT_TRANSACTIONS"):
         verify("id", producer, [A0])
     await here.idle()
@@ -247,8 +247,8 @@ async def test_verification(here: Surroundings) -> None:
 async def test_unknown_and_empty_ids(here: Surroundings) -> None:
     producer = Producer(1, 0)
     for name, code in (("nobody", ErrorCode.INVALID_PRODUCER_ID_MAPPING), ("", ErrorCode.INVALID_REQUEST)):
-        assert await refusal(here.coordinator.add_partitions(name, producer, [A0])) is code
-        assert await refusal(here.coordinator.end(name, producer, is_committed=True)) is code
+        assert await refusal(here.add_partitions(name, producer, [A0])) is code
+        assert await refusal(here.end(name, producer, is_committed=True)) is code
     assert await refusal(here.coordinator.init_producer_id("", MINUTE_MS, None)) is ErrorCode.INVALID_REQUEST
     with pytest.raises(KafkaError, match="TRANSACTIONAL_ID_NOT_FOUND"):
         here.coordinator.describe("nobody")
@@ -264,7 +264,7 @@ async def test_a_transaction_that_takes_too_long_is_aborted(here: Surroundings) 
     assert here.state() is TransactionState.ONGOING
     await here.advance(10_001)
     assert here.state() is TransactionState.COMPLETE_ABORT
-    assert await refusal(here.coordinator.end("id", producer, is_committed=True)) is ErrorCode.PRODUCER_FENCED
+    assert await refusal(here.end("id", producer, is_committed=True)) is ErrorCode.PRODUCER_FENCED
 
 
 async def test_a_timeout_that_cannot_be_stored_comes_again(here: Surroundings) -> None:
@@ -283,7 +283,7 @@ async def test_a_timeout_does_not_disturb_a_commit_that_is_being_stored(here: Su
     here.coordinator.start()
     producer = await open_transaction(here)
     here.log.holds = True
-    ending = asyncio.ensure_future(here.coordinator.end("id", producer, is_committed=True))
+    ending = asyncio.ensure_future(here.end("id", producer, is_committed=True))
     await here.idle()
     await here.advance(2 * MINUTE_MS)
     here.log.holds = False
@@ -300,8 +300,8 @@ async def test_ids_that_nobody_uses_are_forgotten(ends: bool) -> None:
     here.coordinator.start()
     producer = await init(here)
     if ends:
-        await here.coordinator.add_partitions("id", producer, [A0])
-        await here.coordinator.end("id", producer, is_committed=True)
+        await here.add_partitions("id", producer, [A0])
+        await here.end("id", producer, is_committed=True)
         await here.idle()
     await here.advance(9_000)
     assert here.state() is (TransactionState.COMPLETE_COMMIT if ends else TransactionState.EMPTY)
@@ -312,7 +312,7 @@ async def test_ids_that_nobody_uses_are_forgotten(ends: bool) -> None:
     await here.advance(1_000)
     assert here.states()[-1] == "-"
     unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert await refusal(here.coordinator.add_partitions("id", producer, [A0])) is unknown
+    assert await refusal(here.add_partitions("id", producer, [A0])) is unknown
     await here.restart()
     assert list(here.coordinator.transactions()) == []
 
@@ -363,7 +363,7 @@ async def test_others_have_their_turn_while_ids_are_looked_at(monkeypatch: pytes
 async def test_a_marker_is_sent_until_it_is_there(here: Surroundings, code: int) -> None:
     producer = await open_transaction(here, A0, A1)
     here.channel.codes[A1] = [code, code]
-    await here.coordinator.end("id", producer, is_committed=True)
+    await here.end("id", producer, is_committed=True)
     await here.idle()
     assert here.state() is TransactionState.PREPARE_COMMIT
     await here.advance(2 * RETRY_BACKOFF_MS)
@@ -375,7 +375,7 @@ async def test_a_marker_is_sent_until_it_is_there(here: Surroundings, code: int)
 async def test_a_marker_that_is_refused_leaves_the_transaction_to_the_next_load(here: Surroundings, code: int) -> None:
     producer = await open_transaction(here)
     here.channel.codes[A0] = [code]
-    await here.coordinator.end("id", producer, is_committed=True)
+    await here.end("id", producer, is_committed=True)
     await here.advance(60_000)
     assert here.state() is TransactionState.PREPARE_COMMIT
     assert await refusal(init(here)) is ErrorCode.CONCURRENT_TRANSACTIONS
@@ -386,7 +386,7 @@ async def test_a_marker_that_is_refused_leaves_the_transaction_to_the_next_load(
 async def test_a_deleted_topic_does_not_hold_a_transaction_up(here: Surroundings) -> None:
     producer = await open_transaction(here, A0, B0)
     here.leaders.deleted.add("a")
-    await here.coordinator.end("id", producer, is_committed=True)
+    await here.end("id", producer, is_committed=True)
     await here.idle()
     assert here.state() is TransactionState.COMPLETE_COMMIT
     assert [partition for _, partition in here.channel.written] == [B0]
@@ -395,7 +395,7 @@ async def test_a_deleted_topic_does_not_hold_a_transaction_up(here: Surroundings
 async def test_a_partition_without_a_leader_gets_its_marker_later(here: Surroundings) -> None:
     producer = await open_transaction(here, A0, B0)
     here.leaders.leaders[A0] = -1
-    await here.coordinator.end("id", producer, is_committed=True)
+    await here.end("id", producer, is_committed=True)
     await here.advance(1_000)
     assert here.state() is TransactionState.PREPARE_COMMIT
     del here.leaders.leaders[A0]
@@ -407,7 +407,7 @@ async def test_a_partition_without_a_leader_gets_its_marker_later(here: Surround
 async def test_a_complete_state_that_cannot_be_stored_is_tried_again(here: Surroundings) -> None:
     producer = await open_transaction(here)
     here.channel.holds = True
-    await here.coordinator.end("id", producer, is_committed=True)
+    await here.end("id", producer, is_committed=True)
     await here.idle()
     here.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     here.channel.held[0].release()
@@ -441,7 +441,7 @@ async def test_a_decided_transaction_is_completed_by_the_next_coordinator(
 ) -> None:
     producer = await open_transaction(here, A0, B0)
     here.channel.holds = True
-    await here.coordinator.end("id", producer, is_committed=is_committed)
+    await here.end("id", producer, is_committed=is_committed)
     await here.idle()
     await here.restart()
     marker = Marker(producer.producer_id, producer.epoch, is_committed, 1)
@@ -452,7 +452,7 @@ async def test_a_decided_transaction_is_completed_by_the_next_coordinator(
 async def test_metadata_that_has_not_arrived_is_not_taken_for_deleted_topics(here: Surroundings) -> None:
     producer = await open_transaction(here)
     here.channel.holds = True
-    await here.coordinator.end("id", producer, is_committed=True)
+    await here.end("id", producer, is_committed=True)
     here.leaders.has_arrived = False
     await here.restart()
     await here.advance(1_000)
@@ -466,12 +466,12 @@ async def test_metadata_that_has_not_arrived_is_not_taken_for_deleted_topics(her
 async def test_an_undecided_transaction_stays_open_over_a_restart(here: Surroundings) -> None:
     producer = await open_transaction(here)
     here.log.holds = True
-    ending = asyncio.ensure_future(here.coordinator.end("id", producer, is_committed=True))
+    ending = asyncio.ensure_future(here.end("id", producer, is_committed=True))
     await here.idle()
     ending.cancel()
     await here.restart()
     assert here.state() is TransactionState.ONGOING
-    await here.coordinator.end("id", producer, is_committed=False)
+    await here.end("id", producer, is_committed=False)
     await here.idle()
     assert here.states()[-2:] == ["PrepareAbort", "CompleteAbort"]
 
@@ -479,7 +479,7 @@ async def test_an_undecided_transaction_stays_open_over_a_restart(here: Surround
 async def test_a_result_for_an_older_leadership_is_void(here: Surroundings) -> None:
     producer = await open_transaction(here)
     here.log.holds = True
-    ending = asyncio.ensure_future(here.coordinator.end("id", producer, is_committed=True))
+    ending = asyncio.ensure_future(here.end("id", producer, is_committed=True))
     await here.idle()
     here.log.holds = False
     here.coordinator.become_leader(0, 5)
@@ -494,7 +494,7 @@ async def test_a_result_for_an_older_leadership_is_void(here: Surroundings) -> N
 async def test_markers_of_an_older_leadership_are_given_up(here: Surroundings) -> None:
     producer = await open_transaction(here)
     here.channel.codes[A0] = [6] * 1_000
-    await here.coordinator.end("id", producer, is_committed=True)
+    await here.end("id", producer, is_committed=True)
     await here.idle()
     here.coordinator.resign(0)
     asked = len(here.channel.asked)
@@ -574,7 +574,7 @@ async def test_stopping_ends_everything(here: Surroundings) -> None:
     here.coordinator.start()
     producer = await open_transaction(here)
     here.channel.codes[A0] = [6] * 1_000
-    await here.coordinator.end("id", producer, is_committed=True)
+    await here.end("id", producer, is_committed=True)
     await here.coordinator.stop()
     asked = len(here.channel.asked)
     await here.advance(100_000)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from broker.replica.partition import Leadership
 from broker.transactions.marker_writer import MarkerWriter
-from broker.transactions.markers import Marker
-from broker.transactions.transaction import Producer
+from broker.transactions.markers import Codes, Marker
+from broker.transactions.transaction import Producer, TopicPartition
 from broker.transactions.verification import Guards
 from protocol.errors import ErrorCode
 from protocol.records.batch import read_header, records
@@ -31,6 +32,10 @@ class Writing(Leading):
             self.replica_manager, self.guards, self.clock, TIMEOUT_MS, lambda *each: self.told.append(each)
         )
 
+    async def write(self, marker: Marker, partitions: list[TopicPartition]) -> Codes:
+        codes = self.writer.write(marker, partitions)
+        return codes if isinstance(codes, Mapping) else await codes
+
 
 @pytest.fixture
 def here(tmp_path: Path) -> Writing:
@@ -48,7 +53,7 @@ async def test_a_marker_ends_the_transaction(here: Writing, is_committed: bool) 
         here.produce(partition, 7, 0, 0)
         assert partition.log.last_stable_offset == 0
     ended = marker(is_committed=is_committed)
-    assert await here.writer.write(ended, [T0, T1]) == {T0: ErrorCode.NONE, T1: ErrorCode.NONE}
+    assert await here.write(ended, [T0, T1]) == {T0: ErrorCode.NONE, T1: ErrorCode.NONE}
     assert [first.log.last_stable_offset, second.log.last_stable_offset] == [2, 2]
     assert len(first.log.aborted_transactions(0, 2)) == (0 if is_committed else 1)
     assert here.told == [("t", 0, ended), ("t", 1, ended)]
@@ -57,7 +62,7 @@ async def test_a_marker_ends_the_transaction(here: Writing, is_committed: bool) 
 async def test_it_counts_when_it_is_replicated(here: Writing) -> None:
     partition = here.lead("t", 0, isr=(BROKER, 2))
     here.produce(partition, 7, 0, 0)
-    writing = asyncio.ensure_future(here.writer.write(marker(), [T0]))
+    writing = asyncio.ensure_future(here.write(marker(), [T0]))
     await asyncio.sleep(0)
     assert partition.log.log_end_offset == 2
     assert here.told == []
@@ -69,7 +74,7 @@ async def test_it_counts_when_it_is_replicated(here: Writing) -> None:
 
 async def test_one_that_is_not_replicated_in_time_does_not_count(here: Writing) -> None:
     here.lead("t", 0, isr=(BROKER, 2))
-    writing = asyncio.ensure_future(here.writer.write(marker(), [T0]))
+    writing = asyncio.ensure_future(here.write(marker(), [T0]))
     await asyncio.sleep(0)
     here.clock.advance(TIMEOUT_MS)
     here.timer.advance(here.clock.monotonic_ms())
@@ -80,12 +85,12 @@ async def test_one_that_is_not_replicated_in_time_does_not_count(here: Writing) 
 async def test_partitions_that_are_not_here(here: Writing) -> None:
     here.lead("t", 0)
     here.lead("t", 1).follow(Leadership(1, 2, 1, (2,), 1, (2,)))
-    assert await here.writer.write(marker(), [GONE, T0, T1]) == {
+    assert await here.write(marker(), [GONE, T0, T1]) == {
         GONE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         T0: ErrorCode.NONE,
         T1: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     }
-    assert await here.writer.write(marker(), []) == {}
+    assert await here.write(marker(), []) == {}
 
 
 @pytest.mark.parametrize(
@@ -99,24 +104,24 @@ async def test_partitions_that_are_not_here(here: Writing) -> None:
 )
 async def test_zombies_are_refused(here: Writing, late: Marker, code: ErrorCode) -> None:
     here.lead("t", 0)
-    assert await here.writer.write(marker(epoch=3, coordinator_epoch=5), [T0]) == {T0: ErrorCode.NONE}
-    assert await here.writer.write(late, [T0]) == {T0: code}
+    assert await here.write(marker(epoch=3, coordinator_epoch=5), [T0]) == {T0: ErrorCode.NONE}
+    assert await here.write(late, [T0]) == {T0: code}
 
 
 async def test_a_marker_cancels_the_guard_of_its_producer(here: Writing) -> None:
     here.lead("t", 0)
     guard = here.guards.take(T0, Producer(7, 0), 0, here.clock.now_ms())
     other = here.guards.take(T0, Producer(8, 0), 0, here.clock.now_ms())
-    await here.writer.write(marker(), [T0])
+    await here.write(marker(), [T0])
     assert guard.is_cancelled
     assert not other.is_cancelled
 
 
 async def test_a_refused_marker_cancels_nothing(here: Writing) -> None:
     here.lead("t", 0)
-    await here.writer.write(marker(epoch=3), [T0])
+    await here.write(marker(epoch=3), [T0])
     guard = here.guards.take(T0, Producer(7, 3), 0, here.clock.now_ms())
-    await here.writer.write(marker(epoch=2), [T0])
+    await here.write(marker(epoch=2), [T0])
     assert not guard.is_cancelled
 
 
@@ -132,7 +137,7 @@ async def test_a_refused_marker_cancels_nothing(here: Writing) -> None:
 )
 async def test_no_setting_of_a_topic_gets_in_a_markers_way(here: Writing, overrides: dict[str, str]) -> None:
     partition = here.lead("t", 0, overrides=overrides)
-    assert await here.writer.write(marker(), [T0]) == {T0: ErrorCode.NONE}
+    assert await here.write(marker(), [T0]) == {T0: ErrorCode.NONE}
     fetched = partition.log.read(0, 1000, upper_bound_offset=1, min_one_batch=True)
     assert fetched is not None
     header = read_header(fetched.records)

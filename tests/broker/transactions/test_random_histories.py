@@ -87,7 +87,7 @@ class History:
 
             async def ask() -> None:
                 try:
-                    await self.here.coordinator.add_partitions("id", producer, wanted)
+                    await self.here.add_partitions("id", producer, wanted)
                 except KafkaError:
                     return
                 assert producer >= newest_before, "an older instance changed something"
@@ -101,7 +101,7 @@ class History:
 
             async def ask() -> None:
                 try:
-                    await self.here.coordinator.end("id", producer, is_committed=is_committed)
+                    await self.here.end("id", producer, is_committed=is_committed)
                 except KafkaError:
                     return
                 assert producer >= newest_before, "an older instance changed something"

@@ -73,7 +73,7 @@ class Verifying(Leading):
         return self.check(await self.admit(header, says_abortable=says_abortable), header)
 
     async def write_marker(self, producer_id: int = 7) -> None:
-        await self.markers.write(Marker(producer_id, 0, False, 0), [T0])
+        self.markers.write(Marker(producer_id, 0, False, 0), [T0])
 
 
 @pytest.fixture
