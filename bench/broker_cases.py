@@ -5,18 +5,25 @@ from __future__ import annotations
 import socket
 import time
 from contextlib import ExitStack
+from statistics import median
 
 from bench import machine
-from bench.admin import check_greeting, greeting
+from bench.admin import check_greeting, create_topic, greeting
 from bench.case import LOWER, Case
 from bench.client import FetchStream, ProduceStream, closed_loop, connect, receive_frame
+from bench.frames import request_frame
 from bench.measures import Measure, Values, absolute
 from bench.processes import MIB, anonymous_mib, resident_mib
 from bench.scale import Scale
 from bench.servers import Server
 from bench.subject import KIB_16, Subject, bulk_batch, closing_all, running
+from protocol.messages.metadata import MetadataRequest
 
 IDLE_CONNECTIONS = 5000
+TOPICS, PARTITIONS_PER_TOPIC = 100, 100
+METADATA_VERSION = 12
+METADATA_REQUESTS = 11
+ANSWER_SIZE_MAX = 4 * MIB
 
 
 def start(server: Server, scale: Scale) -> Values:
@@ -54,6 +61,31 @@ def memory_after_load(server: Server, scale: Scale) -> Values:
         return {"memory": resident_mib(server.pid), "anonymous": anonymous_mib(server.pid)}
 
 
+def metadata(server: Server, scale: Scale) -> Values:
+    """Metadata of all topics on new connections: the first that anybody asks for, and later ones; then a restart."""
+    partitions = scale.count(PARTITIONS_PER_TOPIC)
+    request = bytes(request_frame(MetadataRequest(topics=None), METADATA_VERSION))
+    with running(server):
+        for number in range(scale.count(TOPICS)):
+            create_topic(server.port, f"topic-{number}", partitions)
+        machine.settle()
+        first, *later = [_time_of_answer(server.port, request) for _ in range(METADATA_REQUESTS)]
+        memory = resident_mib(server.pid)
+    begin = time.perf_counter()
+    with running(server):
+        restart = time.perf_counter() - begin
+    return {"first": first * 1e3, "later": median(later) * 1e3, "memory": memory, "restart": restart}
+
+
+def _time_of_answer(port: int, request: bytes) -> float:
+    buffer = memoryview(bytearray(ANSWER_SIZE_MAX))
+    with connect(port) as connection:
+        begin = time.perf_counter()
+        connection.sendall(request)
+        receive_frame(connection, buffer)
+        return time.perf_counter() - begin
+
+
 def _greeted(port: int) -> socket.socket:
     connection = connect(port)
     buffer = memoryview(bytearray(KIB_16))
@@ -84,5 +116,16 @@ CASES = (
         "after 2 GB produced and fetched",
         (Measure("memory", "MiB", LOWER, absolute(150)),),
         on_new=memory_after_load,
+    ),
+    Case(
+        "metadata-10k-partitions",
+        f"Metadata, {TOPICS * PARTITIONS_PER_TOPIC:,} partitions",
+        (
+            Measure("first", "ms", LOWER, absolute(50)),
+            Measure("later", "ms", LOWER, decimals=1),
+            Measure("restart", "s", LOWER, decimals=1),
+            Measure("memory", "MiB", LOWER),
+        ),
+        on_new=metadata,
     ),
 )

@@ -1,7 +1,7 @@
-"""A producer with a transactional id: one transaction after the other, each of one batch.
+"""Cases about transactions: producers that write one after the other, each of one batch.
 
-Owns: the requests of a transaction, in the order in which clients send them, each after the answer to the one before.
-Must not know which server answers.
+Owns: the requests of a transaction, in the order in which clients send them, each after the answer to the one before,
+and the table `CASES`. Must not know which server answers.
 
 Three requests are a transaction: AddPartitionsToTxn, Produce with acks=all, EndTxn. While the end of the last one is
 still being written AddPartitionsToTxn is told CONCURRENT_TRANSACTIONS and sent again at once; clients would wait for
@@ -19,8 +19,12 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from bench.admin import ask
+from bench.case import HIGHER, LOWER, Case
 from bench.client import SMALL_BUFFER, connect, receive_frame
 from bench.frames import REQUEST_TIMEOUT_MS, produce_answer_layout, request_frame
+from bench.measures import Measure, Values, times
+from bench.scale import Scale
+from bench.subject import Subject, closing_all
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from protocol.messages.end_txn import EndTxnRequest
@@ -47,6 +51,11 @@ NOT_YET = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 )
+
+
+RECORDS = 100
+VALUE_SIZE = 100
+RATE = Measure("rate", "transactions/s", HIGHER, times(1.0))
 
 
 class ProducerIdentity(NamedTuple):
@@ -198,3 +207,31 @@ def _until_served(request: Callable[[], int], what: str) -> None:
 def _expect_success(error: int, what: str) -> None:
     if error:
         raise RuntimeError(f"{what}: {ErrorCode(error).name}")
+
+
+def transactions(subject: Subject, scale: Scale, *, producers: int) -> Values:
+    """Every producer has a connection, a transactional id and a partition of its own."""
+    with subject.topic(producers) as topic:
+        identities = [new_producer(subject.port, f"{topic}-{number}") for number in range(producers)]
+        streams = [
+            TransactionStream(subject.port, identity, topic, partition, RECORDS, VALUE_SIZE)
+            for partition, identity in enumerate(identities)
+        ]
+        with closing_all(streams):
+            return subject.measured_for_a_time(streams, scale).small_requests()
+
+
+CASES = (
+    Case(
+        "transactions",
+        f"transactions of {RECORDS} records",
+        (RATE, Measure("p50", "µs", LOWER), Measure("p99", "µs", LOWER), Measure("CPU", "µs/transaction", LOWER)),
+        on_running=lambda subject, scale: transactions(subject, scale, producers=1),
+    ),
+    Case(
+        "transactions-16-producers",
+        f"transactions of {RECORDS} records, 16 producers",
+        (RATE, Measure("p99", "µs", LOWER), Measure("CPU", "µs/transaction", LOWER)),
+        on_running=lambda subject, scale: transactions(subject, scale, producers=16),
+    ),
+)

@@ -6,13 +6,18 @@ requests; it is written by UpdateMetadata only and read by everyone.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import UUID
 
 from protocol.messages.update_metadata import UpdateMetadataPartitionState, UpdateMetadataRequest
+from protocol.schema import Encoded
 
 LEADER_OF_DELETED_TOPIC = -2
 NO_LEADER = -1
+TOLD_MAX: Final = 8
+"""Ways to ask for a topic whose answer is kept: versions in use times listeners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,13 @@ class TopicState:
     name: str
     topic_id: UUID
     partitions: dict[int, UpdateMetadataPartitionState] = field(default_factory=dict)
+    told: dict[Hashable, Encoded] = field(default_factory=dict)
+    """What clients were told of it, by what they asked; gone when anything of it changes."""
+
+    def remember(self, asked: Hashable, told: Encoded) -> None:
+        if len(self.told) >= TOLD_MAX:
+            self.told.clear()
+        self.told[asked] = told
 
 
 class MetadataCache:
@@ -80,7 +92,7 @@ class MetadataCache:
     def update(self, request: UpdateMetadataRequest) -> set[str]:
         """Take over one UpdateMetadata and return the names of the topics that changed."""
         self.controller_id = request.controller_id
-        self.brokers = {
+        brokers = {
             broker.id: BrokerNode(
                 broker.id,
                 broker.rack,
@@ -88,6 +100,10 @@ class MetadataCache:
             )
             for broker in request.live_brokers
         }
+        if brokers != self.brokers:
+            self.brokers = brokers
+            for state in self.topics.values():
+                state.told.clear()  # it says which leaders are there
         changed = set()
         for topic in request.topic_states:
             changed.add(topic.topic_name)
@@ -106,12 +122,14 @@ class MetadataCache:
             state = self.topics[topic] = TopicState(topic, topic_id)
             self._names_by_id[topic_id] = topic
         state.partitions[partition.partition_index] = partition
+        state.told.clear()
 
     def _forget(self, topic: str, partition: int) -> None:
         state = self.topics.get(topic)
         if state is None:
             return
         state.partitions.pop(partition, None)
+        state.told.clear()
         if not state.partitions:
             del self.topics[topic]
             self._names_by_id.pop(state.topic_id, None)

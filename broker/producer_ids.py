@@ -1,30 +1,61 @@
 """Producer ids from blocks that the controller hands out.
 
-Owns: this broker's current block. A crash loses the rest of a block; no id is ever given twice.
+Owns: this broker's current block, and the next one, which is asked for before the current one is used up. A crash loses
+what is left of both; no id is ever given twice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
+
+from protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("kafka.coordinator.transaction.ProducerIdManager")
+
+ASK_AHEAD_AT: Final = 10
+"""The next block is asked for when one id in so many is left."""
 
 
 class ProducerIds:
     """Hands out producer ids one by one."""
 
     def __init__(self, allocate: Callable[[], Awaitable[range]]) -> None:
-        """`allocate` durably reserves a block of ids and returns it."""
+        """`allocate` durably reserves a block of ids and returns it, or raises KafkaError."""
         self._allocate = allocate
-        self._block = iter(range(0))
-        self._allocating = asyncio.Lock()
+        self._block = range(0)
+        self._used = 0
+        self._next_block: asyncio.Task[range] | None = None
 
     async def next_id(self) -> int:
-        """A producer id that was never given before. Raises KafkaError when no block can be had."""
-        producer_id = next(self._block, None)
-        while producer_id is None:
-            async with self._allocating:
-                producer_id = next(self._block, None)
-                if producer_id is None:
-                    self._block = iter(await self._allocate())
-                    producer_id = next(self._block, None)
+        """A producer id that was never given before.
+
+        Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) when no block can be had now: clients ask again.
+        """
+        while self._used == len(self._block):
+            asked = self._ask()
+            try:
+                await asyncio.shield(asked)
+            except KafkaError as error:
+                if self._next_block is asked:
+                    self._next_block = None
+                    logger.error("no block of producer ids: %s", error)
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message) from error
+            if self._next_block is asked:
+                self._block, self._used, self._next_block = asked.result(), 0, None
+        producer_id = self._block[self._used]
+        self._used += 1
+        if (len(self._block) - self._used) * ASK_AHEAD_AT <= len(self._block):
+            self._ask()
         return producer_id
+
+    def _ask(self) -> asyncio.Task[range]:
+        """What is being asked for. One that has failed is asked for again when the block is used up."""
+        if self._next_block is None:
+            self._next_block = asyncio.ensure_future(self._reserve())
+        return self._next_block
+
+    async def _reserve(self) -> range:
+        return await self._allocate()

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar, cast
 
 from protocol.compiler import compile_function
 from protocol.reader import reader_source
-from protocol.schema import MessageInfo, Records, Struct, message_info
+from protocol.schema import Encoded, MessageInfo, Records, Struct, message_info
 from protocol.source import Source
 from protocol.writer import writer_source
 
@@ -59,6 +59,19 @@ def encode(message: object, version: int) -> list[Records]:
     out: list[Records] = []
     encoder(type(message), version)(message, out)
     return out
+
+
+def encode_element(message: type, element: object, version: int) -> Encoded:
+    """An element of a list of `message` that takes encoded ones, as it stands in that version of it."""
+    cls = type(element)
+    found = _encoders.get((cls, version))
+    if found is None:
+        source = writer_source(cast(type[Struct], cls), message_info(message), version)
+        found = compile_function("write", source.text(), f"writer of {cls.__name__} v{version}", source.names)
+        _encoders[cls, version] = found
+    out: list[Records] = []
+    found(element, out)
+    return Encoded(b"".join(out))
 
 
 def decoder(cls: type[T], version: int) -> Decoder[T]:

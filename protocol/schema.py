@@ -73,6 +73,10 @@ class _Required:
 REQUIRED: Final = _Required()
 
 
+class Encoded(bytes):
+    """An element of a list that was written before, in the same version: see `protocol.codec.encode_element`."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Since:
     """What `since` leaves in the class body until the decorator collects it."""
@@ -83,6 +87,7 @@ class _Since:
     tag: int | None
     ignorable: bool
     default: object
+    takes_encoded: bool = False
 
 
 @overload
@@ -97,6 +102,8 @@ def since(
 ) -> T: ...
 @overload
 def since(first: int, *, nullable: int) -> Any: ...
+@overload
+def since(first: int, *, takes_encoded: bool) -> Any: ...
 def since(
     first: int,
     *,
@@ -105,15 +112,17 @@ def since(
     tag: int | None = None,
     ignorable: bool = False,
     default: object = REQUIRED,
+    takes_encoded: bool = False,
 ) -> Any:
     """The history of a field: its `first` version, the last one (`until`), and when it became `nullable`.
 
     With `tag` the field travels in the tagged section and only when it differs from its default; a tagged struct is
     `None` when absent, and has no other null. A request field is `ignorable` when a version that lacks it may drop any
     value; otherwise encoding a value other than the default is refused, so that what was asked for is not lost
-    silently. Responses need no such mark: who asked in an old version expects no newer field.
+    silently. Responses need no such mark: who asked in an old version expects no newer field. A list of structs that
+    `takes_encoded` may hold elements that are `Encoded`, so that what is told again and again is written once.
     """
-    return _Since(first, until, nullable, tag, ignorable, default)
+    return _Since(first, until, nullable, tag, ignorable, default, takes_encoded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +139,7 @@ class Field:
     tag: int | None
     ignorable: bool
     default: object
+    takes_encoded: bool = False
 
     def is_in(self, version: int) -> bool:
         return self.first <= version and (self.last is None or version <= self.last)
@@ -252,6 +262,7 @@ def _field(owner: str, name: str, hint: object, assigned: object) -> Field:
         tag=assigned.tag,
         ignorable=assigned.ignorable,
         default=assigned.default,
+        takes_encoded=assigned.takes_encoded,
     )
 
 

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.reader import STRING_SIZE_MAX
-from protocol.schema import ZERO_UUID, Field, MessageInfo, Struct
+from protocol.schema import ZERO_UUID, Encoded, Field, MessageInfo, Struct
 from protocol.source import SHORT_LIST, Source, literal, plan
 
 # Below this, copying the bytes into the joined piece is cheaper than one more buffer for the kernel to gather.
@@ -50,6 +50,7 @@ def refuse_loss(name: str, version: int, value: object) -> NoReturn:
 
 
 RUNTIME = {
+    "Encoded": Encoded,
     "SHORT_LENGTHS": SHORT_LENGTHS,
     "ZERO_UUID": ZERO_UUID,
     "join": b"".join,
@@ -175,6 +176,9 @@ class _Writer:
             self.numbers(field.wire.letter, items)
         elif field.struct is not None:
             with self.source.block(f"for o{depth} in {items}:"):
+                if field.takes_encoded:
+                    with self.source.block(f"if type(o{depth}) is Encoded:"):
+                        self.source.add(f"{self.append}(o{depth})", "continue")
                 self.struct(field.struct, depth)
         else:
             with self.source.block(f"for v{depth} in {items}:"):

@@ -7,6 +7,7 @@ v7 leader epoch; v8 authorised operations; v10 topic ids; v12 look-up by id.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
+from typing import cast
 from uuid import UUID
 
 from broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
@@ -14,6 +15,7 @@ from broker.metadata_cache import NO_LEADER, TopicState
 from broker.request_context import RequestContext
 from broker.services import Services
 from config import broker_properties as properties
+from protocol.codec import encode_element
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import (
     MetadataRequest,
@@ -129,6 +131,19 @@ def _nullable_name(name: str | None, context: RequestContext) -> str | None:
 
 
 def _known(
+    services: Services, request: MetadataRequest, context: RequestContext, state: TopicState
+) -> MetadataResponseTopic:
+    """A topic as it is told to whoever asks like this, written once for all of them: with ten thousand partitions that
+    is 20 ms."""
+    asked = context.api_version, context.listener, request.include_topic_authorized_operations
+    told = state.told.get(asked)
+    if told is None:
+        told = encode_element(MetadataResponse, _described(services, request, context, state), context.api_version)
+        state.remember(asked, told)
+    return cast(MetadataResponseTopic, told)
+
+
+def _described(
     services: Services, request: MetadataRequest, context: RequestContext, state: TopicState
 ) -> MetadataResponseTopic:
     return MetadataResponseTopic(

@@ -9,20 +9,23 @@ to transactions with an epoch each (KIP-890 part 2). It is read, so that a log w
 """
 
 from struct import Struct as Layout
-from typing import Final, TypeVar
+from struct import pack
+from typing import Final
 
 from broker.transactions.states import RESTING, STATES_BY_NUMBER, TransactionState
 from broker.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID, Metadata, Partitions
-from protocol.codec import decode, encoder
+from protocol.codec import decode
 from protocol.errors import Malformed
 from protocol.schema import int8, int16, int32, int64, since, stored, string, struct
 
 _VERSION = Layout(">h")
+_KEY_START = Layout(">hh")
+_VALUE_START, _VALUE_END = Layout(">hqhib"), Layout(">qq")
+_COUNT, _LENGTH = Layout(">i"), Layout(">h")
+_NO_PARTITIONS: Final = _COUNT.pack(-1)
 _KEY_VERSION: Final = 0
 _VALUE_VERSIONS: Final = range(2)
 _WRITTEN_VALUE_VERSION: Final = 0
-
-T = TypeVar("T")
 
 
 @stored(versions=range(1), flexible=None)
@@ -57,25 +60,39 @@ class TransactionLogValue:
 
 
 def write_key(transactional_id: str) -> bytes:
-    return _write(TransactionLogKey(transactional_id=transactional_id), _KEY_VERSION)
+    name = transactional_id.encode()
+    return _KEY_START.pack(_KEY_VERSION, len(name)) + name
 
 
 def write_value(metadata: Metadata) -> bytes:
-    """What is to be stored of an id. Partitions keep their order, those of one topic stand together."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in metadata.partitions:
-        by_topic.setdefault(topic, []).append(partition)
-    partitions = [PartitionsSchema(topic=topic, partition_ids=numbers) for topic, numbers in by_topic.items()]
-    value = TransactionLogValue(
-        producer_id=metadata.producer_id,
-        producer_epoch=metadata.producer_epoch,
-        transaction_timeout_ms=metadata.timeout_ms,
-        transaction_status=metadata.state.number,
-        transaction_partitions=None if metadata.state is TransactionState.EMPTY else partitions,
-        transaction_last_update_timestamp_ms=metadata.updated_ms,
-        transaction_start_timestamp_ms=metadata.started_ms,
+    """What is to be stored of an id. Partitions keep their order, those of one topic stand together.
+
+    Written by hand like the key: every step of every transaction writes them, and the codec takes four times as long.
+    """
+    return b"".join(
+        (
+            _VALUE_START.pack(
+                _WRITTEN_VALUE_VERSION,
+                metadata.producer_id,
+                metadata.producer_epoch,
+                metadata.timeout_ms,
+                metadata.state.number,
+            ),
+            _NO_PARTITIONS if metadata.state is TransactionState.EMPTY else _write_partitions(metadata.partitions),
+            _VALUE_END.pack(metadata.updated_ms, metadata.started_ms),
+        )
     )
-    return _write(value, _WRITTEN_VALUE_VERSION)
+
+
+def _write_partitions(partitions: Partitions) -> bytes:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    parts = [_COUNT.pack(len(by_topic))]
+    for topic, numbers in by_topic.items():
+        name = topic.encode()
+        parts += _LENGTH.pack(len(name)), name, pack(f">i{len(numbers)}i", len(numbers), *numbers)
+    return b"".join(parts)
 
 
 def read_key(data: bytes) -> str | None:
@@ -121,9 +138,3 @@ def _read_version(data: bytes, part: str) -> int:
         raise Malformed(f"record {part} of {len(data)} bytes, without a version")
     version: int = _VERSION.unpack_from(data)[0]
     return version
-
-
-def _write(part: TransactionLogKey | TransactionLogValue, version: int) -> bytes:
-    out: list[bytes | bytearray | memoryview] = []
-    encoder(type(part), version)(part, out)
-    return b"".join((_VERSION.pack(version), *out))

@@ -3,7 +3,7 @@
 from controller import paths
 from controller.active.term import Term
 from controller.events import AllocateProducerIds
-from controller.state_store import SetData
+from controller.state_store import BadVersion, SetData
 from protocol.errors import ErrorCode, KafkaError
 
 PRODUCER_ID_MAX = (1 << 63) - 1
@@ -20,12 +20,21 @@ class ProducerIdBlocks:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
         if event.broker_epoch != broker.epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        while (block := await self._try_to_reserve(event.broker_id)) is None:
+            pass
+        return block
+
+    async def _try_to_reserve(self, broker_id: int) -> range | None:
+        """The block after the last one; None when somebody else took it first (older brokers write the node too)."""
         node = await self._term.store.store.get(paths.PRODUCER_ID_BLOCK)
         last_block = paths.decode_producer_id_block(node.data)
         first = 0 if last_block is None else last_block.last + 1
         if first > PRODUCER_ID_MAX - paths.PRODUCER_ID_BLOCK_SIZE:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been handed out.")
         block = range(first, first + paths.PRODUCER_ID_BLOCK_SIZE)
-        data = paths.encode_producer_id_block(paths.ProducerIdBlock(event.broker_id, block[0], block[-1]))
-        await self._term.store.multi([SetData(paths.PRODUCER_ID_BLOCK, data, node.stat.version)])
+        data = paths.encode_producer_id_block(paths.ProducerIdBlock(broker_id, block[0], block[-1]))
+        try:
+            await self._term.store.multi([SetData(paths.PRODUCER_ID_BLOCK, data, node.stat.version)])
+        except BadVersion:
+            return None
         return block

@@ -56,6 +56,6 @@ class MetadataResponse:
     brokers: list[MetadataResponseBroker]
     cluster_id: string | None = since(2, default=None)
     controller_id: int32 = since(1, default=-1)  # -1: none
-    topics: list[MetadataResponseTopic]
+    topics: list[MetadataResponseTopic] = since(0, takes_encoded=True)
     # the lowest number: was not asked for
     cluster_authorized_operations: int32 = since(8, until=10, default=-0x8000_0000)

@@ -16,7 +16,7 @@ from controller.model import Broker, Endpoint
 from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
 from controller.settings import ControllerSettings
 from controller.sqlite_store import SqliteStore
-from controller.state_store import Node, Operation, Result, StateStore, StoreUnavailable, Watch
+from controller.state_store import Node, Operation, Result, SetData, StateStore, StoreUnavailable, Watch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
@@ -116,6 +116,40 @@ async def test_producer_ids_are_for_registered_brokers(
     with pytest.raises(KafkaError) as caught:
         await controller.allocate_producer_ids(broker_id, epoch)
     assert caught.value.code == code
+    await controller.stop()
+
+
+async def test_producer_ids_do_not_wrap(store: MemoryStore) -> None:
+    controller, _, epoch = await start_alone(store)
+    last = (1 << 63) - 2
+    data = paths.encode_producer_id_block(paths.ProducerIdBlock(2, last - 1999, last - 1000))
+    await store.multi([SetData(paths.PRODUCER_ID_BLOCK, data)])
+    assert await controller.allocate_producer_ids(1, epoch) == range(last - 999, last + 1)
+    with pytest.raises(KafkaError) as caught:
+        await controller.allocate_producer_ids(1, epoch)
+    assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
+    await controller.stop()
+
+
+async def test_a_lost_race_for_producer_ids_is_run_again(
+    store: MemoryStore, other_store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older brokers take their blocks by themselves."""
+    controller, _, epoch = await start_alone(store)
+    look = store.get
+    looks = 0
+
+    async def look_and_be_overtaken(path: str, *rest: object) -> Node:
+        nonlocal looks
+        node = await look(path, *rest)  # type: ignore[arg-type]
+        if path == paths.PRODUCER_ID_BLOCK and (looks := looks + 1) == 1:
+            taken = paths.encode_producer_id_block(paths.ProducerIdBlock(2, 0, 999))
+            await other_store.multi([SetData(path, taken, node.stat.version)])
+        return node
+
+    monkeypatch.setattr(store, "get", look_and_be_overtaken)
+    assert await controller.allocate_producer_ids(1, epoch) == range(1000, 2000)
+    assert looks == 2
     await controller.stop()
 
 

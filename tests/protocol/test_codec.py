@@ -5,14 +5,14 @@ from random import Random
 
 import pytest
 
-from protocol.codec import decode, decoder, encode, encoder, source_text
+from protocol.codec import decode, decoder, encode, encode_element, encoder, source_text
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.api_versions import ApiVersionsResponse
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.list_groups import ListGroupsRequest
-from protocol.messages.metadata import MetadataRequest
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.sasl_handshake import SaslHandshakeRequest
 from protocol.schema import message_info
@@ -30,6 +30,18 @@ def test_every_version_survives_a_round_trip(cls: type) -> None:
             data = b"".join(encode(message, version))
             assert decode(cls, version, data) == message, (version, seed)
             assert decode(cls, version, memoryview(b"...." + data), 4) == message, (version, seed)
+
+
+@pytest.mark.parametrize("version", versions_of(MetadataResponse))
+def test_elements_that_were_encoded_before_stand_where_they_would_be_encoded(version: int) -> None:
+    for seed in range(20):
+        message = random_message(MetadataResponse, version, Random(seed))
+        expected = b"".join(encode(message, version))
+        message.topics = [
+            encode_element(MetadataResponse, topic, version) if index % 2 == seed % 2 else topic
+            for index, topic in enumerate(message.topics)
+        ]
+        assert b"".join(encode(message, version)) == expected
 
 
 @every_message

@@ -156,6 +156,33 @@ async def test_partitions_only_grow(served: InProcessBroker, name: str, count: i
     assert len((await metadata(served, name)).topics[0].partitions) == max(count, 2)
 
 
+@pytest.mark.parametrize("version", range(13))
+async def test_what_was_told_once_is_told_anew_when_it_has_changed(
+    served: InProcessBroker, name: str, version: int
+) -> None:
+    await served.create_topic(name, 2)
+    first = await metadata(served, name, version=version)
+    assert await metadata(served, name, version=version) == first
+    wanted = CreatePartitionsTopic(name=name, count=3, assignments=None)
+    await served.ask(CreatePartitionsRequest(topics=[wanted], timeout_ms=10_000, validate_only=False))
+    (grown,) = (await metadata(served, name, version=version)).topics
+    assert grown.partitions[:2] == first.topics[0].partitions
+    assert [partition.partition_index for partition in grown.partitions] == [0, 1, 2]
+
+
+async def test_every_way_to_ask_gets_its_own_answer(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    for version in (*range(13), *reversed(range(13))):
+        for wants_operations in (False, True) if version >= 8 else (False,):
+            request = MetadataRequest(
+                topics=[MetadataRequestTopic(name=name)], include_topic_authorized_operations=wants_operations
+            )
+            (topic,) = (await served.ask(request, version)).topics
+            assert (topic.name, topic.error_code, len(topic.partitions)) == (name, ErrorCode.NONE, 1)
+            assert (topic.topic_authorized_operations > 0) is wants_operations
+            assert (topic.topic_id != ZERO_UUID) is (version >= 10)
+
+
 @pytest.mark.parametrize("version", range(7))
 async def test_topics_are_deleted_and_made_anew(served: InProcessBroker, name: str, version: int) -> None:
     await served.create_topic(name)

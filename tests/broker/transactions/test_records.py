@@ -8,9 +8,18 @@ from typing import Any
 
 import pytest
 
-from broker.transactions.records import read_key, read_value, write_key, write_value
+from broker.transactions.records import (
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+    read_key,
+    read_value,
+    write_key,
+    write_value,
+)
 from broker.transactions.states import RESTING, TransactionState
-from broker.transactions.transaction import Metadata
+from broker.transactions.transaction import Metadata, TopicPartition
+from protocol.codec import encode
 from protocol.errors import Malformed
 from tests.broker.transactions.golden import RECORDS
 
@@ -119,3 +128,27 @@ def test_states_that_are_never_stored(number: int) -> None:
     value[16:17] = number.to_bytes(1, "big", signed=True)
     with pytest.raises(Malformed, match="never stored"):
         read_value(bytes(value))
+
+
+@pytest.mark.parametrize("state", sorted(RESTING, key=lambda state: state.number))
+@pytest.mark.parametrize("partitions", [[], [("t", 0)], [("täg", 3), ("u", 0), ("täg", 1)]])
+def test_what_is_written_by_hand_is_what_the_codec_writes(
+    state: TransactionState, partitions: list[TopicPartition]
+) -> None:
+    metadata = Metadata(state, 2**40, 7, -1, -1, 60_000, dict.fromkeys(partitions), 123, 2**41)
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    value = TransactionLogValue(
+        producer_id=2**40,
+        producer_epoch=7,
+        transaction_timeout_ms=60_000,
+        transaction_status=state.number,
+        transaction_partitions=None
+        if state is TransactionState.EMPTY
+        else [PartitionsSchema(topic=topic, partition_ids=numbers) for topic, numbers in by_topic.items()],
+        transaction_last_update_timestamp_ms=2**41,
+        transaction_start_timestamp_ms=123,
+    )
+    assert write_value(metadata) == b"\0\0" + b"".join(encode(value, 0))
+    assert write_key("täg") == b"\0\0" + b"".join(encode(TransactionLogKey(transactional_id="täg"), 0))

@@ -1,0 +1,268 @@
+"""A broker that dies, or whose disk fails, at every single call by which transactions change its files.
+
+Real logs, a real coordinator and real markers; a producer that commits, aborts, and leaves a transaction open. Whatever
+the call was: after a restart every transaction is whole or not there, what was answered holds, nothing stays open
+beyond its timeout, and the id goes on with an epoch that nobody had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import NamedTuple, TypeVar, cast
+
+import pytest
+
+from broker.internal_topics import TRANSACTION_STATE_TOPIC
+from broker.metadata_cache import MetadataCache
+from broker.offsets_log import PartitionOffsetsLog
+from broker.replica.manager import ReplicaManager
+from broker.timer import Timer
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.marker_writer import MarkerWriter
+from broker.transactions.markers import MarkerSender
+from broker.transactions.settings import TransactionSettings
+from broker.transactions.states import TransactionState
+from broker.transactions.transaction import Producer, TopicPartition
+from broker.transactions.verification import Guards
+from protocol.errors import KafkaError
+from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
+from protocol.records.batch import batches, records
+from protocol.records.builder import RecordData, build_batch
+from protocol.records.control import ControlType, read_marker
+from storage.files import Files
+from storage.log_manager import LogManager, LogManagerSettings
+from storage.meta_properties import MetaProperties
+from tests.broker.transactions.fakes import BROKER, FakeLeaders
+from tests.storage.builders import QuickFiles, log_config, read_all
+from tests.support.faulty_files import Crashed, FaultyFiles
+from tests.support.manual_clock import ManualClock
+
+T = TypeVar("T")
+
+CONFIG = log_config(segment_bytes=1 << 20, index_interval_bytes=100)
+T0, T1 = ("t", 0), ("t", 1)
+TIMEOUT_MS = 60_000
+STATE_LOG = (TRANSACTION_STATE_TOPIC, 0)
+
+
+class Told(NamedTuple):
+    """What the producer knows: who it was in which transaction, and how that was said to end (None: nothing)."""
+
+    producer: Producer
+    value: bytes
+    is_committed: bool | None
+
+
+class World:
+    """One life of a broker over a folder."""
+
+    def __init__(self, directory: Path, files: Files, clock: ManualClock, epoch: int) -> None:
+        self.clock = clock
+        self.timer = Timer()
+        self.epoch = epoch
+        self.log_manager = LogManager([str(directory)], LogManagerSettings(), files, random=Random(1))
+        self.log_manager.open()
+        self.log_manager.claim(MetaProperties(BROKER, "cluster"))
+        self.log_manager.load(lambda topic: CONFIG, now_ms=clock.now_ms())
+        self.replica_manager = ReplicaManager(
+            BROKER, self.log_manager, self.timer, topic_config=lambda _: CONFIG, produce_purge_interval=1000,
+            fetch_purge_interval=1000,
+        )  # fmt: skip
+        leaders = FakeLeaders()
+        writer = MarkerWriter(self.replica_manager, Guards(lambda: TIMEOUT_MS), clock, TIMEOUT_MS, lambda *_: None)
+        self.coordinator = TransactionCoordinator(
+            TransactionSettings(),
+            PartitionOffsetsLog(
+                TRANSACTION_STATE_TOPIC, self.replica_manager, cast(MetadataCache, leaders), clock, _at_once
+            ),
+            MarkerSender(TRANSACTION_STATE_TOPIC, leaders, {BROKER: writer}, self.timer, clock),
+            self.timer,
+            clock,
+            next_producer_id=self._next_producer_id,
+            ensure_internal_topic=lambda _: _at_once(lambda: None),
+        )
+
+    async def _next_producer_id(self) -> int:
+        return 1000 * self.epoch
+
+    async def lead(self) -> None:
+        for topic, count in ((TRANSACTION_STATE_TOPIC, 1), ("t", 2)):
+            states = [
+                LeaderAndIsrPartitionState(
+                    partition_index=index, controller_epoch=1, leader=BROKER, leader_epoch=self.epoch, isr=[BROKER],
+                    partition_epoch=self.epoch, replicas=[BROKER],
+                )
+                for index in range(count)
+            ]  # fmt: skip
+            topics = [LeaderAndIsrTopicState(topic_name=topic, partition_states=states)]
+            request = LeaderAndIsrRequest(
+                controller_id=BROKER, controller_epoch=1, topic_states=topics, live_leaders=[]
+            )
+            self.replica_manager.become_leader_or_follower(request, self.clock.now_ms())
+        self.coordinator.become_leader(0, self.epoch)
+        await self.idle()
+
+    async def idle(self) -> None:
+        for _ in range(30):
+            await asyncio.sleep(0)
+
+    def produce(self, producer: Producer, sequence: int, value: bytes) -> None:
+        for name in (T0, T1):
+            partition = self.replica_manager.find(*name)
+            assert partition is not None
+            batch = build_batch(
+                [RecordData(self.clock.now_ms(), b"k", value)], producer_id=producer.producer_id,
+                producer_epoch=producer.epoch, base_sequence=sequence, is_transactional=True,
+            )  # fmt: skip
+            self.replica_manager.append(
+                partition, memoryview(bytearray(batch)), needs_isr=True, now_ms=self.clock.now_ms()
+            )
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Let it pass in steps of the pause between two tries."""
+        for _ in range(milliseconds // 100):
+            self.clock.advance(100)
+            self.timer.advance(self.clock.monotonic_ms())
+            await self.idle()
+
+    async def live(self, told: list[Told]) -> None:
+        """The script. What the producer is told of its transactions goes to `told`."""
+        await self.lead()
+        producer = await self.coordinator.init_producer_id("id", TIMEOUT_MS, None)
+        for number, is_committed in enumerate((True, False, True, None)):
+            value = b"%d" % number
+            told.append(Told(producer, value, None))
+            await _settled(self.coordinator.add_partitions("id", producer, [T0]))
+            await _settled(self.coordinator.add_partitions("id", producer, [T1]))
+            self.produce(producer, number, value)
+            if is_committed is None:
+                return
+            await _settled(self.coordinator.end("id", producer, is_committed=is_committed))
+            told[-1] = Told(producer, value, is_committed)
+            await self.idle()
+
+    def close(self) -> None:
+        self.log_manager.unlock()
+
+
+async def _settled(storing: Awaitable[None] | None) -> None:
+    if storing is not None:
+        await storing
+
+
+async def _at_once(work: Callable[[], T]) -> T:
+    return work()
+
+
+def read_back(world: World, name: TopicPartition) -> tuple[dict[bytes, str], dict[Producer, int]]:
+    """The values of a partition with what became of each, and how many markers ended something of each producer."""
+    partition = world.replica_manager.find(*name)
+    assert partition is not None
+    fates: dict[bytes, str] = {}
+    open_values: defaultdict[int, list[bytes]] = defaultdict(list)
+    effective: defaultdict[Producer, int] = defaultdict(int)
+    for _, content in read_all(partition.log):
+        for position, header in batches(content):
+            for record in records(content, position, size_max=1 << 16):
+                if not header.is_control:
+                    assert record.value is not None
+                    assert record.value not in fates
+                    fates[record.value] = "open"
+                    open_values[header.producer_id].append(record.value)
+                    continue
+                marker = read_marker(record)
+                assert marker is not None
+                ended = open_values.pop(header.producer_id, [])
+                effective[Producer(header.producer_id, header.producer_epoch)] += bool(ended)
+                for value in ended:
+                    fates[value] = "committed" if marker.control_type is ControlType.COMMIT else "aborted"
+    assert partition.log.last_stable_offset == partition.log.high_watermark == partition.log.log_end_offset
+    aborted = partition.log.aborted_transactions(0, partition.log.log_end_offset)
+    assert len(aborted) == sum(fate == "aborted" for fate in fates.values())
+    return fates, effective
+
+
+async def check(directory: Path, clock: ManualClock, told: list[Told]) -> None:
+    world = World(directory, QuickFiles(), clock, 2)
+    await world.lead()
+    await world.pass_time(200)
+    clock.advance(TIMEOUT_MS)
+    await world.coordinator.abort_timed_out()
+    await world.pass_time(200)
+    for name in (T0, T1):
+        fates, _ = read_back(world, name)
+        other, _ = read_back(world, T1 if name == T0 else T0)
+        for each in told:
+            fate = fates.get(each.value, "absent")
+            if each.is_committed is not None:
+                assert fate == ("committed" if each.is_committed else "aborted")
+            # All or nothing: who was cut off before it wrote to both partitions has not committed.
+            assert fate != "open"
+            assert (fate == "committed") == (other.get(each.value) == "committed")
+    newest = max((each.producer for each in told), default=Producer(-1, -1))
+    assert await world.coordinator.init_producer_id("id", TIMEOUT_MS, None) > newest
+    described = world.coordinator.describe("id")
+    assert described.state is TransactionState.EMPTY
+    await world.coordinator.stop()
+    world.close()
+
+
+async def run(directory: Path, files: FaultyFiles) -> tuple[ManualClock, list[Told]]:
+    """One life, to its bitter end."""
+    clock, told = ManualClock(), list[Told]()
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # a dead process reports nothing
+    world: World | None = None
+    with contextlib.suppress(Crashed, KafkaError, OSError):
+        world = World(directory, files, clock, 1)
+        await world.live(told)
+    if world is not None:
+        with contextlib.suppress(Crashed):
+            await world.idle()
+            await world.coordinator.stop()
+    files.bury()
+    asyncio.get_running_loop().set_exception_handler(None)
+    return clock, told
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    files = FaultyFiles()
+    asyncio.run(run(tmp_path_factory.mktemp("whole") / "logs", files))
+    return files.calls
+
+
+def each_step(calls: list[str]) -> Iterator[int]:
+    """The calls by which transactions change something: those after the logs were made."""
+    first = max(number for number, call in enumerate(calls) if call.startswith("create"))
+    assert len(calls) - first > 25
+    yield from range(first, len(calls))
+
+
+@pytest.mark.parametrize("torn_bytes", [0, 40, 70])
+async def test_killed_at_every_call(tmp_path: Path, calls: list[str], torn_bytes: int) -> None:
+    for number in each_step(calls):
+        files, directory = FaultyFiles(), tmp_path / str(number)
+        files.crash_at(number, torn_bytes=torn_bytes)
+        clock, told = await run(directory, files)
+        await check(directory, clock, told)
+
+
+@pytest.mark.parametrize("is_lasting", [False, True])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+async def test_every_call_fails_once_or_from_then_on(
+    tmp_path: Path, calls: list[str], error: int, is_lasting: bool
+) -> None:
+    for number in each_step(calls):
+        files, directory = FaultyFiles(), tmp_path / str(number)
+        if is_lasting:
+            files.fail_from(number, error)
+        else:
+            files.fail_call(number, error)
+        clock, told = await run(directory, files)
+        await check(directory, clock, told)
