@@ -12,16 +12,12 @@ batch is copied byte for byte; a new segment is synced before it is staged; what
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress as chosen
+from itertools import pairwise
 from typing import Final
 
-from protocol.records.batch import (
-    DELETE_HORIZON_BIT,
-    NO_PRODUCER_ID,
-    BatchHeader,
-    Record,
-    TimestampType,
-    plain_records,
-)
+from protocol.errors import Malformed
+from protocol.records.batch import DELETE_HORIZON_BIT, NO_PRODUCER_ID, BatchHeader, TimestampType, plain_records
 from protocol.records.builder import assemble, rebuild_batch
 from protocol.records.compression import compress
 from protocol.records.control import TransactionMarker
@@ -36,17 +32,20 @@ from storage.compaction import (
     groups_of,
     must_keep_for_producer,
 )
+from storage.dirty_records import DEAD, LIVE, TOMBSTONE, DirtyRecords
 from storage.files import Files, OsFiles
-from storage.offset_map import OffsetMap
 from storage.producer_state import marker_in
-from storage.raw_records import RawRecord, encode, raw_records
+from storage.raw_records import Keys, boundaries, read_keys, rebase, timestamp_delta
 from storage.recovery import stored_batches
 from storage.segment import Segment
 from storage.stored_batch import StoredBatch, batch_of, extent_at
 from storage.transaction_index import AbortedTransaction
+from storage.validation import PLAIN_SIZE_MAX
 
-_RECORDS_SIZE_MAX: Final = 2**31 - 1
 _WRITE_SIZE: Final = 1024 * 1024
+_TOMBSTONE: Final = bytes([TOMBSTONE])
+_DEAD: Final = bytes([DEAD])
+_IS_KEPT: Final = bytes.maketrans(bytes([LIVE, DEAD, TOMBSTONE]), bytes([True, False, True]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +79,7 @@ class CleaningResult:
     records_kept: int = 0
     records_without_key: int = 0
     map_utilization: float = 0.0
+    map_probes: int = 0
     map_seconds: float = 0.0
     copy_seconds: float = 0.0
 
@@ -129,7 +129,8 @@ class _Pass:
         self._job = job
         self._files = files
         self._throttle = Throttle(job.bytes_per_second_max, sleep)
-        self._map = OffsetMap(job.map_memory, job.map_load_factor)
+        self._dirty = DirtyRecords(job.map_memory, job.map_load_factor)
+        self._next_number = 0  # of the dirty records that the second walk has met
         self._result = CleaningResult(end_offset=job.first_dirty_offset)
         # Tombstones of old formats carry no horizon: they go when they are older than the last clean segment by so
         # much.
@@ -141,8 +142,8 @@ class _Pass:
         unstage(self._files, job.directory)
         started = time.monotonic()
         self._fill_map()
-        result.end_offset = max(self._map.latest_offset + 1, job.first_dirty_offset)
-        result.map_utilization = self._map.count / self._map.usable
+        offsets = self._dirty.offsets
+        result.map_utilization = offsets.count / offsets.usable
         mapped = time.monotonic()
         result.map_seconds = mapped - started
         try:
@@ -150,53 +151,51 @@ class _Pass:
         except BaseException:
             unstage(self._files, job.directory)
             raise
+        result.map_probes = offsets.probes
+        result.records_without_key = self._dirty.without_key
         result.copy_seconds = time.monotonic() - mapped
         return result
 
-    # First walk: the newest offset of each key
+    # First walk: the newest record of each key
 
     def _fill_map(self) -> None:
-        job, offsets = self._job, self._map
+        job = self._job
         transactions = Transactions()
-        transactions.add_aborted(job.aborted)
+        # One that ended before the dirty part would make everything of its producer look aborted.
+        transactions.add_aborted(each for each in job.aborted if each.last_offset >= job.first_dirty_offset)
         for source in job.segments:
             if source.next_offset <= job.first_dirty_offset:
                 continue
             for batch in self._batches(source):
                 if batch.extent.last_offset < job.first_dirty_offset:
                     continue
-                if not self._put(batch, transactions):
+                if not self._map(batch, transactions):
                     return
-                offsets.latest_offset = batch.extent.last_offset
+                self._result.end_offset = batch.extent.last_offset + 1
 
-    def _put(self, batch: StoredBatch, transactions: Transactions) -> bool:
-        """False when the map is full."""
-        header, offsets = batch.header, self._map
-        if header is None:
-            return self._put_legacy(batch)
-        if header.is_control:
+    def _map(self, batch: StoredBatch, transactions: Transactions) -> bool:
+        """False when there was not room for all of it."""
+        header, dirty = batch.header, self._dirty
+        if header is not None and header.is_control:
             transactions.is_marker_useless(header, _marker(batch, header))
             return True
-        if transactions.is_data_useless(header) or header.records_count == 0:
+        if header is not None and (transactions.is_data_useless(header) or header.records_count == 0):
+            dirty.skip(header.records_count)
             return True
+        found = _keys_in(batch)
         first_dirty = self._job.first_dirty_offset
-        plain = plain_records(batch.view, 0, header, size_max=_RECORDS_SIZE_MAX)
-        base_offset = header.base_offset
-        return offsets.put_all(
-            [
-                (key, base_offset + offset_delta)
-                for _, _, _, _, offset_delta, key, _ in raw_records(plain)
-                if key is not None and base_offset + offset_delta >= first_dirty
-            ]
-        )
-
-    def _put_legacy(self, batch: StoredBatch) -> bool:
-        first_dirty = self._job.first_dirty_offset
-        return self._map.put_all(
-            (record.key, record.offset)
-            for record in entry_records(batch.view, size_max=_RECORDS_SIZE_MAX)
-            if record.key is not None and record.offset >= first_dirty
-        )
+        known = 0
+        if batch.extent.base_offset < first_dirty or header is None:
+            known = sum(offset < first_dirty for offset in _offsets_in(batch))
+            dirty.skip(known)
+        keys = found.keys[known:] if known else found.keys
+        tombstones = [place - known for place in found.tombstones if place >= known]
+        taken = dirty.take_in(keys, tombstones)
+        if taken == len(keys):
+            return True
+        if taken:
+            self._result.end_offset = _offsets_in(batch)[known + taken - 1] + 1
+        return False
 
     # Second walk: what stays
 
@@ -255,6 +254,7 @@ class _Pass:
             batch = batch_of(extent, memoryview(content)[index : index + extent.size])
             cleaned.add_recovered_batch(extent, batch.max_timestamp_ms)
             index += extent.size
+        cleaned.start_writeback()  # so that syncing it later, and appends to other logs meanwhile, wait for less
         self._throttle.passed(len(content))
 
     def _kept(self, batch: StoredBatch, source: SourceSegment, transactions: Transactions) -> bytes | memoryview:
@@ -264,86 +264,78 @@ class _Pass:
             return self._kept_legacy(batch, source)
         if header.is_control:
             return self._kept_marker(batch, header, transactions)
+        count = header.records_count
+        first = self._numbered(batch, count)
         is_useless = transactions.is_data_useless(header)
-        must_keep = header.producer_id != NO_PRODUCER_ID and must_keep_for_producer(header, self._job.producers)
-        self._result.records_read += header.records_count
-        if is_useless or header.records_count == 0:
-            return rebuild_batch(header, []) if must_keep else b""
-        if header.base_offset > self._map.latest_offset:
-            self._result.records_kept += header.records_count
+        self._result.records_read += count
+        if is_useless or count == 0:
+            return self._emptied(header)
+        if header.base_offset >= self._result.end_offset:
+            self._result.records_kept += count
             return batch.view
-        return self._kept_records(batch, header, must_keep=must_keep)
+        return self._kept_records(batch, header, self._states(batch, count, first))
 
-    def _kept_records(self, batch: StoredBatch, header: BatchHeader, *, must_keep: bool) -> bytes | memoryview:
-        plain = plain_records(batch.view, 0, header, size_max=_RECORDS_SIZE_MAX)
-        horizon_ms = header.delete_horizon_ms
-        is_past_horizon = horizon_ms is not None and self._job.now_ms >= horizon_ms
-        found = raw_records(plain)
-        newest = self._map.newest([key or b"" for _, _, _, _, _, key, _ in found])
-        newest_mapped, base_offset = self._map.latest_offset, header.base_offset
-        kept = []
-        has_tombstone = False
-        for record, newest_offset in zip(found, newest, strict=True):
-            _, _, _, _, offset_delta, key, has_value = record
-            offset = base_offset + offset_delta
-            if offset <= newest_mapped:
-                if key is None:
-                    self._result.records_without_key += 1
-                    continue
-                if offset < newest_offset or (is_past_horizon and not has_value):
-                    continue
-            if not has_value:
-                has_tombstone = True
-            kept.append(record)
-        self._result.records_kept += len(kept)
-        if not kept:
-            return rebuild_batch(header, []) if must_keep else b""
-        if horizon_ms is None and has_tombstone:
-            horizon_ms = self._job.now_ms + self._job.delete_retention_ms
-        if len(kept) == header.records_count and horizon_ms == header.delete_horizon_ms:
+    def _numbered(self, batch: StoredBatch, count: int) -> int | None:
+        """The number of a batch's first record; None for one before the dirty part."""
+        if batch.extent.last_offset < self._job.first_dirty_offset:
+            return None
+        first = self._next_number
+        self._next_number += count
+        return first
+
+    def _states(self, batch: StoredBatch, count: int, first: int | None) -> bytes:
+        """What is known of each of a batch's records."""
+        if first is None or batch.extent.base_offset < self._job.first_dirty_offset:
+            return self._dirty.looked_up(*_keys_in(batch), first)
+        return self._dirty.states_of(first, count)
+
+    def _kept_records(self, batch: StoredBatch, header: BatchHeader, states: bytes) -> bytes | memoryview:
+        job, horizon_ms = self._job, header.delete_horizon_ms
+        if horizon_ms is not None and job.now_ms >= horizon_ms:
+            states = states.replace(_TOMBSTONE, _DEAD)
+        count = len(states) - states.count(DEAD)
+        self._result.records_kept += count
+        if not count:
+            return self._emptied(header)
+        if horizon_ms is None and TOMBSTONE in states:
+            horizon_ms = job.now_ms + job.delete_retention_ms
+        if count == len(states) and horizon_ms == header.delete_horizon_ms:
             return batch.view
-        return _rebuilt(header, plain, kept, horizon_ms)
+        return _rebuilt(batch, header, states.translate(_IS_KEPT), horizon_ms)
+
+    def _emptied(self, header: BatchHeader) -> bytes:
+        must_keep = header.producer_id != NO_PRODUCER_ID and must_keep_for_producer(header, self._job.producers)
+        return rebuild_batch(header, []) if must_keep else b""
 
     def _kept_marker(self, batch: StoredBatch, header: BatchHeader, transactions: Transactions) -> bytes | memoryview:
         is_useless = transactions.is_marker_useless(header, _marker(batch, header))
         horizon_ms = header.delete_horizon_ms
         is_past_horizon = horizon_ms is not None and self._job.now_ms >= horizon_ms
-        must_keep = must_keep_for_producer(header, self._job.producers)
         if is_useless and is_past_horizon:
-            return rebuild_batch(header, []) if must_keep else b""
+            return self._emptied(header)
         if header.records_count == 0:
-            return batch.view if must_keep else b""
+            return batch.view if must_keep_for_producer(header, self._job.producers) else b""
         self._result.records_kept += header.records_count
         if not is_useless or horizon_ms is not None:
             return batch.view
-        records = list(entry_records(batch.view, size_max=_RECORDS_SIZE_MAX))
+        records = list(entry_records(batch.view, size_max=PLAIN_SIZE_MAX))
         return rebuild_batch(header, records, delete_horizon_ms=self._job.now_ms + self._job.delete_retention_ms)
 
     def _kept_legacy(self, batch: StoredBatch, source: SourceSegment) -> bytes | memoryview:
         header = read_message_header(batch.view)
-        records = list(entry_records(batch.view, size_max=_RECORDS_SIZE_MAX))
-        newest = self._map.newest([record.key or b"" for record in records])
-        keeps_tombstones = source.modified_ms > self._legacy_horizon_ms
-        kept = [
-            record
-            for record, newest_offset in zip(records, newest, strict=True)
-            if self._is_legacy_kept(record, newest_offset, keeps_tombstones=keeps_tombstones)
-        ]
+        records = list(entry_records(batch.view, size_max=PLAIN_SIZE_MAX))
+        first = self._numbered(batch, len(records))
         self._result.records_read += len(records)
+        states = self._dirty.looked_up(*_keys_in(batch), first)
+        if source.modified_ms <= self._legacy_horizon_ms:
+            states = states.replace(_TOMBSTONE, _DEAD)
+        kept = [record for record, state in zip(records, states, strict=True) if state != DEAD]
         self._result.records_kept += len(kept)
         if len(kept) == len(records):
             return batch.view
         return build_message_set(
             kept, magic=header.magic, compression=header.compression, timestamp_type=header.timestamp_type
         )
-
-    def _is_legacy_kept(self, record: Record, newest_offset: int, *, keeps_tombstones: bool) -> bool:
-        if record.offset > self._map.latest_offset:
-            return True
-        if record.key is None:
-            self._result.records_without_key += 1
-            return False
-        return record.offset >= newest_offset and (record.value is not None or keeps_tombstones)
 
     def _batches(self, source: SourceSegment) -> Iterator[StoredBatch]:
         segment = Segment(
@@ -361,18 +353,20 @@ class _Pass:
             yield batch
 
 
-def _rebuilt(header: BatchHeader, plain: bytes, kept: Sequence[RawRecord], horizon_ms: int | None) -> bytes:
+def _rebuilt(batch: StoredBatch, header: BatchHeader, is_kept: bytes, horizon_ms: int | None) -> bytes:
     """The batch with only the kept records. Where there is no horizon the base timestamp is the first record's."""
-    timestamp_deltas = [timestamp_delta for _, _, _, timestamp_delta, _, _, _ in kept]
-    base_timestamp = header.base_timestamp + timestamp_deltas[0]
+    plain = _plain(batch, header)
+    bounds = boundaries(plain, header.records_count)
+    kept = [plain[start:end] for start, end in chosen(pairwise(bounds), is_kept)]
+    base_timestamp = header.base_timestamp + timestamp_delta(kept[0])
     attributes = header.attributes
     if horizon_ms is not None:
         base_timestamp = horizon_ms
         attributes |= DELETE_HORIZON_BIT
+    records = rebase(kept, header.base_timestamp - base_timestamp)
     max_timestamp = header.max_timestamp
     if header.timestamp_type is TimestampType.CREATE_TIME:
-        max_timestamp = header.base_timestamp + max(timestamp_deltas)
-    records = encode(plain, kept, header.base_timestamp - base_timestamp)
+        max_timestamp = header.base_timestamp + records.timestamp_delta_max
     return assemble(
         header._replace(
             attributes=attributes,
@@ -380,8 +374,29 @@ def _rebuilt(header: BatchHeader, plain: bytes, kept: Sequence[RawRecord], horiz
             max_timestamp=max_timestamp,
             records_count=len(kept),
         ),
-        compress(header.compression, records),
+        compress(header.compression, records.content),
     )
+
+
+def _keys_in(batch: StoredBatch) -> Keys:
+    if batch.header is not None:
+        return read_keys(_plain(batch, batch.header), batch.header.records_count)
+    records = list(entry_records(batch.view, size_max=PLAIN_SIZE_MAX))
+    return Keys(
+        [record.key for record in records],
+        [place for place, record in enumerate(records) if record.value is None],
+    )
+
+
+def _offsets_in(batch: StoredBatch) -> list[int]:
+    return [record.offset for record in entry_records(batch.view, size_max=PLAIN_SIZE_MAX)]
+
+
+def _plain(batch: StoredBatch, header: BatchHeader) -> bytes:
+    """Raises Malformed for a batch whose CRC is wrong: what is written again gets a right one."""
+    if not batch.is_crc_valid:
+        raise Malformed(f"the CRC of the batch at offset {header.base_offset} is wrong")
+    return plain_records(batch.view, 0, header, size_max=PLAIN_SIZE_MAX)
 
 
 def _marker(batch: StoredBatch, header: BatchHeader) -> TransactionMarker | None:

@@ -1,97 +1,136 @@
 """Records of an opened batch as slices: what the cleaner has to know of each, and how some of them are written again.
 
 Owns a second, narrower reader of the record layout (docs/formats/record-batch.md): `protocol.records` makes objects of
-values and headers, which costs several times as much, and the cleaner looks at the key alone.
+values and headers, which costs many times as much, and the cleaner looks at the key alone. Each function is one loop
+with the short cases of the varints in line: they decide how fast the cleaner is.
 
 Invariant: a record that is written again differs from its bytes in length and timestamp delta only.
 """
 
-from collections.abc import Iterable
-from typing import TypeAlias
+from typing import NamedTuple
 
 from protocol.errors import Malformed
 
 _NULL = 1  # the varint of -1
 
-RawRecord: TypeAlias = tuple[int, int, int, int, int, bytes | None, bool]
-"""(start, rest, end, timestamp delta, offset delta, key, has a value). From `rest` on the bytes do not depend on the
-base timestamp of the batch. A plain tuple: it is made for every record that is cleaned."""
+
+class Keys(NamedTuple):
+    """The keys of a batch, None for a record without one, and the numbers of the records without a value."""
+
+    keys: list[bytes | None]
+    tombstones: list[int]
 
 
-def raw_records(plain: bytes) -> list[RawRecord]:
-    """The records of a batch's plain bytes. Raises Malformed where they cannot be stepped over.
+class Rebased(NamedTuple):
+    """Records for another base timestamp, and the greatest of their deltas to the one they had."""
 
-    One loop with the short cases of each varint in line: it decides how fast the cleaner is.
-    """
-    found: list[RawRecord] = []
-    append = found.append
-    position, size = 0, len(plain)
+    content: bytes
+    timestamp_delta_max: int
+
+
+def read_keys(plain: bytes, count: int) -> Keys:
+    """Of the `count` records that a batch's plain bytes are. Raises Malformed where they are not."""
+    keys: list[bytes | None] = []
+    tombstones: list[int] = []
+    append = keys.append
+    end, size = 0, len(plain)
     try:
-        while position < size:
-            start = position
+        for number in range(count):
+            position = end
             low = plain[position]
             if low < 0x80:
                 end = position + 1 + (low >> 1)
-                position += 1
+                position += 2  # the attributes too
+            elif (high := plain[position + 1]) < 0x80:
+                end = position + 2 + (high << 6) + ((low & 0x7F) >> 1)
+                position += 3
             else:
-                high = plain[position + 1]
-                if high < 0x80:
-                    end = position + 2 + ((high << 7 | low & 0x7F) >> 1)
+                length, position = _varint(plain, position)
+                end = position + length
+                position += 1
+            for _ in _TIMESTAMP_AND_OFFSET_DELTA:
+                if plain[position] < 0x80:
+                    position += 1
+                elif plain[position + 1] < 0x80:
                     position += 2
                 else:
-                    length, position = _varint(plain, position)
-                    end = position + length
-            position += 1  # attributes
-            timestamp_delta = plain[position]
-            if timestamp_delta < 0x80:
-                timestamp_delta = timestamp_delta >> 1 ^ -(timestamp_delta & 1)
-                position += 1
-            else:
-                timestamp_delta, position = _varint(plain, position)
-            rest = position
-            low = plain[position]
-            if low < 0x80:
-                offset_delta = low >> 1
-                position += 1
-            else:
-                high = plain[position + 1]
-                if high < 0x80:
-                    offset_delta = (high << 7 | low & 0x7F) >> 1
-                    position += 2
-                else:
-                    offset_delta, position = _varint(plain, position)
+                    position = _varint(plain, position)[1]
             length = plain[position]
             if length < 0x80:
-                position += 1
                 length = length >> 1 ^ -(length & 1)
+                position += 1
             else:
                 length, position = _varint(plain, position)
             if length < 0:
-                key = None
+                append(None)
             else:
-                key = plain[position : position + length]
+                append(plain[position : position + length])
                 position += length
+            if plain[position] == _NULL:
+                tombstones.append(number)
             if not position < end <= size:
-                raise Malformed(f"record of {end - start} bytes at {start} where {size - start} are left")
-            append((start, rest, end, timestamp_delta, offset_delta, key, plain[position] != _NULL))
-            position = end
+                raise Malformed(f"record of {end - position} bytes at {position} where {size - position} are left")
     except IndexError:
         raise Malformed("records cut off") from None
+    if end != size:
+        raise Malformed(f"{size - end} bytes after the last of {count} records")
+    return Keys(keys, tombstones)
+
+
+def boundaries(plain: bytes, count: int) -> list[int]:
+    """Where each of `count` records begins, and where the last one ends. Raises Malformed when that is elsewhere."""
+    found: list[int] = []
+    append = found.append
+    position, size = 0, len(plain)
+    try:
+        for _ in range(count):
+            append(position)
+            low = plain[position]
+            if low < 0x80:
+                position += 1 + (low >> 1)
+            elif (high := plain[position + 1]) < 0x80:
+                position += 2 + (high << 6) + ((low & 0x7F) >> 1)
+            else:
+                length, position = _varint(plain, position)
+                position += max(length, 0)
+    except IndexError:
+        raise Malformed("records cut off") from None
+    if position != size:
+        raise Malformed(f"{count} records end at byte {position} of {size}")
+    append(position)
     return found
 
 
-def encode(plain: bytes, kept: Iterable[RawRecord], timestamp_shift: int) -> bytes:
-    """The kept records one after the other, for a base timestamp that is lower by `timestamp_shift`."""
-    if timestamp_shift == 0:
-        return b"".join([plain[record[0] : record[2]] for record in kept])
-    encoded = bytearray()
-    for _, rest, end, timestamp_delta, _, _, _ in kept:
-        timestamp = _encoded_varint(timestamp_delta + timestamp_shift)
-        encoded += _encoded_varint(1 + len(timestamp) + end - rest)
-        encoded.append(0)  # attributes
-        encoded += timestamp
-        encoded += plain[rest:end]
-    return bytes(encoded)
+def timestamp_delta(record: bytes) -> int:
+    """Of one whole record."""
+    return _varint(record, _varint(record, 0)[1] + 1)[0]
+
+
+def rebase(records: list[bytes], timestamp_shift: int) -> Rebased:
+    """Whole records one after the other, for a base timestamp that is lower by `timestamp_shift`."""
+    rebased = records.copy()
+    largest = timestamp_delta(records[0])
+    for number, record in enumerate(records):
+        position = 2 if record[0] < 0x80 else 3 if record[1] < 0x80 else _varint(record, 0)[1] + 1
+        low = record[position]
+        if low < 0x80:
+            delta = low >> 1 ^ -(low & 1)
+            rest = position + 1
+        else:
+            delta, rest = _varint(record, position)
+        if delta > largest:
+            largest = delta
+        if timestamp_shift:
+            timestamp = _encoded_varint(delta + timestamp_shift)
+            if len(timestamp) == rest - position:
+                rebased[number] = record[:position] + timestamp + record[rest:]
+            else:
+                length = _encoded_varint(1 + len(timestamp) + len(record) - rest)
+                rebased[number] = length + record[position - 1 : position] + timestamp + record[rest:]
+    return Rebased(b"".join(rebased), largest)
+
+
+_TIMESTAMP_AND_OFFSET_DELTA = (None, None)
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
@@ -108,9 +147,14 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 def _encoded_varint(value: int) -> bytes:
     rest = (value << 1) ^ (value >> 63)
+    if rest < 0x80:
+        return _ONE_BYTE[rest]
     encoded = bytearray()
     while rest > 0x7F:
         encoded.append(rest & 0x7F | 0x80)
         rest >>= 7
     encoded.append(rest)
     return bytes(encoded)
+
+
+_ONE_BYTE = tuple(bytes([value]) for value in range(0x80))

@@ -12,20 +12,42 @@ from storage.offset_map import ENTRY_SIZE, OffsetMap
 def test_equals_a_dict(slots: int, seed: int) -> None:
     random = Random(seed)
     offsets, twin = OffsetMap(slots * ENTRY_SIZE, 1.0), dict[bytes, int]()
-    for offset in range(500):
+    superseded: list[int] = []
+    expected = []
+    for number in range(500):
         key = str(random.randrange(60)).encode()
-        assert offsets.put_all([(key, offset)])
-        twin[key] = offset
+        assert offsets.put_all([key], [number], superseded) == 1
+        if key in twin:
+            expected.append(twin[key])
+        twin[key] = number
     assert offsets.newest(twin) == list(twin.values())
     assert offsets.newest([b"never put", b""]) == [-1, -1]
-    assert (offsets.count, offsets.latest_offset) == (len(twin), 499)
+    assert offsets.count == len(twin)
+    assert superseded == expected
 
 
 def test_stops_when_it_is_full_and_says_how_far_it_came() -> None:
     offsets = OffsetMap(10 * ENTRY_SIZE, 0.5)
-    assert not offsets.put_all((str(number).encode(), 100 + number) for number in range(9))
-    assert (offsets.count, offsets.latest_offset) == (5, 104)
+    superseded: list[int] = []
+    assert offsets.put_all([str(number).encode() for number in range(9)], range(100, 109), superseded) == 5
+    assert offsets.count == 5
     assert offsets.newest([b"4", b"5"]) == [104, -1]
+    # A key that is there already needs no room.
+    assert offsets.put_all([b"4", b"3", b"9", b"4"], range(105, 109), superseded) == 2
+    assert superseded == [104, 103]
+
+
+@pytest.mark.parametrize("load_factor", [0.0, 0.9, 1.0, 7.0])
+def test_a_full_map_finds_that_a_key_is_not_there_and_counts_its_probes(load_factor: float) -> None:
+    offsets = OffsetMap(4 * ENTRY_SIZE, load_factor)
+    assert (
+        offsets.put_all([b"a", b"b", b"c", b"d"], range(4), [])
+        == offsets.usable
+        == min(max(int(4 * load_factor), 1), 3)
+    )
+    probes = offsets.probes
+    assert offsets.newest([b"%d" % number for number in range(50)]) == [-1] * 50
+    assert offsets.probes > probes
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The cleaner's reader of records against the one of the protocol, and records that are written again."""
 
+from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from protocol.errors import Malformed
 from protocol.records.batch import HEADER_SIZE, parse_records, read_header
 from protocol.records.builder import RecordData, build_batch
-from storage.raw_records import encode, raw_records
+from storage.raw_records import boundaries, read_keys, rebase, timestamp_delta
 
 
 def make_batch(random: Random) -> bytes:
@@ -33,12 +35,15 @@ def make_batch(random: Random) -> bytes:
 def test_equals_the_protocols_reader(seed: int) -> None:
     content = make_batch(Random(seed))
     header = read_header(content)
-    expected = [
-        (record.timestamp - header.base_timestamp, record.offset, record.key, record.value is not None)
-        for record in parse_records(content[HEADER_SIZE:], header)
-    ]
-    found = raw_records(content[HEADER_SIZE:])
-    assert [(delta, offset, key, has_value) for _, _, _, delta, offset, key, has_value in found] == expected
+    plain = content[HEADER_SIZE:]
+    expected = list(parse_records(plain, header))
+    found = read_keys(plain, header.records_count)
+    assert found.keys == [record.key for record in expected]
+    assert found.tombstones == [number for number, record in enumerate(expected) if record.value is None]
+    bounds = boundaries(plain, header.records_count)
+    assert len(bounds) == len(expected) + 1
+    deltas = [timestamp_delta(plain[start:end]) for start, end in pairwise(bounds)]
+    assert deltas == [record.timestamp - header.base_timestamp for record in expected]
 
 
 @pytest.mark.parametrize("shift", [0, 1, -1, 70, 2**41, -(2**41)])
@@ -46,17 +51,21 @@ def test_written_again_for_another_base_timestamp(shift: int) -> None:
     content = make_batch(Random(1))
     header = read_header(content)
     plain = content[HEADER_SIZE:]
-    kept = raw_records(plain)[::2]
+    kept = [plain[start:end] for start, end in pairwise(boundaries(plain, header.records_count))][::2]
     moved = header._replace(base_timestamp=header.base_timestamp - shift, records_count=len(kept))
-    assert list(parse_records(encode(plain, kept, shift), moved)) == list(parse_records(plain, header))[::2]
+    rebased = rebase(kept, shift)
+    expected = list(parse_records(plain, header))[::2]
+    assert list(parse_records(rebased.content, moved)) == expected
+    assert rebased.timestamp_delta_max == max(record.timestamp for record in expected) - header.base_timestamp
 
 
-def test_every_truncation_is_malformed_or_whole_records() -> None:
+@pytest.mark.parametrize("read", [read_keys, boundaries])
+def test_every_truncation_and_every_other_count_is_malformed(read: Callable[[bytes, int], object]) -> None:
     plain = build_batch([RecordData(0, b"key", b"value") for _ in range(3)])[HEADER_SIZE:]
-    ends = {end for _, _, end, *_ in raw_records(plain)} | {0}
+    read(plain, 3)
     for size in range(len(plain)):
-        if size in ends:
-            assert len(raw_records(plain[:size])) == sorted(ends).index(size)
-        else:
-            with pytest.raises(Malformed):
-                raw_records(plain[:size])
+        with pytest.raises(Malformed):
+            read(plain[:size], 3)
+    for count in (0, 1, 2, 4):
+        with pytest.raises(Malformed):
+            read(plain, count)
