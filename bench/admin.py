@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Mapping
 from typing import TypeVar
 
 from bench.client import connect, receive_frame
@@ -15,6 +16,12 @@ from protocol.headers import read_response_header
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.schema import message_info
@@ -22,6 +29,8 @@ from protocol.schema import message_info
 Response = TypeVar("Response")
 
 BUFFER_SIZE = 1024 * 1024
+TOPIC_RESOURCE = 2
+SET = 0
 TIMEOUT_MS = 30_000
 LEADER_TIMEOUT_S = 30.0
 ASK_AGAIN_AFTER_S = 0.01
@@ -50,6 +59,14 @@ def create_topic(port: int, name: str, partitions: int = 1) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(f"topic {name} has no leaders after {LEADER_TIMEOUT_S} s")
         time.sleep(ASK_AGAIN_AFTER_S)
+
+
+def alter_topic(port: int, name: str, settings: Mapping[str, str]) -> None:
+    configs = [AlterableConfig(name=key, config_operation=SET, value=value) for key, value in settings.items()]
+    resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    answer = ask(port, request, 1, IncrementalAlterConfigsResponse)
+    _expect_success(answer.responses[0].error_code, f"IncrementalAlterConfigs {name}")
 
 
 def delete_topic(port: int, name: str) -> None:

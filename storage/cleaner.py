@@ -34,6 +34,7 @@ from storage.compaction import (
 )
 from storage.dirty_records import DEAD, LIVE, TOMBSTONE, DirtyRecords
 from storage.files import Files, OsFiles
+from storage.offset_map import ENTRY_SIZE
 from storage.producer_state import marker_in
 from storage.raw_records import Keys, boundaries, read_keys, rebase, timestamp_delta
 from storage.recovery import stored_batches
@@ -129,8 +130,10 @@ class _Pass:
         self._job = job
         self._files = files
         self._throttle = Throttle(job.bytes_per_second_max, sleep)
-        self._dirty = DirtyRecords(job.map_memory, job.map_load_factor)
-        self._next_number = 0  # of the dirty records that the second walk has met
+        offset_count = job.segments[-1].next_offset - job.first_dirty_offset
+        self._dirty = DirtyRecords(job.map_memory, job.map_load_factor, offset_count)
+        # Of the dirty records that the second walk has met. A batch into which the dirty part falls begins below 0.
+        self._next_number = 0
         self._result = CleaningResult(end_offset=job.first_dirty_offset)
         # Tombstones of old formats carry no horizon: they go when they are older than the last clean segment by so
         # much.
@@ -143,7 +146,7 @@ class _Pass:
         started = time.monotonic()
         self._fill_map()
         offsets = self._dirty.offsets
-        result.map_utilization = offsets.count / offsets.usable
+        result.map_utilization = offsets.count / (job.map_memory // ENTRY_SIZE * job.map_load_factor)
         mapped = time.monotonic()
         result.map_seconds = mapped - started
         try:
@@ -187,7 +190,7 @@ class _Pass:
         known = 0
         if batch.extent.base_offset < first_dirty or header is None:
             known = sum(offset < first_dirty for offset in _offsets_in(batch))
-            dirty.skip(known)
+            self._next_number -= known
         keys = found.keys[known:] if known else found.keys
         tombstones = [place - known for place in found.tombstones if place >= known]
         taken = dirty.take_in(keys, tombstones)

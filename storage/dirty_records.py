@@ -28,15 +28,16 @@ class DirtyRecords:
 
     __slots__ = ("_capacity", "_states", "mapped", "offsets", "without_key")
 
-    def __init__(self, memory: int, load_factor: float) -> None:
-        self.offsets = OffsetMap(memory, load_factor)
-        self._capacity = min(memory, MEMORY_MAX) // ENTRY_SIZE * _RECORDS_PER_SLOT
+    def __init__(self, memory: int, load_factor: float, count_max: int = MEMORY_MAX) -> None:
+        """There are at most `count_max` records: no more memory is taken than they need."""
+        self.offsets = OffsetMap(memory, load_factor, count_max)
+        self._capacity = max(min(min(memory, MEMORY_MAX) // ENTRY_SIZE * _RECORDS_PER_SLOT, count_max), 1)
         self._states = mmap.mmap(-1, self._capacity)
         self.mapped = 0
         self.without_key = 0
 
     def skip(self, count: int) -> None:
-        """The next records are of no use to anybody, or were mapped by an earlier pass."""
+        """The next records are of no use to anybody."""
         self.mapped += count
 
     def take_in(self, keys: Sequence[bytes | None], tombstones: Sequence[int]) -> int:
@@ -67,7 +68,7 @@ class DirtyRecords:
         return self._states[first : first + count].ljust(count, b"\0")
 
     def looked_up(self, keys: Sequence[bytes | None], tombstones: Sequence[int], first: int | None = None) -> bytes:
-        """The states of records that were not taken in, or, from the number `first` on, not all of them."""
+        """The states of records that are older than the dirty part, or, with the number `first` on, reach into it."""
         newest = self.offsets.newest([key or b"" for key in keys])
         if first is None:
             states = bytearray([number >= 0 for number in newest])

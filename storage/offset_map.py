@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 try:  # twice as fast for short keys: OpenSSL's takes longer to set up than to compute
-    from _md5 import md5
+    from _md5 import md5  # type: ignore[import-not-found]
 except ImportError:
     md5 = partial(hashlib.md5, usedforsecurity=False)
 
@@ -31,9 +31,9 @@ class OffsetMap:
 
     __slots__ = ("_slots", "_table", "count", "probes", "usable")
 
-    def __init__(self, memory: int, load_factor: float) -> None:
-        self._slots = min(memory, MEMORY_MAX) // ENTRY_SIZE
-        assert self._slots > 1
+    def __init__(self, memory: int, load_factor: float, keys_max: int = MEMORY_MAX) -> None:
+        """`keys_max`: more will not be put; then twice as many slots are enough, and quicker to search than all."""
+        self._slots = max(min(min(memory, MEMORY_MAX) // ENTRY_SIZE, 2 * keys_max), 2)
         self._table = mmap.mmap(-1, self._slots * ENTRY_SIZE)
         # One slot at least stays free, where the search for a key that is not there ends.
         self.usable = min(max(int(self._slots * load_factor), 1), self._slots - 1)
