@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from broker.network.connection import Buffers
 from broker.request_context import CloseConnection, Peer, RequestContext
@@ -71,7 +71,10 @@ class RequestDispatcher:
 
     def dispatch(self, frame: memoryview, peer: Peer) -> Buffers | asyncio.Future[Buffers | None] | None:
         """Answer one frame; see `broker.network.connection.Dispatcher`."""
-        repeated = self._repeated(frame, peer)
+        try:
+            repeated = peer.shortcuts.answer(frame)
+        except Exception as error:
+            self._shortcut_failed(peer, error)
         if repeated is not None:
             return repeated
         try:
@@ -105,15 +108,11 @@ class RequestDispatcher:
             return None
         return asyncio.ensure_future(self._later(route, request, context, response))
 
-    def _repeated(self, frame: memoryview, peer: Peer) -> Buffers | None:
-        """The answer by a shortcut, if there is one."""
-        try:
-            return peer.shortcuts.answer(frame)
-        except Exception as error:
-            # Whether its effect took place is not known: the client has to find out on a new connection.
-            self.unexpected_error_count += 1
-            logger.error("a shortcut of %s failed unexpectedly", peer, exc_info=error)
-            raise CloseConnection("a repeated request failed unexpectedly") from error
+    def _shortcut_failed(self, peer: Peer, error: Exception) -> NoReturn:
+        """Whether its effect took place is not known: the client has to find out on a new connection."""
+        self.unexpected_error_count += 1
+        logger.error("a shortcut of %s failed unexpectedly", peer, exc_info=error)
+        raise CloseConnection("a repeated request failed unexpectedly") from error
 
     def _learn(
         self,

@@ -66,7 +66,7 @@ class Purgatory:
         self.name = name
         self._timer = timer
         self._purge_interval = purge_interval
-        self._watched: dict[Hashable, list[DelayedOperation]] = {}
+        self.watched: dict[Hashable, list[DelayedOperation]] = {}  # for others a quick look whether anybody waits
         self._completed_since_purge = 0
         self.delayed_count = 0
         self.expired_count = 0
@@ -74,16 +74,16 @@ class Purgatory:
     @property
     def watched_count(self) -> int:
         """Watch entries, completed but unswept ones included (Kafka's PurgatorySize)."""
-        return sum(map(len, self._watched.values()))
+        return sum(map(len, self.watched.values()))
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable], deadline_ms: int) -> bool:
         """Complete `operation` now if it is satisfied, else park it under `keys` until `deadline_ms` (monotonic)."""
         if operation.try_complete():
             return True
         for key in keys:
-            watchers = self._watched.get(key)
+            watchers = self.watched.get(key)
             if watchers is None:
-                self._watched[key] = [operation]
+                self.watched[key] = [operation]
             else:
                 watchers.append(operation)
         self.delayed_count += 1
@@ -92,7 +92,7 @@ class Purgatory:
 
     def check_and_complete(self, key: Hashable) -> int:
         """Something happened to `key`: try its operations, return how many completed now."""
-        watchers = self._watched.pop(key, None)
+        watchers = self.watched.pop(key, None)
         if watchers is None:
             return 0
         completed = 0
@@ -104,13 +104,13 @@ class Purgatory:
                 waiting.append(operation)
         if waiting:
             # Completing an operation may have parked others under this key meanwhile.
-            self._watched.setdefault(key, []).extend(waiting)
+            self.watched.setdefault(key, []).extend(waiting)
         self._finished(completed)
         return completed
 
     def force_complete_all(self, key: Hashable) -> int:
         """The subject of `key` changed under the waiters (leader lost, partition gone): complete them with what is."""
-        completed = sum(operation.force_complete() for operation in self._watched.pop(key, ()))
+        completed = sum(operation.force_complete() for operation in self.watched.pop(key, ()))
         self._finished(completed)
         return completed
 
@@ -136,10 +136,10 @@ class Purgatory:
             self._purge()
 
     def _purge(self) -> None:
-        for key, watchers in list(self._watched.items()):
+        for key, watchers in list(self.watched.items()):
             watchers[:] = [operation for operation in watchers if not operation.is_completed]
             if not watchers:
-                del self._watched[key]
+                del self.watched[key]
 
 
 def _tried(operation: DelayedOperation) -> bool:

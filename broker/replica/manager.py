@@ -97,10 +97,10 @@ class ReplicaManager:
     ) -> AppendResult:
         """Append as leader, advance the high watermark and wake who waits for either. Raises KafkaError."""
         result = partition.append(records, needs_isr=needs_isr, now_ms=now_ms, origin=origin)
-        key = (partition.topic, partition.partition)
-        if partition.advance_high_watermark():
-            self.produce_purgatory.check_and_complete(key)
-        self.fetch_purgatory.check_and_complete(key)
+        if partition.advance_high_watermark() and self.produce_purgatory.watched:
+            self.produce_purgatory.check_and_complete((partition.topic, partition.partition))
+        if self.fetch_purgatory.watched:
+            self.fetch_purgatory.check_and_complete((partition.topic, partition.partition))
         return result
 
     def await_commit(self, appends: list[AwaitedAppend], deadline_ms: int, on_decided: Callable[[], None]) -> None:

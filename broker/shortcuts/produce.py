@@ -8,6 +8,7 @@ offset, append time, log start offset.
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 
 from broker.handlers.produce import ACKS_ALL
 from broker.replica.manager import ReplicaManager
@@ -50,6 +51,7 @@ class ProduceShortcut:
         "_prefix",
         "_prefix_end",
         "_tail",
+        "_unpack_start",
     )
 
     def __init__(
@@ -76,14 +78,18 @@ class ProduceShortcut:
         self._tail = _FLEXIBLE_TAIL if self._is_flexible else b""
         length_size = _uvarint_size(records_size + 1) if self._is_flexible else LENGTH.size
         self._prefix_end = len(frame) - len(self._tail) - records_size - length_size
-        self._kind = bytes(frame[:KIND_SIZE])
-        self._prefix = bytes(frame[CORRELATION_END : self._prefix_end])
+        start = Struct(f"{KIND_SIZE}s{CORRELATION_END - KIND_SIZE}s{self._prefix_end - CORRELATION_END}s")
+        self._unpack_start = start.unpack_from
+        self._kind, _, self._prefix = start.unpack_from(frame)
         self._answer_size = answer[:4]
         self._answer_head = answer[8:numbers_position]
         self._answer_tail = answer[numbers_position + NUMBERS.size :]
 
     def answer(self, frame: memoryview) -> list[Buffer] | None:
-        if frame[:KIND_SIZE] != self._kind or frame[CORRELATION_END : self._prefix_end] != self._prefix:
+        if len(frame) < self._prefix_end:
+            return None
+        kind, correlation_id, prefix = self._unpack_start(frame)
+        if prefix != self._prefix or kind != self._kind:
             return None
         records = self._records_in(frame)
         if records is None or transactional_header(records) is not None:
@@ -93,15 +99,14 @@ class ProduceShortcut:
             return None
         header = bytes(records[:HEADER_SIZE])
         try:
-            result = self._manager.append(
+            first_offset, _, log_append_time_ms, log_start_offset, _, _ = self._manager.append(
                 partition, records, needs_isr=self._needs_isr, now_ms=self._now_ms(), origin=self._origin
             )
         except KafkaError:
             # Nothing was written; the general way is to find the same batch, and with it the same error.
             records[: len(header)] = header
             return None
-        numbers = NUMBERS.pack(result.first_offset, result.log_append_time_ms, result.log_start_offset)
-        correlation_id = frame[KIND_SIZE:CORRELATION_END]
+        numbers = NUMBERS.pack(first_offset, log_append_time_ms, log_start_offset)
         return [b"".join((self._answer_size, correlation_id, self._answer_head, numbers, self._answer_tail))]
 
     def finds(self, frame: memoryview, records: Buffer) -> bool:
