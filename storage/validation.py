@@ -110,6 +110,9 @@ class AppendOrigin(Enum):
         return self in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)
 
 
+_OLD_CLIENT = AppendOrigin.OLD_CLIENT
+
+
 class RejectionMeter(Enum):
     """The meters that count refused records, by what was wrong with them."""
 
@@ -199,11 +202,7 @@ def validate_and_assign_offsets(
     Where no conversion is needed the result is a view of `records`, patched in place. Raises KafkaError, as
     RecordsRejected where single records or a meter have to be named.
     """
-    if (
-        origin is AppendOrigin.OLD_CLIENT
-        and len(records) > MAGIC_POSITION
-        and records[MAGIC_POSITION] in legacy.LEGACY_MAGICS
-    ):
+    if origin is _OLD_CLIENT and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] in legacy.LEGACY_MAGICS:
         return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms)
     header = _first_header(records, origin)
     if header is None:
@@ -235,7 +234,7 @@ def _first_header(records: memoryview, origin: AppendOrigin) -> BatchHeader | No
             return header
     except Malformed as error:
         _refuse_what_is_no_batch(records, error)
-    if origin is AppendOrigin.OLD_CLIENT:
+    if origin is _OLD_CLIENT:
         return None
     raise _rejected("Produce requests must have exactly one record batch per partition, and this has no whole one")
 

@@ -92,12 +92,14 @@ class ProduceShortcut:
         if prefix != self._prefix or kind != self._kind:
             return None
         records = self._records_in(frame)
-        if records is None or transactional_header(records) is not None:
+        if records is None:
+            return None
+        header = bytes(records[:HEADER_SIZE])
+        if transactional_header(header) is not None:
             return None
         partition = self._partition
         if partition.log.config is not self._config or (self._needs_isr and len(partition.leadership.isr) != 1):
             return None
-        header = bytes(records[:HEADER_SIZE])
         try:
             first_offset, _, log_append_time_ms, log_start_offset, _, _ = self._manager.append(
                 partition, records, needs_isr=self._needs_isr, now_ms=self._now_ms(), origin=self._origin
