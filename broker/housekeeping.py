@@ -10,7 +10,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
+from broker.clock import Clock
+
 logger = logging.getLogger("kafka.server.Housekeeping")
+
+
+TURN_MS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,15 @@ class Housekeeping:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+
+
+async def take_turns(steps: Iterable[object], clock: Clock) -> None:
+    """Run long work that belongs to the loop, letting others have theirs after each `TURN_MS`."""
+    turn_ends_ms = clock.monotonic_ms() + TURN_MS
+    for _ in steps:
+        if clock.monotonic_ms() >= turn_ends_ms:
+            await asyncio.sleep(0)
+            turn_ends_ms = clock.monotonic_ms() + TURN_MS
 
 
 async def _repeat(job: Job) -> None:

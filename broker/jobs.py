@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 
 from broker.clock import Clock
-from broker.housekeeping import Job
+from broker.housekeeping import Job, take_turns
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from storage.log_manager import LogManager
@@ -23,8 +23,8 @@ FLUSH_CHECK_INTERVAL_MS_MAX = 1_000
 def storage_jobs(config: BrokerConfig, clock: Clock, logs: LogManager, blocking: Executor) -> list[Job]:
     """What keeps the logs in order: on the loop what belongs to its thread, off it what waits for a disk."""
 
-    async def on_loop(work: Callable[[], object]) -> None:
-        work()
+    async def on_loop(steps: Iterable[object]) -> None:
+        await take_turns(steps, clock)
 
     async def off_loop(work: Callable[[], object]) -> None:
         await asyncio.get_running_loop().run_in_executor(blocking, work)
@@ -33,7 +33,7 @@ def storage_jobs(config: BrokerConfig, clock: Clock, logs: LogManager, blocking:
         Job(
             "retention",
             config[properties.LOG_RETENTION_CHECK_INTERVAL_MS],
-            lambda: on_loop(lambda: logs.run_retention(clock.now_ms())),
+            lambda: on_loop(logs.run_retention(clock.now_ms())),
             initial_delay_ms=RETENTION_INITIAL_DELAY_MS,
         ),
         Job("removal", REMOVAL_INTERVAL_MS, lambda: off_loop(lambda: logs.remove_deleted(clock.now_ms()))),
@@ -61,7 +61,7 @@ def storage_jobs(config: BrokerConfig, clock: Clock, logs: LogManager, blocking:
         Job(
             "producer expiration",
             PRODUCER_EXPIRATION_CHECK_INTERVAL_MS,
-            lambda: on_loop(lambda: logs.expire_producers(clock.now_ms())),
+            lambda: on_loop(logs.expire_producers(clock.now_ms())),
         ),
-        Job("release of idle files", IDLE_RELEASE_INTERVAL_MS, lambda: on_loop(logs.release_idle)),
+        Job("release of idle files", IDLE_RELEASE_INTERVAL_MS, lambda: on_loop(logs.release_idle())),
     ]

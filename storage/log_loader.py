@@ -95,6 +95,9 @@ class LogLoader:
         )
         snapshots.delete_strays({segment.base_offset for segment in segments})
         leader_epochs, are_epochs_lost = self._open_leader_epochs()
+        first_to_scan = len(segments) if self._is_clean else _floor(segments, self._recovery_point)
+        if are_epochs_lost:
+            self._find_leader_epochs(segments[:first_to_scan], leader_epochs)
         if segments:
             without_index = {segment.base_offset for segment in segments if _lacks_index(sizes[segment.base_offset])}
             repair = _Repair(
@@ -106,15 +109,13 @@ class LogLoader:
                 self._progress,
                 may_have_gaps="compact" in self._config.cleanup_policy,
             )
-            self._repair(repair, without_index)
+            self._repair(repair, without_index, first_to_scan)
             segments, log_end_offset, producer_state = repair.segments, repair.log_end_offset, repair.producer_state
         else:
             log_end_offset, producer_state = self._log_start_offset, None
         if not segments or log_end_offset < self._log_start_offset:
             segments, log_end_offset, producer_state = self._start_anew(segments), self._log_start_offset, None
         log_start_offset = max(self._log_start_offset, segments[0].base_offset)
-        if are_epochs_lost:
-            leader_epochs_in(segments, leader_epochs)
         leader_epochs.truncate_from_end(log_end_offset)
         leader_epochs.truncate_from_start(log_start_offset)
         snapshots.delete_outside(log_start_offset, log_end_offset)
@@ -171,9 +172,15 @@ class LogLoader:
 
         return LeaderEpochs(entries, write), are_lost
 
-    def _repair(self, repair: "_Repair", without_index: set[int]) -> None:
+    def _find_leader_epochs(self, segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> None:
+        """In the batches of segments that nothing else is going to read. A scan finds those of the others."""
+        try:
+            leader_epochs_in(segments, leader_epochs)
+        except CorruptSegmentError as damage:
+            self._progress.on_damage(f"{damage}; leader epochs behind it are not known")
+
+    def _repair(self, repair: "_Repair", without_index: set[int], first_to_scan: int) -> None:
         segments = repair.segments
-        first_to_scan = len(segments) if self._is_clean else _floor(segments, self._recovery_point)
         for number, segment in enumerate(segments[:first_to_scan]):
             if segment.base_offset in without_index:
                 repair.rebuild_indexes(number)

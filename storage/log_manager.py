@@ -4,8 +4,9 @@ Owns which directory a log lives in, loading and closing, deferred deletion, che
 directory fails. Must not know replicas, leaders or requests. Has no timer: the broker calls the periodic methods.
 
 Threads: `get`, `get_or_create`, `delete`, `run_retention`, `expire_producers` and `release_idle` belong to the thread
-that owns the logs. `flush_due`, `start_writeback`, `checkpoint_*` and `remove_deleted` wait for the disk and are meant
-for another one. `open`, `load` and `close` block until done and use threads of their own for the logs of a directory.
+that owns the logs; the last three go over all logs in steps, between which others may have their turn. `flush_due`,
+`start_writeback`, `checkpoint_*` and `remove_deleted` wait for the disk and are meant for another one. `open`, `load`
+and `close` block until done and use threads of their own for the logs of a directory.
 
 Invariants: a partition has one log; a directory that failed stays offline until a restart, its logs answer
 KAFKA_STORAGE_ERROR and the others go on.
@@ -344,19 +345,18 @@ class LogManager:
 
     # Periodic work
 
-    def run_retention(self, now_ms: int) -> int:
-        """Applies retention to every log; returns how many segments went."""
-        return sum(self._each_online(lambda log: log.delete_expired_segments(now_ms)))
+    def run_retention(self, now_ms: int) -> Iterator[int]:
+        """Applies retention to every log, one a step; yields how many segments went."""
+        return self._each_online(lambda log: log.delete_expired_segments(now_ms))
 
-    def expire_producers(self, now_ms: int) -> int:
-        """Forgets idle producers of every log; returns how many."""
+    def expire_producers(self, now_ms: int) -> Iterator[int]:
+        """Forgets idle producers of every log, one a step; yields how many."""
         expiration_ms = self.settings.producer_id_expiration_ms
-        return sum(self._each_online(lambda log: log.expire_producers(now_ms, expiration_ms)))
+        return self._each_online(lambda log: log.expire_producers(now_ms, expiration_ms))
 
-    def release_idle(self) -> None:
-        """Gives back descriptors and maps of logs that nobody has used since the last call."""
-        for log in self.logs():
-            log.release_idle()
+    def release_idle(self) -> Iterator[int]:
+        """Gives back descriptors and maps of logs that nobody has used since the last time, one a step."""
+        return self._each_online(Log.release_idle)
 
     def flush_due(self, now_ms: int) -> int:
         """Syncs logs that have rolled and those whose flush.ms is over; returns how many."""

@@ -114,7 +114,7 @@ class Life:
             if kept_bytes > CONFIG.retention_bytes:
                 self.acknowledged.pop(base_offset)
                 self.synced.pop(base_offset, None)
-        manager.run_retention(NOW_MS)
+        list(manager.run_retention(NOW_MS))
 
 
 def check(directory: Path, life: Life, must_be_there: dict[int, bytes]) -> None:

@@ -14,17 +14,20 @@ from protocol.records.compression import Compression
 from protocol.records.control import ControlType
 from protocol.records.legacy import build_message_set
 from storage import names, recovery
+from storage.files import OpenFile
 from storage.log import Log
 from storage.log_loader import LoadProgress
 from tests.storage.builders import (
     NOW_MS,
     Damage,
+    QuickFiles,
     append,
     append_marker,
     batch,
     create_log,
     load_log,
     log_config,
+    log_options,
     marker,
     read_all,
 )
@@ -174,6 +177,43 @@ def test_derived_files_are_rebuilt(
     assert log.producers().producers[3].last_sequence == COUNT - 1
     if pattern != "leader-epoch-checkpoint" or not (is_clean and spoil is not _garble):
         assert list(log.leader_epochs.entries) == [(0, 0), (1, 5), (2, 10)]
+
+
+class _CountingFiles(QuickFiles):
+    """Counts what is read of log files."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes_read = 0
+
+    def read(self, file: OpenFile, size: int, position: int) -> bytes:
+        content = super().read(file, size, position)
+        if file.path.endswith(names.LOG):
+            self.bytes_read += len(content)
+        return content
+
+
+def test_every_byte_is_read_once_although_the_epochs_are_lost(filled: Log, tmp_path: Path) -> None:
+    (filled.directory / names.LEADER_EPOCH_CHECKPOINT).write_bytes(b"")
+    files = _CountingFiles()
+    log = load_log(tmp_path, CONFIG, log_options(files))
+    assert files.bytes_read == filled.size
+    assert list(log.leader_epochs.entries) == [(0, 0), (1, 5), (2, 10)]
+
+
+def test_damage_below_the_recovery_point_does_not_keep_lost_epochs_from_being_found(
+    filled: Log, tmp_path: Path
+) -> None:
+    first, second, _ = sorted(filled.directory.glob("*.log"))
+    content = bytearray(second.read_bytes())
+    content[16] = 99  # the magic of its first batch
+    second.write_bytes(content)
+    (filled.directory / names.LEADER_EPOCH_CHECKPOINT).unlink()
+    damage = Damage()
+    log = load_log(tmp_path, CONFIG, recovery_point=COUNT, progress=damage)
+    assert (log.log_end_offset, log.leader_epochs.latest) == (COUNT, 2)
+    assert damage.texts[0].startswith(f"{second} at position 0: ")
+    assert first.exists()
 
 
 def test_orphaned_and_left_over_files_go(filled: Log, tmp_path: Path) -> None:
