@@ -15,12 +15,14 @@ from typing import TypeVar
 from broker.client_quotas import ClientQuotas
 from broker.clock import Clock
 from broker.cluster_link import LocalChannels
+from broker.computing import Computing
 from broker.config_changes import ConfigChanges
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import StoredLegacyOffsets
 from broker.groups.settings import CoordinatorSettings
 from broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.metadata_cache import MetadataCache
+from broker.network.unsent_answers import UnsentAnswers
 from broker.offsets_log import PartitionOffsetsLog
 from broker.part_settings import controller_settings
 from broker.producer_ids import ProducerIds
@@ -62,6 +64,8 @@ class Foundation:
     store: StateStore
     log_manager: LogManager
     blocking: Executor
+    computing: Computing
+    unsent_answers: UnsentAnswers
 
     def in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
         """Run what may wait for a disk."""
@@ -153,6 +157,8 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         ),
         marker_writer=marker_writer,
         blocking=on.blocking,
+        computing=on.computing,
+        unsent_answers=on.unsent_answers,
         served_apis=[APIS[key] for key in sorted(TABLE)],
     )
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import socket
 
+from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.network.listener import ListenerSettings
 from config import broker_properties as properties
 from config.broker import BrokerConfig
+from config.definition import Property
 from controller.settings import ControllerSettings
 
 
@@ -20,11 +22,35 @@ def listener_settings(config: BrokerConfig) -> ListenerSettings:
         backlog_size=config[properties.SOCKET_LISTEN_BACKLOG_SIZE],
         send_buffer_bytes=config[properties.SOCKET_SEND_BUFFER_BYTES],
         receive_buffer_bytes=config[properties.SOCKET_RECEIVE_BUFFER_BYTES],
-        connections_max=config[properties.MAX_CONNECTIONS],
-        connections_per_ip_max=config[properties.MAX_CONNECTIONS_PER_IP],
-        connections_per_ip_overrides=_connection_overrides(config[properties.MAX_CONNECTIONS_PER_IP_OVERRIDES]),
         connection_idle_ms_max=config[properties.CONNECTIONS_MAX_IDLE_MS],
     )
+
+
+def connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    """Raises UnknownHostError."""
+    names = [listener.name for listener in config.listeners]
+    return ConnectionLimits(
+        connections_max=config[properties.MAX_CONNECTIONS],
+        creation_rate_max=config[properties.MAX_CONNECTION_CREATION_RATE],
+        per_ip_max=config[properties.MAX_CONNECTIONS_PER_IP],
+        per_ip_overrides=_connection_overrides(config[properties.MAX_CONNECTIONS_PER_IP_OVERRIDES]),
+        by_listener={
+            name: ListenerLimits(
+                connections_max=_own(config, name, properties.MAX_CONNECTIONS),
+                creation_rate_max=_own(config, name, properties.MAX_CONNECTION_CREATION_RATE),
+            )
+            for name in names
+        },
+        protected_listener=config.inter_broker_listener.name if len(names) > 1 else None,
+        window_count=config[properties.QUOTA_WINDOW_NUM],
+        window_ms=config[properties.QUOTA_WINDOW_SIZE_SECONDS] * 1000,
+    )
+
+
+def _own(config: BrokerConfig, listener: str, row: Property[int]) -> int:
+    """The limit of one listener; the broker's holds for all together and is not inherited."""
+    value = config.of_listener(listener, row)
+    return row.default if value is None else value
 
 
 def controller_settings(config: BrokerConfig) -> ControllerSettings:

@@ -16,6 +16,7 @@ import logging
 import random
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -26,14 +27,16 @@ import uvloop
 
 from broker.assembly import Foundation, Reconfiguration, assemble
 from broker.clock import Clock, SystemClock
+from broker.computing import Computing
 from broker.dispatch import RequestDispatcher
 from broker.housekeeping import Housekeeping
 from broker.jobs import storage_jobs
 from broker.load_display import load_display
 from broker.log_cleaner import LogCleaner, WorkerProcesses
 from broker.loop_timer import LoopTimer
-from broker.network.listener import Listener, ListenError
-from broker.part_settings import UnknownHostError, controller_settings, listener_settings
+from broker.network.listener import ListenError
+from broker.network.socket_server import SocketServer
+from broker.part_settings import UnknownHostError, connection_limits, controller_settings, listener_settings
 from broker.services import Services
 from config import broker_properties as properties
 from config.broker import BrokerConfig
@@ -73,6 +76,8 @@ METADATA_FILE = "metadata.sqlite"
 BLOCKING_THREADS = 8
 # The oldest generation of what start-up built never dies; scanning it again would stall the loop for nothing.
 GC_THRESHOLDS = (50_000, 20, 50)
+# How long the event loop waits at the most for a thread that computes; Python's own 5 ms would be felt.
+SWITCH_INTERVAL_S = 0.001
 
 STARTUP_ERRORS = (
     DirectoryLockedError,
@@ -94,6 +99,7 @@ class StartupError(Exception):
 
 def run(config: BrokerConfig) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config))
 
@@ -120,10 +126,11 @@ class Server:
         self._clock = clock
         self._undo = AsyncExitStack()
         self._random = random.Random()
-        self._ports: dict[Listener, int] = {}
+        self._sockets: SocketServer
         self._broker_epoch = -1
         self._loop: asyncio.AbstractEventLoop
         self._blocking: ThreadPoolExecutor
+        self._computing: Computing
         self._log_manager: LogManager
         self._services: Services
         self._on_fatal: Callable[[], None] = lambda: None
@@ -152,6 +159,8 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._blocking = ThreadPoolExecutor(BLOCKING_THREADS, "blocking")
         self._undo.callback(self._blocking.shutdown)
+        self._computing = Computing(self._config[properties.QUEUED_MAX_REQUESTS])
+        self._undo.callback(self._computing.stop)
         self._bind()
         foundation = await self._lay_foundation()
         services = self._services = assemble(
@@ -194,7 +203,17 @@ class Server:
         loop_timer = LoopTimer(self._loop, clock)
         self._undo.callback(loop_timer.close)
         return Foundation(
-            broker_id, cluster_id, config, clock, self._random, loop_timer.timer, store, log_manager, self._blocking
+            broker_id,
+            cluster_id,
+            config,
+            clock,
+            self._random,
+            loop_timer.timer,
+            store,
+            log_manager,
+            self._blocking,
+            self._computing,
+            self._sockets.unsent,
         )
 
     async def _load_logs(self, foundation: Foundation) -> None:
@@ -227,10 +246,9 @@ class Server:
         """Accept connections."""
         self.dispatcher = RequestDispatcher(services)
         self.dispatcher.warm_up()
-        for listener in self._ports:
-            await listener.start(self.dispatcher)
-            self._undo.callback(listener.close_connections)
-            self._undo.callback(listener.stop_accepting)
+        self._sockets.start(self.dispatcher)
+        self._undo.callback(self._sockets.close_connections)
+        self._undo.callback(self._sockets.stop_accepting)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -256,15 +274,14 @@ class Server:
 
     def _bind(self) -> None:
         """Take every listener's address. Raises ListenError."""
-        settings = listener_settings(self._config)
-        for configured in self._config.listeners:
-            listener = Listener(configured.name, settings)
-            self._ports[listener] = listener.bind(configured.host, configured.port)
-            self._undo.callback(listener.stop_accepting)
+        self._sockets = SocketServer(listener_settings(self._config), connection_limits(self._config))
+        self._undo.callback(self._sockets.stop_accepting)
+        self._sockets.bind(self._config.listeners)
+        self._computing.when_full(self._sockets.hold, self._sockets.release)
 
     def _registration(self, broker_id: int) -> BrokerRegistration:
         """What this broker tells the cluster about itself: its advertised addresses, with the real ports."""
-        ports = {listener.name: port for listener, port in self._ports.items()}
+        ports = self._sockets.ports
         endpoints = tuple(
             Endpoint(one.name, one.host or socket.getfqdn(), one.port or ports[one.name], one.security_protocol.name)
             for one in self._config.advertised_listeners
@@ -284,12 +301,11 @@ class Server:
         """The dynamic layers of the configuration are known now, or have changed."""
         self._log_manager.settings = LogManagerSettings.of(self._config)
         try:
-            settings = listener_settings(self._config)
+            limits = connection_limits(self._config)
         except UnknownHostError as error:
             logger.error("the limits of connections stay as they are: %s", error)
             return
-        for listener in self._ports:
-            listener.reconfigure(settings)
+        self._sockets.quotas.reconfigure(limits)
 
     def _broker_reconfigured(self) -> None:
         """The broker's settings changed while it runs: bring what runs with them up to date."""

@@ -13,10 +13,12 @@ from typing import TypeVar
 
 from broker.client_quotas import ClientQuotas
 from broker.clock import Clock
+from broker.computing import Computing
 from broker.config_changes import ConfigChanges
 from broker.groups.coordinator import GroupCoordinator
 from broker.internal_topics import INTERNAL_TOPICS
 from broker.metadata_cache import MetadataCache
+from broker.network.unsent_answers import UnsentAnswers
 from broker.producer_ids import ProducerIds
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.manager import ReplicaManager
@@ -59,6 +61,8 @@ class Services:
     verifier: TransactionVerifier
     marker_writer: MarkerWriter
     blocking: Executor
+    computing: Computing
+    unsent_answers: UnsentAnswers
     served_apis: Sequence[Api]
     """What ApiVersions lists, by key."""
     internal_topics: frozenset[str] = INTERNAL_TOPICS

@@ -89,6 +89,14 @@ class BrokerConfig:
         """Whether the value was given, as opposed to the table's default."""
         return any(row.name in layer for layer in (self.dynamic_broker, self.dynamic_default, self.static))
 
+    def of_listener(self, name: str, row: Property[T]) -> T | None:
+        """What `listener.name.<name>.<row>` sets; None where it is not set. A name in any case."""
+        key = f"{LISTENER_PREFIX}{name.lower()}.{row.name}"
+        for layer in (self.dynamic_broker, self.dynamic_default, self.static):
+            if key in layer:
+                return row.parse(layer[key])
+        return None
+
     @property
     def log_dirs(self) -> list[str]:
         """Folders of the partition logs."""

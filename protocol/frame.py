@@ -8,7 +8,8 @@ view into it and never copied. Only what is left when the bytes end in the middl
 the connection's own, sized for that frame, so that the rest of a large frame is received in place. A quarter-megabyte
 buffer a connection would cost 1.3 GB for 5,000 idle ones.
 
-Invariants: a view from `next_frame` is valid until `settle`; after `settle` nothing refers to the scratch buffer.
+Invariants: a view from `next_frame` is valid until `settle` or `vacate`; after either nothing refers to the scratch
+buffer.
 """
 
 from __future__ import annotations
@@ -78,6 +79,14 @@ class FrameReader:
             return None
         self._start = stop
         return self._source[start + LENGTH_SIZE : stop]
+
+    def vacate(self) -> None:
+        """Leave the scratch buffer to other connections; `next_frame` goes on later, before anything is received.
+
+        Unlike `settle` it moves nothing that is in a buffer of its own already.
+        """
+        if self._own is None:
+            self.settle()
 
     def settle(self) -> None:
         """Done with the frames handed out: move what is left out of the scratch buffer."""

@@ -48,9 +48,17 @@ from storage.segments import Segments
 from storage.stored_batch import StoredBatch
 from storage.time_index import TimestampOffset
 from storage.transaction_index import AbortedTransaction
-from storage.validation import AppendOrigin, AppendRules, ValidatedAppend, validate_and_assign_offsets
+from storage.validation import (
+    AppendOrigin,
+    AppendRules,
+    PreparedAppend,
+    ValidatedAppend,
+    is_costly,
+    prepare,
+    validate_and_assign_offsets,
+)
 
-__all__ = ["AppendOrigin", "AppendResult", "FetchedRecords", "Log", "LogOptions", "TimestampedOffset"]
+__all__ = ["AppendOrigin", "AppendResult", "FetchedRecords", "Log", "LogOptions", "PreparedAppend", "TimestampedOffset"]
 
 
 _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
@@ -290,15 +298,26 @@ class Log:
 
     # Appending
 
+    def is_costly(self, records: memoryview, origin: AppendOrigin) -> bool:
+        """Whether `records` should be prepared in a thread before they are appended."""
+        return is_costly(records, self._rules, origin)
+
+    def prepare(self, records: memoryview, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend:
+        """Decides on `records`, and converts them, by the present configuration. Any thread.
+
+        `records` belongs to this call until what it returns was appended. Raises KafkaError as `append_as_leader`.
+        """
+        return prepare(records, self._rules, now_ms=now_ms, origin=origin)
+
     def append_as_leader(
         self,
-        records: memoryview,
+        records: memoryview | PreparedAppend,
         *,
         leader_epoch: int,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> AppendResult:
-        """Gives the records of one request their offsets and writes them.
+        """Gives the records of one request, as they came or as `prepare` made them, their offsets and writes them.
 
         `records` is writable and is changed in place. Raises KafkaError: what validation refuses (see there), what the
         producer's state forbids, KAFKA_STORAGE_ERROR. Then nothing was written and no state has changed. A batch that
@@ -307,9 +326,12 @@ class Log:
         if self.is_offline:
             raise self._offline_error()
         offset = self.log_end_offset
-        validated = validate_and_assign_offsets(
-            records, self._rules, next_offset=offset, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin
-        )
+        if isinstance(records, PreparedAppend):
+            validated = records.at(offset, leader_epoch)
+        else:
+            validated = validate_and_assign_offsets(
+                records, self._rules, next_offset=offset, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin
+            )
         if validated is None:
             return AppendResult(-1, -1, NO_TIMESTAMP, self.log_start_offset)
         accepted, header, log_append_time_ms, records_converted = validated

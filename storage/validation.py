@@ -79,6 +79,10 @@ _BASE_TIMESTAMP_MAX = 1 << 62
 
 _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
 
+# Records from this size on that must be opened take more than a millisecond.
+COSTLY_SIZE = 16 << 10
+NO_LEADER_EPOCH = -1
+
 _LOG_APPEND_TIME = "LogAppendTime"
 _COMPACT = "compact"
 _INT64_MIN = -(1 << 63)
@@ -186,6 +190,46 @@ class ValidatedAppend(NamedTuple):
     header: BatchHeader
     log_append_time_ms: int  # -1 with CreateTime
     records_converted: int  # records that had to be encoded or compressed again, for the conversion meters
+
+
+class PreparedAppend(NamedTuple):
+    """Records that were decided on before their place in the log was known."""
+
+    validated: ValidatedAppend | None  # at offset 0, without a leader epoch
+
+    def at(self, next_offset: int, leader_epoch: int) -> ValidatedAppend | None:
+        """The batch at its place; to be asked once, when nothing can come in between any more."""
+        validated = self.validated
+        if validated is None:
+            return None
+        records = memoryview(validated.records)
+        set_offset_and_epoch(records, 0, next_offset, leader_epoch)
+        return validated._replace(records=records, header=read_header(records))
+
+
+def is_costly(records: memoryview, rules: AppendRules, origin: AppendOrigin) -> bool:
+    """Whether the decision takes milliseconds, because each of many bytes has to be looked at.
+
+    What is no batch at all is not: it is refused at once.
+    """
+    if len(records) < COSTLY_SIZE:
+        return False
+    if records[MAGIC_POSITION] != MAGIC:
+        return origin is AppendOrigin.OLD_CLIENT
+    try:
+        return _must_open(read_header(records), rules)
+    except Malformed:
+        return False
+
+
+def prepare(records: memoryview, rules: AppendRules, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend:
+    """All of `validate_and_assign_offsets` that does not need the log: for any thread. Raises KafkaError like it."""
+    validated = validate_and_assign_offsets(
+        records, rules, next_offset=0, leader_epoch=NO_LEADER_EPOCH, now_ms=now_ms, origin=origin
+    )
+    if validated is not None and isinstance(validated.records, bytes):
+        validated = validated._replace(records=bytearray(validated.records))  # to be patched
+    return PreparedAppend(validated)
 
 
 def validate_and_assign_offsets(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
+from dataclasses import replace
 
 from broker.replica.delayed_fetch import AwaitedPartition
 from broker.replica.fetch_sessions import FetchContext, FetchPartition, PartitionKey
@@ -42,6 +43,8 @@ def handle(
     services: Services, request: FetchRequest, context: RequestContext
 ) -> FetchResponse | Awaitable[FetchResponse]:
     fetch = _Fetch(services, request, context)
+    if services.unsent_answers.is_full:
+        return fetch.answer_with_room()
     read = fetch.read(nowait=True)
     return fetch.answer(read) if fetch.is_ready(read) else fetch.answer_in_time(read)
 
@@ -81,7 +84,11 @@ class _Fetch:
         self._located = [self._locate(key, wanted) for key, wanted in self._wanted.partitions.items()]
 
     def read(self, *, nowait: bool) -> FetchRead:
-        read = read_partitions(self._located, self._limits, nowait=nowait)
+        limits = self._limits
+        allowance = self._services.unsent_answers.allowance
+        if allowance < limits.bytes_max and limits.is_first_batch_whole:
+            limits = replace(limits, bytes_max=allowance)  # never less than one batch: every reader gets on
+        read = read_partitions(self._located, limits, nowait=nowait)
         if self._context.api_version < FIRST_VERSION_WITH_ZSTD:
             for partition_read in read.partitions:
                 refuse_zstd(partition_read, self._context.api_version)
@@ -91,15 +98,22 @@ class _Fetch:
         """Whether `read` can be answered as it is."""
         return self._is_enough(read) and not read.is_cold and not needs_conversion(self._context.api_version)
 
+    async def answer_with_room(self) -> FetchResponse:
+        """Answer once other answers are read: they take up all the memory that there is for them."""
+        await self._services.unsent_answers.room()
+        read = self.read(nowait=True)
+        return self.answer(read) if self.is_ready(read) else await self.answer_in_time(read)
+
     async def answer_in_time(self, read: FetchRead) -> FetchResponse:
         """Answer once there are enough bytes or the time is over, they are in memory, and in the reader's format."""
         if not read.is_cold and not self._is_enough(read):
             await self._wait_for_bytes()
+            await self._services.unsent_answers.room()
             read = self.read(nowait=True)
         if read.is_cold:
             read = await self._services.run_blocking(lambda: self.read(nowait=False))
         if needs_conversion(self._context.api_version):
-            await self._services.run_blocking(lambda: self._convert(read))
+            await self._services.computing.run(lambda: self._convert(read))
         return self.answer(read)
 
     def _is_enough(self, read: FetchRead) -> bool:

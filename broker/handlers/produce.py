@@ -7,12 +7,16 @@ with transactional id; v8 record_errors; v10 current leader with code 6 (KIP-951
 
 A request with a transactional id is verified before anything is appended, which waits only when a partition without
 data of the transaction has a coordinator elsewhere; all other requests pay one look at a byte of each batch.
+
+Large batches that must be opened, to be compressed or converted, are prepared in a thread; giving them offsets and
+writing them is one step on the event loop, as for all others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Mapping
+from functools import partial
 
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.request_context import CloseConnection, RequestContext
@@ -29,14 +33,18 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from protocol.records.batch import BatchHeader
-from storage.log import AppendOrigin
+from storage.log import AppendOrigin, Log, PreparedAppend
 from storage.producer_state import ProducerState
+from storage.validation import COSTLY_SIZE
 
 ACKS_ALL = -1
 ACKS_NONE = 0
 VALID_ACKS = frozenset({ACKS_ALL, ACKS_NONE, 1})
 ADMIN_CLIENT_ID = "__admin_client"
 FIRST_VERSION_WITH_ABORTABLE = 11
+
+Prepared = Mapping[int, PreparedAppend | KafkaError]
+"""What was decided of costly records before their append, by the identity of their part of the request."""
 
 
 def handle(
@@ -102,6 +110,50 @@ async def _when_admitted(
 def _produce(
     services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    origin = AppendOrigin.of_produce_version(context.api_version)
+    costly = [
+        (partition.log, data)
+        for topic in request.topic_data
+        for data in topic.partition_data
+        if data.records is not None
+        and len(data.records) >= COSTLY_SIZE
+        and (partition := services.replica_manager.find(topic.name, data.index)) is not None
+        and partition.log.is_costly(memoryview(data.records), origin)
+    ]
+    if costly:
+        _keep_records(request)
+        return _when_prepared(services, request, context, admission, costly)
+    return _append_all(services, request, context, admission, {})
+
+
+async def _when_prepared(
+    services: Services,
+    request: ProduceRequest,
+    context: RequestContext,
+    admission: Admission | None,
+    costly: list[tuple[Log, PartitionProduceData]],
+) -> ProduceResponse | None:
+    """Convert what has to be converted beside the event loop, then append: offsets are given there and nowhere else."""
+    origin = AppendOrigin.of_produce_version(context.api_version)
+    prepared: dict[int, PreparedAppend | KafkaError] = {}
+    for log, data in costly:
+        assert data.records is not None
+        prepare = partial(log.prepare, memoryview(data.records), now_ms=services.clock.now_ms(), origin=origin)
+        try:
+            prepared[id(data)] = await services.computing.run(prepare)
+        except KafkaError as error:
+            prepared[id(data)] = error
+    produced = _append_all(services, request, context, admission, prepared)
+    return produced if produced is None or isinstance(produced, ProduceResponse) else await produced
+
+
+def _append_all(
+    services: Services,
+    request: ProduceRequest,
+    context: RequestContext,
+    admission: Admission | None,
+    prepared: Prepared,
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     now_ms = services.clock.now_ms()
     appends: list[tuple[PartitionProduceResponse, AwaitedAppend]] = []
     response = ProduceResponse(responses=[])
@@ -109,7 +161,7 @@ def _produce(
         partitions = []
         for data in topic.partition_data:
             try:
-                answer, append = _append(services, topic.name, data, request, context, admission, now_ms)
+                answer, append = _append(services, topic.name, data, request, context, admission, prepared, now_ms)
                 appends.append((answer, append))
             except KafkaError as error:
                 answer = _refused(data.index, error)
@@ -128,6 +180,7 @@ def _append(
     request: ProduceRequest,
     context: RequestContext,
     admission: Admission | None,
+    prepared: Prepared,
     now_ms: int,
 ) -> tuple[PartitionProduceResponse, AwaitedAppend]:
     """Append one partition's records; the answer, and what has to be waited for. Raises KafkaError."""
@@ -143,10 +196,13 @@ def _append(
         if admission is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         admission.check((topic, data.index), partition.log.producers(), header)
+    records = prepared.get(id(data)) or memoryview(data.records)
+    if isinstance(records, KafkaError):
+        raise records
     needs_isr = request.acks == ACKS_ALL
     result = services.replica_manager.append(
         partition,
-        memoryview(data.records),
+        records,
         needs_isr=needs_isr,
         now_ms=now_ms,
         origin=AppendOrigin.of_produce_version(context.api_version),

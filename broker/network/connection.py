@@ -6,14 +6,19 @@ what a request means; that is the dispatcher's, which gets a frame and gives bac
 One request of a connection is worked on at a time, as in Kafka: while an answer is awaited, later requests of the
 connection stay unread (first in the buffer, then in the kernel), so that a client that pipelines is answered in order
 and cannot park more than one operation. Requests that are answered at once and arrived together leave in one write.
+
+Connections take turns: one that sends thousands of requests at a time has some of them served, then the others are
+looked at, and it goes on. One whose answers do not drain is not read until they do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from typing import Protocol, cast
 
+from broker.network.unsent_answers import UnsentAnswers
 from broker.request_context import Peer
 from protocol.errors import Malformed
 from protocol.frame import FrameReader
@@ -28,6 +33,10 @@ JOIN_SIZE_MAX = 16 << 10
 # Answers to requests that arrived together are gathered up to this size before they are written.
 GATHER_SIZE_MAX = 64 << 10
 
+# After so many requests, or answers of this size, the other connections are served before this one goes on.
+TURN_REQUESTS_MAX = 128
+TURN_ANSWERS_SIZE_MAX = 1 << 20
+
 
 class Dispatcher(Protocol):
     """What a connection needs of the request layer."""
@@ -39,59 +48,88 @@ class Dispatcher(Protocol):
         """
 
 
-class Admission(Protocol):
-    """Who keeps the list of open connections and may refuse one."""
-
-    def admit(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
-        """Note a new connection and say who it is, or None to have it closed at once."""
+class Registry(Protocol):
+    """Who keeps the list of open connections."""
 
     def closed(self, connection: Connection) -> None:
-        """An admitted connection is gone."""
+        """A connection is gone."""
 
 
 class Connection(asyncio.BufferedProtocol):
     """The asyncio protocol of one accepted socket."""
 
     __slots__ = (
-        "_admission",
         "_awaited",
         "_dispatcher",
+        "_has_turn_coming",
+        "_is_held",
         "_is_reading",
         "_is_writable",
         "_reader",
+        "_registry",
+        "_swept_unsent_size",
         "_transport",
-        "has_received",
+        "_unsent",
         "idle_sweeps",
         "peer",
+        "was_active",
     )
 
-    peer: Peer
-
-    def __init__(self, admission: Admission, dispatcher: Dispatcher, reader: FrameReader) -> None:
-        self.has_received = False
+    def __init__(
+        self, registry: Registry, dispatcher: Dispatcher, reader: FrameReader, unsent: UnsentAnswers, peer: Peer
+    ) -> None:
+        self.peer = peer
+        self.was_active = False
         self.idle_sweeps = 0
-        self._admission = admission
+        self._registry = registry
         self._dispatcher = dispatcher
         self._reader = reader
+        self._unsent = unsent
         self._transport: asyncio.Transport | None = None
         self._awaited: asyncio.Future[Buffers | None] | None = None
         self._is_reading = True
         self._is_writable = True
+        self._has_turn_coming = False
+        self._is_held = False
+        self._swept_unsent_size = 0
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether `Registry.closed` is still to come by itself."""
+        return self._transport is not None
+
+    @property
+    def is_closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    @property
+    def unsent_size(self) -> int:
+        """Part of `SlowReader`."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def was_active_since_sweep(self) -> bool:
+        """Whether bytes came or went since this was asked last."""
+        unsent_size = self.unsent_size
+        was_active = self.was_active or unsent_size != self._swept_unsent_size
+        self.was_active = False
+        self._swept_unsent_size = unsent_size
+        return was_active
+
+    def tcp_info(self, size: int) -> bytes:
+        """What the kernel knows about the connection: the first `size` bytes of Linux's tcp_info, none when closing."""
+        if self._transport is None or self._transport.is_closing():
+            return b""
+        stream: socket.socket = self._transport.get_extra_info("socket")
+        return stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        stream = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass of it
-        peer = self._admission.admit(self, stream)
-        if peer is None:
-            stream.abort()
-            return
-        self.peer = peer
-        self._transport = stream
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass of it
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.has_received = True
+        self.was_active = True
         self._reader.received(nbytes)
         if self._awaited is not None or not self._is_writable:
             # Bytes that cannot be served yet are kept once; after that the kernel keeps them.
@@ -102,19 +140,30 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_writable = False
+        self._unsent.blocked(self)
 
     def resume_writing(self) -> None:
         self._is_writable = True
-        if self._awaited is None:
-            self._go_on()
+        self.was_active = True
+        self._unsent.drained(self)
+        self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._transport is None:
-            return  # never admitted
         self._transport = None
+        self._unsent.drained(self)
         if self._awaited is not None:
             self._awaited.cancel()
-        self._admission.closed(self)
+        self._registry.closed(self)
+
+    def hold(self) -> None:
+        """Serve and read nothing until `release`; an answer that is awaited still leaves."""
+        self._is_held = True
+        self._pause_reading()
+
+    def release(self) -> None:
+        """Go on after `hold`."""
+        self._is_held = False
+        self._go_on()
 
     def close(self) -> None:
         """Close after what was already written has left."""
@@ -129,9 +178,14 @@ class Connection(asyncio.BufferedProtocol):
     def _serve(self) -> None:
         reader = self._reader
         answers: Buffers = []
-        size = 0
+        size = answered_size = 0
+        is_turn_over = True
         try:
-            while self._is_writable and (frame := reader.next_frame()) is not None:
+            for _ in range(TURN_REQUESTS_MAX):
+                frame = reader.next_frame() if self._is_writable else None
+                if frame is None:
+                    is_turn_over = False
+                    break
                 answer = self._dispatcher.dispatch(frame, self.peer)
                 if type(answer) is list:
                     answers += answer
@@ -139,11 +193,18 @@ class Connection(asyncio.BufferedProtocol):
                     if size > GATHER_SIZE_MAX:
                         # Writing is what notices a slow reader; many small requests may ask for much.
                         self._write(answers)
+                        answered_size += size
                         answers, size = [], 0
+                        if answered_size > TURN_ANSWERS_SIZE_MAX:
+                            break
                 elif answer is not None:
                     self._await(answer)  # type: ignore[arg-type]
+                    is_turn_over = False
                     break
-            reader.settle()
+            if is_turn_over:
+                reader.vacate()
+            else:
+                reader.settle()
         except Malformed as error:
             self._write(answers)
             logger.warning("closing connection from %s: %s", self.peer, error)
@@ -151,6 +212,19 @@ class Connection(asyncio.BufferedProtocol):
             return
         if answers:
             self._write(answers)
+        if is_turn_over and reader.kept_size:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        """There may be more to do, but first it is the others' turn."""
+        self._pause_reading()
+        if not self._has_turn_coming:
+            self._has_turn_coming = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._has_turn_coming = False
+        self._go_on()
 
     def _await(self, answer: asyncio.Future[Buffers | None]) -> None:
         self._awaited = answer
@@ -166,6 +240,7 @@ class Connection(asyncio.BufferedProtocol):
                 logger.error("no answer for %s", self.peer, exc_info=error)
             self.close()
             return
+        self.was_active = True
         buffers = answer.result()
         if buffers:
             self._write(buffers)
@@ -173,13 +248,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Serve what waited, then read again."""
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing() or not self._is_free():
             return
         if self._reader.kept_size:
             self._serve()
-        if self._awaited is None and self._is_writable and not self._is_reading and not self._transport.is_closing():
+        if self._is_free() and not self._is_reading and not self._transport.is_closing():
             self._is_reading = True
             self._transport.resume_reading()
+
+    def _is_free(self) -> bool:
+        """Whether the next request may be served at once."""
+        return self._awaited is None and self._is_writable and not self._has_turn_coming and not self._is_held
 
     def _pause_reading(self) -> None:
         if self._is_reading and self._transport is not None:

@@ -1,6 +1,9 @@
-"""One listener: its listening sockets, its open connections and their limits.
+"""One listener: its listening sockets and its open connections.
 
-Owns: which connections are open. Must not know: requests.
+Owns: which connections are open, and when the next one is accepted. Must not know: requests, or how limits are counted.
+
+It accepts by itself instead of through a server of the event loop, because a listener at its limit must leave new
+connections where they are, in the kernel's backlog, and one above its rate must make them wait.
 """
 
 from __future__ import annotations
@@ -9,10 +12,13 @@ import asyncio
 import errno
 import logging
 import socket
-from collections import Counter
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from broker.network.connection import Connection, Dispatcher
+from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.unsent_answers import UnsentAnswers
 from broker.request_context import Peer
 from protocol.frame import FrameReader
 
@@ -22,9 +28,19 @@ logger = logging.getLogger("kafka.network.listener")
 NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 SCRATCH_SIZE = 256 << 10
-# How much answer data may wait for a slow reader before its requests stay unread.
-WRITE_HIGH_WATER_SIZE = 1 << 20
+# How much answer data may wait for a slow reader before its requests stay unread and its memory is counted.
+WRITE_HIGH_WATER_SIZE = 128 << 10
 IDLE_SWEEPS_PER_LIMIT = 10
+
+# So many at a time, so that a crowd of new connections does not keep those that are there waiting.
+ACCEPTED_PER_TURN_MAX = 32
+# Descriptors or memory are used up: try again when somebody may have closed something.
+OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+OUT_OF_RESOURCES_PAUSE_MS = 1000
+
+# Where Linux keeps the milliseconds since data was last sent and received.
+_LAST_DATA_SENT, _LAST_DATA_RECEIVED = 44, 52
+_TCP_INFO_SIZE = 56
 
 
 class ListenError(Exception):
@@ -39,23 +55,34 @@ class ListenerSettings:
     backlog_size: int = 50
     send_buffer_bytes: int = 102400
     receive_buffer_bytes: int = 102400
-    connections_max: int = 2**31 - 1
-    connections_per_ip_max: int = 2**31 - 1
-    connections_per_ip_overrides: dict[str, int] = field(default_factory=dict)
     connection_idle_ms_max: int = 600_000
 
 
 class Listener:
     """Accepts connections on one named address."""
 
-    def __init__(self, name: str, settings: ListenerSettings) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: ListenerSettings,
+        quotas: ConnectionQuotas,
+        unsent: UnsentAnswers,
+        *,
+        on_exceeded: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_exceeded` is called when this listener, being protected, took a connection beyond the broker's limit."""
         self.name = name
         self._settings = settings
+        self._quotas = quotas
+        self._unsent = unsent
+        self._on_exceeded = on_exceeded
         self._scratch = memoryview(bytearray(SCRATCH_SIZE))
         self._connections: set[Connection] = set()
-        self._connections_by_host: Counter[str] = Counter()
         self._sockets: list[socket.socket] = []
-        self._servers: list[asyncio.Server] = []
+        self._arrivals: set[asyncio.Task[None]] = set()
+        self._dispatcher: Dispatcher
+        self._loop: asyncio.AbstractEventLoop
+        self._is_accepting = False
         self._idle_sweep: asyncio.TimerHandle | None = None
 
     @property
@@ -67,34 +94,106 @@ class Listener:
         self._sockets = self._bound_sockets(host, port)
         return int(self._sockets[0].getsockname()[1])
 
-    async def start(self, dispatcher: Dispatcher) -> None:
+    def start(self, dispatcher: Dispatcher) -> None:
         """Accept connections on what was bound, and have their requests served."""
-        loop = asyncio.get_running_loop()
-        for bound in self._sockets:
-            server = await loop.create_server(
-                lambda: self._new_connection(dispatcher), sock=bound, backlog=self._settings.backlog_size
-            )
-            self._servers.append(server)
-        self._schedule_idle_sweep(loop)
-
-    def reconfigure(self, settings: ListenerSettings) -> None:
-        """Apply changed limits from the next connection on; those that are open stay."""
-        self._settings = settings
+        self._dispatcher = dispatcher
+        self._loop = asyncio.get_running_loop()
+        self._accept_again()
+        self._schedule_idle_sweep()
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; open connections go on."""
-        for server in self._servers:
-            server.close()
+        self._pause_accepting()
         for bound in self._sockets:
             bound.close()
-        self._servers.clear()
         self._sockets.clear()
+        for arrival in self._arrivals:
+            arrival.cancel()
         if self._idle_sweep is not None:
             self._idle_sweep.cancel()
 
     def close_connections(self) -> None:
         for connection in list(self._connections):
             connection.abort()
+
+    def connections(self) -> Iterator[Connection]:
+        return iter(self._connections)
+
+    def closed(self, connection: Connection) -> None:
+        """Part of `Registry`: a connection is gone."""
+        self._connections.discard(connection)
+        self._quotas.close(self.name, connection.peer.client_host)
+
+    # Accepting
+
+    def _accept_again(self) -> None:
+        if not self._is_accepting:
+            self._is_accepting = True
+            for bound in self._sockets:
+                self._loop.add_reader(bound, self._accept, bound)
+
+    def _pause_accepting(self) -> None:
+        if self._is_accepting:
+            self._is_accepting = False
+            for bound in self._sockets:
+                self._loop.remove_reader(bound)
+
+    def _accept(self, bound: socket.socket) -> None:
+        """Take in what waits at a listening socket."""
+        for _ in range(ACCEPTED_PER_TURN_MAX):
+            if not self._quotas.has_room(self.name):
+                self._pause_accepting()
+                self._quotas.when_room(self._accept_again)
+                return
+            try:
+                accepted, address = bound.accept()
+            except (BlockingIOError, ConnectionError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno not in OUT_OF_RESOURCES:
+                    raise
+                logger.error("listener %s cannot accept connections now: %s", self.name, error.strerror)
+                self._pause_accepting()
+                self._loop.call_later(OUT_OF_RESOURCES_PAUSE_MS / 1000, self._accept_again)
+                return
+            delay_ms = self._quotas.record_creation(self.name, int(self._loop.time() * 1000))
+            if not self._quotas.open(self.name, address[0]):
+                logger.warning("refused a connection from %s: this address has as many as it may", address[0])
+                accepted.close()
+            else:
+                self._arrive(accepted, Peer(address[0], address[1], self.name), delay_ms)
+            if delay_ms:
+                self._pause_accepting()
+                self._loop.call_later(delay_ms / 1000, self._accept_again)
+                return
+
+    def _arrive(self, accepted: socket.socket, peer: Peer, delay_ms: int) -> None:
+        """Serve a connection that is counted already, after `delay_ms`."""
+        connection = Connection(self, self._dispatcher, self._new_reader(), self._unsent, peer)
+        self._connections.add(connection)
+        arrival = self._loop.create_task(self._hand_over(accepted, connection, delay_ms))
+        self._arrivals.add(arrival)
+        arrival.add_done_callback(self._arrivals.discard)
+        if self._quotas.is_exceeded:
+            self._on_exceeded()
+
+    async def _hand_over(self, accepted: socket.socket, connection: Connection, delay_ms: int) -> None:
+        try:
+            if delay_ms:
+                await asyncio.sleep(delay_ms / 1000)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            transport, _ = await self._loop.connect_accepted_socket(lambda: connection, accepted)
+            transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_SIZE)
+        except (OSError, asyncio.CancelledError):
+            # Gone before it was served, or the broker stops.
+            if not connection.is_connected:
+                accepted.close()
+                self.closed(connection)
+
+    def _new_reader(self) -> FrameReader:
+        return FrameReader(self._scratch, self._settings.request_size_max)
+
+    # Binding
 
     def _bound_sockets(self, host: str, port: int) -> list[socket.socket]:
         families = [(socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")] if not host else _addresses(host, port)
@@ -127,6 +226,7 @@ class Listener:
             ):
                 if size != -1:
                     bound.setsockopt(socket.SOL_SOCKET, option, size)
+            bound.setblocking(False)
             bound.bind((address, port))
             # Listening is what finds the address in use; early clients wait in the backlog until `start`.
             bound.listen(self._settings.backlog_size)
@@ -135,52 +235,34 @@ class Listener:
             raise
         return bound
 
-    def _new_connection(self, dispatcher: Dispatcher) -> Connection:
-        return Connection(self, dispatcher, FrameReader(self._scratch, self._settings.request_size_max))
+    # Idle connections
 
-    def admit(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
-        """Part of `Admission`: count the connection against the limits."""
-        peername = transport.get_extra_info("peername")
-        if peername is None:
-            return None  # gone before it was accepted
-        host, port = peername[:2]
-        host_limit = self._settings.connections_per_ip_overrides.get(host, self._settings.connections_per_ip_max)
-        if self._connections_by_host[host] >= host_limit:
-            logger.warning("refused a connection from %s: %d connections of this address are open", host, host_limit)
-            return None
-        if len(self._connections) >= self._settings.connections_max:
-            logger.warning("refused a connection from %s: %d connections are open", host, len(self._connections))
-            return None
-        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_SIZE)
-        self._connections.add(connection)
-        self._connections_by_host[host] += 1
-        return Peer(host, port, self.name)
-
-    def closed(self, connection: Connection) -> None:
-        """Part of `Admission`."""
-        self._connections.discard(connection)
-        host = connection.peer.client_host
-        self._connections_by_host[host] -= 1
-        if not self._connections_by_host[host]:
-            del self._connections_by_host[host]
-
-    def _schedule_idle_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _schedule_idle_sweep(self) -> None:
         idle_ms_max = self._settings.connection_idle_ms_max
         if idle_ms_max >= 0:
-            self._idle_sweep = loop.call_later(idle_ms_max / 1000 / IDLE_SWEEPS_PER_LIMIT, self._close_idle, loop)
+            self._idle_sweep = self._loop.call_later(idle_ms_max / 1000 / IDLE_SWEEPS_PER_LIMIT, self._close_idle)
 
-    def _close_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _close_idle(self) -> None:
         # Counting sweeps without traffic costs a request one attribute store; a clock reading would cost more.
         for connection in list(self._connections):
-            if connection.has_received:
-                connection.has_received = False
+            if connection.was_active_since_sweep():
                 connection.idle_sweeps = 0
                 continue
             connection.idle_sweeps += 1
             if connection.idle_sweeps >= IDLE_SWEEPS_PER_LIMIT:
                 logger.info("closing idle connection from %s", connection.peer)
                 connection.abort()  # one that does not read would never drain
-        self._schedule_idle_sweep(loop)
+        self._schedule_idle_sweep()
+
+
+def idle_ms(connection: Connection) -> int:
+    """Milliseconds since bytes of a connection were last sent or received, as the kernel knows them; 0 when gone."""
+    info = connection.tcp_info(_TCP_INFO_SIZE)
+    if len(info) < _TCP_INFO_SIZE:
+        return 0
+    (sent_ms,) = struct.unpack_from("=I", info, _LAST_DATA_SENT)
+    (received_ms,) = struct.unpack_from("=I", info, _LAST_DATA_RECEIVED)
+    return int(min(sent_ms, received_ms))
 
 
 def _addresses(host: str, port: int) -> list[tuple[int, str]]:

@@ -33,7 +33,7 @@ from protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from storage.log import AppendOrigin, AppendResult
+from storage.log import AppendOrigin, AppendResult, PreparedAppend
 from storage.log_manager import LogManager
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
@@ -89,7 +89,7 @@ class ReplicaManager:
     def append(
         self,
         partition: Partition,
-        records: memoryview,
+        records: memoryview | PreparedAppend,
         *,
         needs_isr: bool,
         now_ms: int,

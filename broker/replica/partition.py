@@ -15,7 +15,7 @@ from uuid import UUID
 
 from broker.replica.isr import low_watermark, next_high_watermark
 from protocol.errors import ErrorCode, KafkaError
-from storage.log import AppendOrigin, AppendResult, Log
+from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend
 
 NO_LEADER = -1
 NO_EPOCH = -1
@@ -93,7 +93,9 @@ class Partition:
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def append(self, records: memoryview, *, needs_isr: bool, now_ms: int, origin: AppendOrigin) -> AppendResult:
+    def append(
+        self, records: memoryview | PreparedAppend, *, needs_isr: bool, now_ms: int, origin: AppendOrigin
+    ) -> AppendResult:
         """Append as leader; `needs_isr` is acks=all. The caller then advances the high watermark.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS and what `Log.append_as_leader` raises.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 
+from broker.network.unsent_answers import UnsentAnswers
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD
 from broker.replica.partition import NO_EPOCH, Partition
 from broker.request_context import RequestContext
@@ -46,11 +47,13 @@ class FetchShortcut:
         "_partition",
         "_prefix",
         "_suffix",
+        "_unsent",
     )
 
     def __init__(
         self,
         partition: Partition,
+        unsent: UnsentAnswers,
         *,
         frame: memoryview,
         offset_position: int,
@@ -63,6 +66,7 @@ class FetchShortcut:
     ) -> None:
         """The answer is `answer_head`, three numbers, `answer_middle`, the length, the records, `answer_tail`."""
         self._partition = partition
+        self._unsent = unsent
         self._leader_epoch = partition.leader_epoch
         self._bytes_min = bytes_min
         self._bytes_max = bytes_max
@@ -85,6 +89,8 @@ class FetchShortcut:
             return None
         partition = self._partition
         if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
+            return None
+        if self._unsent.allowance < self._bytes_max:
             return None
         log = partition.log
         (offset,) = _OFFSET.unpack_from(frame, self._offset_position)
@@ -150,6 +156,7 @@ def learn(
     bytes_max = min(services.config[properties.FETCH_MAX_BYTES], request.max_bytes)
     return FetchShortcut(
         partition,
+        services.unsent_answers,
         frame=frame,
         offset_position=position,
         version=context.api_version,

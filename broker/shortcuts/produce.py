@@ -24,6 +24,7 @@ from protocol.frame import LENGTH
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.records.batch import HEADER_SIZE
 from storage.log import AppendOrigin
+from storage.validation import COSTLY_SIZE
 
 FIRST_VERSION = 5
 ACKS_LEADER = 1
@@ -96,6 +97,8 @@ class ProduceShortcut:
             return None
         header = bytes(records[:HEADER_SIZE])
         if transactional_header(header) is not None:
+            return None
+        if len(records) >= COSTLY_SIZE and self._partition.log.is_costly(records, self._origin):
             return None
         partition = self._partition
         if partition.log.config is not self._config or (self._needs_isr and len(partition.leadership.isr) != 1):

@@ -7,8 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from broker.network.connection import Buffers
-from broker.network.listener import Listener, ListenError, ListenerSettings
+from broker.network.connection import TURN_REQUESTS_MAX, Buffers
+from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
+from broker.network.listener import SCRATCH_SIZE, Listener, ListenError, ListenerSettings
+from broker.network.unsent_answers import UnsentAnswers
 from broker.request_context import Peer
 from protocol.errors import Malformed
 
@@ -44,11 +46,22 @@ class Script:
                 return [framed(payload)]
 
 
+def new_listener(name: str, limits: ConnectionLimits, **settings: int) -> Listener:
+    return Listener(
+        name,
+        ListenerSettings(request_size_max=REQUEST_SIZE_MAX, **settings),
+        ConnectionQuotas(limits),
+        UnsentAnswers(lambda *_: None),
+    )
+
+
 @asynccontextmanager
-async def listening(script: Script, **settings: object) -> AsyncIterator[tuple[Listener, int]]:
-    listener = Listener("TEST", ListenerSettings(request_size_max=REQUEST_SIZE_MAX, **settings))  # type: ignore[arg-type]
+async def listening(
+    script: Script, limits: ConnectionLimits | None = None, **settings: int
+) -> AsyncIterator[tuple[Listener, int]]:
+    listener = new_listener("TEST", limits or ConnectionLimits(), **settings)
     port = listener.bind("127.0.0.1", 0)
-    await listener.start(script)
+    listener.start(script)
     try:
         yield listener, port
     finally:
@@ -153,8 +166,39 @@ async def test_a_slow_reader_stops_being_served_until_it_reads() -> None:
         writer.close()
 
 
+async def test_one_that_sends_thousands_of_requests_leaves_turns_to_the_others() -> None:
+    script = Script()
+    count = 20 * TURN_REQUESTS_MAX
+    async with listening(script) as (_, port):
+        greedy_reader, greedy = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        greedy.write(b"".join(framed(b"e%06d" % number) for number in range(count)))
+        await until(lambda: len(script.served) > 0)
+        writer.write(framed(b"e other"))
+        assert await read_frame(reader) == b"e other"
+        assert script.served.index(b"e other") < count // 2
+        assert [await read_frame(greedy_reader) for _ in range(count)] == [b"e%06d" % number for number in range(count)]
+        greedy.close()
+        writer.close()
+
+
+async def test_whoever_sends_faster_than_served_is_not_read_ahead() -> None:
+    script = Script()
+    async with listening(script) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        sent = b"".join(framed(b"e%06d" % number) for number in range(100_000))
+        writer.write(sent)
+        kept_size_max = 0
+        for _ in range(100_000):
+            assert (await read_frame(reader))[:1] == b"e"
+            (connection,) = listener.connections()
+            kept_size_max = max(kept_size_max, connection._reader.kept_size)
+        assert kept_size_max <= SCRATCH_SIZE
+        writer.close()
+
+
 async def test_connections_of_one_address_are_limited() -> None:
-    async with listening(Script(), connections_per_ip_max=1) as (listener, port):
+    async with listening(Script(), ConnectionLimits(per_ip_max=1)) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         refused, refused_writer = await asyncio.open_connection("127.0.0.1", port)
         async with asyncio.timeout(10):
@@ -175,8 +219,8 @@ async def test_idle_connections_are_closed() -> None:
 
 
 def test_an_address_in_use_names_itself() -> None:
-    first = Listener("FIRST", ListenerSettings(request_size_max=100))
-    second = Listener("SECOND", ListenerSettings(request_size_max=100))
+    first = new_listener("FIRST", ConnectionLimits())
+    second = new_listener("SECOND", ConnectionLimits())
     port = first.bind("127.0.0.1", 0)
     try:
         with pytest.raises(ListenError, match=rf"SECOND cannot listen on 127\.0\.0\.1:{port}"):

@@ -1,0 +1,86 @@
+"""All listeners of one broker, and what they have to agree on: limits of connections and of memory.
+
+Owns: the listeners, the connections' count over all of them, the memory of unsent answers. Must not know: requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from broker.network.connection import Dispatcher
+from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
+from broker.network.listener import Listener, ListenerSettings, idle_ms
+from broker.network.unsent_answers import UnsentAnswers
+from config.listeners import Listener as Address
+
+logger = logging.getLogger("kafka.network.SocketServer")
+
+
+class SocketServer:
+    """What clients connect to."""
+
+    def __init__(self, settings: ListenerSettings, limits: ConnectionLimits) -> None:
+        loop = asyncio.get_running_loop()
+        self._settings = settings
+        self.quotas = ConnectionQuotas(limits)
+        self.unsent = UnsentAnswers(lambda delay_ms, callback: loop.call_later(delay_ms / 1000, callback))
+        self._listeners: dict[str, Listener] = {}
+        self._ports: dict[str, int] = {}
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """The real ports, by the names of the listeners."""
+        return self._ports
+
+    @property
+    def connection_count(self) -> int:
+        return self.quotas.count
+
+    def bind(self, addresses: Sequence[Address]) -> None:
+        """Take the addresses of all listeners. Raises ListenError; `stop_accepting` gives back what was taken."""
+        for address in addresses:
+            listener = Listener(
+                address.name, self._settings, self.quotas, self.unsent, on_exceeded=self._close_least_recently_used
+            )
+            self._listeners[address.name] = listener
+            self._ports[address.name] = listener.bind(address.host, address.port)
+
+    def start(self, dispatcher: Dispatcher) -> None:
+        """Accept connections."""
+        for listener in self._listeners.values():
+            listener.start(dispatcher)
+
+    def hold(self) -> None:
+        """Read no requests until `release`: there is no room for more of them. What was read is answered."""
+        for listener in self._listeners.values():
+            for connection in listener.connections():
+                connection.hold()
+
+    def release(self) -> None:
+        for listener in self._listeners.values():
+            for connection in list(listener.connections()):
+                connection.release()
+
+    def stop_accepting(self) -> None:
+        for listener in self._listeners.values():
+            listener.stop_accepting()
+
+    def close_connections(self) -> None:
+        for listener in self._listeners.values():
+            listener.close_connections()
+
+    def _close_least_recently_used(self) -> None:
+        """Make up for a connection that a protected listener took beyond the limit."""
+        others = [
+            connection
+            for listener in self._listeners.values()
+            if not self.quotas.is_protected(listener.name)
+            for connection in listener.connections()
+            if not connection.is_closing
+        ]
+        if others:
+            victim = max(others, key=idle_ms)
+            logger.info("closing the connection from %s: brokers need it, and max.connections are open", victim.peer)
+            victim.abort()

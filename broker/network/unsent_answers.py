@@ -1,0 +1,117 @@
+"""The memory that answers take up which their clients do not read fast enough.
+
+Owns: how much there may be of it over all connections, and who has to wait or go when there is too much. Must not know:
+sockets or requests. The time is an argument, in milliseconds of a clock that only rises.
+
+A connection is listed here while more waits in it than its socket takes; what is little is nobody's concern. The more
+is listed, the smaller the answers that a fetch may still make (`allowance`), so that one slow reader gets what it asks
+for and a thousand of them share the rest. Once nothing is left, fetches wait for room; a reader that has not taken
+a byte for a while then loses its connection rather than keep others waiting for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+UNSENT_SIZE_MAX = 128 << 20
+STUCK_MS = 10_000
+"""How long a reader may take nothing while others wait for room."""
+
+# One answer may take this part of what is left: many readers that are slow in the same moment all get something.
+SHARES = 16
+ALLOWANCE_MIN = 64 << 10
+WAKE_INTERVAL_MS = 1
+
+
+class SlowReader(Protocol):
+    """A connection with more to send than its socket takes."""
+
+    @property
+    def unsent_size(self) -> int:
+        """Bytes that wait in this process."""
+
+    def abort(self) -> None:
+        """Close at once. `UnsentAnswers.drained` follows."""
+
+
+class UnsentAnswers:
+    """All answers of one broker that wait for slow readers."""
+
+    def __init__(
+        self, call_later: Callable[[int, Callable[[], None]], object], size_max: int = UNSENT_SIZE_MAX
+    ) -> None:
+        """`call_later(delay_ms, callback)` is how it comes back to readers that may be stuck."""
+        self._call_later = call_later
+        self._size_max = size_max
+        self._sizes: dict[SlowReader, int] = {}
+        self._seen: dict[SlowReader, int] = {}
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_watching = False
+        self.size = 0
+        """Bytes that waited when their connections were listed; what was sent since is still counted."""
+        self.allowance = self._size_max
+        """How many bytes an answer to a fetch may have now; 0 when it has to wait for room."""
+        self.evicted_count = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.size >= self._size_max
+
+    def blocked(self, reader: SlowReader) -> None:
+        """`reader` takes no more for now."""
+        size = self._sizes[reader] = reader.unsent_size
+        self._change(size)
+
+    def drained(self, reader: SlowReader) -> None:
+        """`reader` has taken nearly all, or is gone. Harmless for one that is not listed."""
+        size = self._sizes.pop(reader, 0)
+        if size:
+            self._change(-size)
+            self._wake()
+
+    async def room(self) -> None:
+        """Return when an answer may be made."""
+        while self.is_full:
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            self._watch()
+            await waiting
+            # The next one when this answer is made, and listed if it does not drain: all at once would burst the bound.
+            self._call_later(WAKE_INTERVAL_MS, self._wake)
+
+    def _change(self, by: int) -> None:
+        self.size += by
+        left = self._size_max - self.size
+        if self.size == 0:
+            self.allowance = self._size_max
+        else:
+            self.allowance = max(left // SHARES, ALLOWANCE_MIN) if left > 0 else 0
+
+    def _wake(self) -> None:
+        while self._waiting and not self.is_full:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+                return
+
+    def _watch(self) -> None:
+        if not self._is_watching:
+            self._is_watching = True
+            self._seen = {reader: reader.unsent_size for reader in self._sizes}
+            self._call_later(STUCK_MS, self._close_stuck)
+
+    def _close_stuck(self) -> None:
+        """Those that took nothing since they were looked at last, longest first, until there is room."""
+        self._is_watching = False
+        for reader, size in self._seen.items():
+            if not self.is_full:
+                break
+            if self._sizes.get(reader) is not None and reader.unsent_size == size:
+                self.evicted_count += 1
+                reader.abort()
+        self._seen = {}
+        if any(not waiting.done() for waiting in self._waiting):
+            self._watch()

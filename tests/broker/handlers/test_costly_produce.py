@@ -1,0 +1,107 @@
+"""Batches that must be opened: beside the event loop, in order, and with the same outcome as on it."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.batch import batches
+from protocol.records.builder import RecordData, build_batch
+from protocol.records.compression import Compression
+from storage.validation import COSTLY_SIZE
+from tests.support.in_process import InProcessBroker, running_broker
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[InProcessBroker]:
+    async with running_broker(tmp_path) as running:
+        yield running
+
+
+def batch_of(count: int, *, key: bytes | None = b"k") -> bytes:
+    """Records of 1 KB each that do not compress to nothing."""
+    return build_batch([RecordData(1_700_000_000_000 + n, key, struct.pack(">I", n * n) * 256) for n in range(count)])
+
+
+def produce(*records: bytes, acks: int = 1) -> ProduceRequest:
+    """One batch for each partition."""
+    data = [PartitionProduceData(index=index, records=batch) for index, batch in enumerate(records)]
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
+
+
+async def stored(broker: InProcessBroker) -> bytes:
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 30)
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1 << 30,
+        session_epoch=-1,
+        topics=[FetchTopic(topic="t", partitions=[partition])],
+    )
+    response = await broker.ask(request, 11)
+    return bytes(response.responses[0].partitions[0].records)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+async def test_a_large_batch_is_compressed_without_stopping_the_loop(broker: InProcessBroker, compression: str) -> None:
+    await broker.create_topic("t", compression_type=compression)
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    produced = (await broker.ask(produce(batch_of(900)))).responses[0].partition_responses[0]
+    counting.cancel()
+    assert (produced.error_code, produced.base_offset) == (ErrorCode.NONE, 0)
+    assert turns > 3, "others went on"
+    records = await stored(broker)
+    ((_, header),) = batches(records)
+    assert header.compression is Compression[compression.upper()]
+    assert header.records_count == 900
+
+
+async def test_costly_batches_of_many_connections_get_one_offset_each(broker: InProcessBroker) -> None:
+    await broker.create_topic("t", compression_type="lz4")
+    small, large = batch_of(1), batch_of(2 * COSTLY_SIZE // 1024)
+    count = 2 * COSTLY_SIZE // 1024
+    answers = await asyncio.gather(*(broker.ask(produce(large if n % 2 else small)) for n in range(20)))
+    offsets = sorted(answer.responses[0].partition_responses[0].base_offset for answer in answers)
+    extents = [(header.base_offset, header.records_count) for _, header in batches(await stored(broker))]
+    assert offsets == [base for base, _ in extents]
+    assert sum(size for _, size in extents) == 10 * (1 + count)
+    position = 0
+    for base, size in extents:
+        assert base == position
+        position += size
+
+
+async def test_a_bad_batch_is_refused_for_itself(broker: InProcessBroker) -> None:
+    await broker.create_topic("t", partitions=3, cleanup_policy="compact")
+    without_key, damaged = batch_of(100, key=None), bytearray(batch_of(100))
+    damaged[-1] ^= 1
+    response = await broker.ask(produce(without_key, batch_of(100), bytes(damaged)))
+    answers = response.responses[0].partition_responses
+    assert [answer.error_code for answer in answers] == [
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.NONE,
+        ErrorCode.CORRUPT_MESSAGE,
+    ]
+    assert len(answers[0].record_errors) == 100
+
+
+async def test_acks_0_with_a_costly_batch_is_not_answered(broker: InProcessBroker) -> None:
+    await broker.create_topic("t", compression_type="zstd")
+    assert await broker.ask(produce(batch_of(100), acks=0)) is None
+    assert len(list(batches(await stored(broker)))) == 1

@@ -1,0 +1,104 @@
+"""Limits of connections, counted without sockets."""
+
+import random
+
+import pytest
+
+from broker.network.connection_quotas import UNLIMITED, ConnectionLimits, ConnectionQuotas, CreationRate, ListenerLimits
+
+HOST = "10.0.0.1"
+
+
+def test_the_broker_limit_counts_all_listeners_together() -> None:
+    quotas = ConnectionQuotas(ConnectionLimits(connections_max=2))
+    assert quotas.open("A", HOST)
+    assert quotas.open("B", HOST)
+    assert not quotas.has_room("A")
+    assert not quotas.has_room("B")
+    quotas.close("B", HOST)
+    assert quotas.has_room("A")
+    assert quotas.count == 1
+
+
+def test_a_listener_has_a_limit_of_its_own() -> None:
+    quotas = ConnectionQuotas(ConnectionLimits(by_listener={"A": ListenerLimits(connections_max=1)}))
+    assert quotas.open("A", HOST)
+    assert not quotas.has_room("A")
+    assert quotas.has_room("B")
+
+
+def test_the_protected_listener_goes_beyond_the_broker_limit_but_not_its_own() -> None:
+    limits = ConnectionLimits(
+        connections_max=1, by_listener={"INTERNAL": ListenerLimits(connections_max=2)}, protected_listener="INTERNAL"
+    )
+    quotas = ConnectionQuotas(limits)
+    assert quotas.open("CLIENT", HOST)
+    assert quotas.has_room("INTERNAL")
+    assert not quotas.is_exceeded
+    assert quotas.open("INTERNAL", HOST)
+    assert quotas.is_exceeded
+    assert quotas.open("INTERNAL", HOST)
+    assert not quotas.has_room("INTERNAL")
+
+
+def test_addresses_are_limited_each_with_overrides() -> None:
+    quotas = ConnectionQuotas(ConnectionLimits(per_ip_max=1, per_ip_overrides={"10.0.0.2": 2, "10.0.0.3": 0}))
+    assert [quotas.open("A", HOST) for _ in range(2)] == [True, False]
+    assert [quotas.open("A", "10.0.0.2") for _ in range(3)] == [True, True, False]
+    assert not quotas.open("B", "10.0.0.3")
+    assert quotas.count == 3, "what is refused is not counted"
+    quotas.close("A", HOST)
+    assert quotas.open("B", HOST)
+
+
+def test_whoever_waits_for_room_is_called_once_by_a_close_or_a_change() -> None:
+    quotas = ConnectionQuotas(ConnectionLimits(connections_max=1))
+    quotas.open("A", HOST)
+    called: list[str] = []
+    quotas.when_room(lambda: called.append("closed"))
+    quotas.close("A", HOST)
+    quotas.open("A", HOST)
+    quotas.when_room(lambda: called.append("changed"))
+    quotas.reconfigure(ConnectionLimits(connections_max=2))
+    assert called == ["closed", "changed"]
+    assert quotas.has_room("A")
+
+
+def test_the_rate_of_the_broker_and_of_a_listener_both_delay() -> None:
+    limits = ConnectionLimits(
+        creation_rate_max=10,
+        by_listener={"SLOW": ListenerLimits(creation_rate_max=1)},
+        protected_listener="INTERNAL",
+        window_count=2,
+    )
+    quotas = ConnectionQuotas(limits)
+    assert quotas.record_creation("SLOW", 0) == 0
+    assert quotas.record_creation("SLOW", 1) == 1000, "a second one in a second"
+    assert [quotas.record_creation("FAST", 2) for _ in range(8)] == [0] * 8
+    assert quotas.record_creation("FAST", 3) == 100, "the eleventh of the broker"
+    assert quotas.record_creation("INTERNAL", 4) == 0, "the broker's rate does not delay brokers"
+
+
+@pytest.mark.parametrize("rate_max", [0, 1, 7, 1000])
+def test_a_crowd_is_taken_in_at_the_rate(rate_max: int) -> None:
+    """Whoever waits as told comes to the rate in the long run, and to one a window with a rate of nothing."""
+    rate = CreationRate(window_count=11, window_ms=1000)
+    now_ms, accepted = 5_000, 0
+    end_ms = now_ms + 60_000
+    while now_ms < end_ms:
+        accepted += 1
+        now_ms += rate.record(rate_max, now_ms)
+        if accepted > 200_000:
+            break
+    expected = 60 * (rate_max or 1)
+    assert expected * 0.8 <= accepted <= expected * 1.4 + 10
+
+
+def test_without_a_limit_nothing_is_delayed() -> None:
+    rate = CreationRate(window_count=11, window_ms=1000)
+    seed = random.randrange(1 << 30)
+    rng = random.Random(seed)
+    now_ms = 0
+    for _ in range(1000):
+        now_ms += rng.choice([0, 0, 1, 30_000])
+        assert rate.record(UNLIMITED, now_ms) == 0, seed

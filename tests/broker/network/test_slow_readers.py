@@ -1,0 +1,74 @@
+"""A broker whose clients ask for much and read nothing: its memory stays what it is, and the others are served."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.network.unsent_answers import UNSENT_SIZE_MAX
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import RecordData, build_batch
+from tests.support.broker import BrokerProcess
+from tests.support.wire_client import WireClient
+
+TOPIC = "large"
+BATCH_SIZE = 512 << 10
+BATCH_COUNT = 128
+READERS = 400
+# What the allocator keeps beside the answers, and one answer that is being made.
+SLACK_SIZE = 64 << 20
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One that holds 64 MB in one partition."""
+    with BrokerProcess(tmp_path_factory.mktemp("slow")) as process:
+        with WireClient(process.port) as client:
+            topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+            assert not client.ask(CreateTopicsRequest(topics=[topic]), 5).topics[0].error_code
+            batch = build_batch([RecordData(1, None, bytes(BATCH_SIZE - 100))], base_offset=0)
+            data = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=batch)])
+            for _ in range(BATCH_COUNT):
+                produced = client.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data]), 8)
+                assert not produced.responses[0].partition_responses[0].error_code
+        yield process
+
+
+def everything(version: int = 11) -> FetchRequest:
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 30)
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1 << 30,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=TOPIC, topic_id=uuid.UUID(int=0), partitions=[partition])],
+    )
+
+
+def resident_size(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+def test_any_number_of_slow_readers_shares_one_piece_of_memory(broker: BrokerProcess) -> None:
+    with WireClient(broker.port) as other:
+        before = resident_size(broker.pid)
+        readers = [WireClient(broker.port) for _ in range(READERS)]
+        try:
+            for reader in readers:
+                reader.send(everything(), 11)
+            # An answer to one that reads may have to wait until those that do not have lost theirs.
+            answer = other.ask(everything(), 11)
+            grown = resident_size(broker.pid) - before
+            assert len(answer.responses[0].partitions[0].records) >= BATCH_SIZE
+            assert grown <= UNSENT_SIZE_MAX + SLACK_SIZE, f"{grown >> 20} MB for {READERS} slow readers"
+            assert grown > 0
+        finally:
+            for reader in readers:
+                reader.__exit__()
+        assert len(other.ask(everything(), 11).responses[0].partitions[0].records) >= BATCH_SIZE

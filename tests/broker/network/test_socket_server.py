@@ -1,0 +1,127 @@
+"""Several listeners over real sockets: limits that they share."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
+from broker.network.listener import ListenerSettings
+from broker.network.socket_server import SocketServer
+from config.listeners import Listener as Address
+from config.listeners import SecurityProtocol
+from tests.broker.network.test_connection import Script, framed, read_frame, until
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Served:
+    """A socket server and those who are connected to it."""
+
+    def __init__(self, server: SocketServer) -> None:
+        self.server = server
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def connected(self, name: str) -> Streams:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.ports[name])
+        self.writers.append(writer)
+        return reader, writer
+
+
+@asynccontextmanager
+async def serving(limits: ConnectionLimits, *names: str) -> AsyncIterator[Served]:
+    server = SocketServer(ListenerSettings(request_size_max=1 << 20), limits)
+    server.bind([Address(name, "127.0.0.1", 0, SecurityProtocol.PLAINTEXT) for name in names])
+    server.start(Script())
+    served = Served(server)
+    try:
+        yield served
+    finally:
+        for writer in served.writers:
+            writer.close()
+        server.stop_accepting()
+        server.close_connections()
+        await until(lambda: server.connection_count == 0)
+
+
+async def is_served(streams: Streams) -> bool:
+    """Whether an echo comes back soon."""
+    reader, writer = streams
+    writer.write(framed(b"e"))
+    try:
+        async with asyncio.timeout(0.1):
+            return await read_frame(reader) == b"e"
+    except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
+        return False
+
+
+async def is_closed(streams: Streams) -> bool:
+    async with asyncio.timeout(10):
+        try:
+            return await streams[0].read() == b""
+        except ConnectionError:
+            return True
+
+
+async def test_at_the_limit_of_the_broker_a_connection_waits_until_another_closes() -> None:
+    async with serving(ConnectionLimits(connections_max=2), "A", "B") as served:
+        first, second = await served.connected("A"), await served.connected("B")
+        assert await is_served(first)
+        assert await is_served(second)
+        third = await served.connected("B")
+        assert not await is_served(third), "it is in the backlog"
+        first[1].close()
+        async with asyncio.timeout(10):
+            assert await read_frame(third[0]) == b"e", "what it had sent is answered"
+        assert served.server.connection_count == 2
+
+
+async def test_a_raised_limit_lets_in_who_waits() -> None:
+    async with serving(ConnectionLimits(by_listener={"A": ListenerLimits(connections_max=1)}), "A", "B") as served:
+        assert await is_served(await served.connected("A"))
+        waiting = await served.connected("A")
+        assert not await is_served(waiting)
+        assert await is_served(await served.connected("B")), "the other listener has room"
+        served.server.quotas.reconfigure(ConnectionLimits(by_listener={"A": ListenerLimits(connections_max=2)}))
+        async with asyncio.timeout(10):
+            assert await read_frame(waiting[0]) == b"e"
+
+
+async def test_a_broker_takes_the_place_of_the_client_that_was_silent_longest() -> None:
+    limits = ConnectionLimits(connections_max=3, protected_listener="INTERNAL")
+    async with serving(limits, "CLIENT", "INTERNAL") as served:
+        clients = [await served.connected("CLIENT") for _ in range(3)]
+        for client in clients:
+            assert await is_served(client)
+        await asyncio.sleep(0.02)  # the kernel counts idle time in its own ticks of some milliseconds
+        assert await is_served(clients[0])
+        await asyncio.sleep(0.02)
+        assert await is_served(clients[2])
+        broker = await served.connected("INTERNAL")
+        assert await is_served(broker)
+        assert await is_closed(clients[1])
+        assert await is_served(clients[0])
+        assert await is_served(clients[2])
+        assert served.server.connection_count == 3
+
+
+async def test_connections_above_the_rate_are_taken_in_later() -> None:
+    limits = ConnectionLimits(creation_rate_max=20, window_count=2, window_ms=100)
+    async with serving(limits, "A") as served:
+        started = asyncio.get_running_loop().time()
+        crowd = [await served.connected("A") for _ in range(6)]
+        for client in crowd:
+            client[1].write(framed(b"e"))
+        for client in crowd:
+            assert await read_frame(client[0]) == b"e"
+        # Two of six are within the rate of the first 100 ms; the others come one by one, 50 ms apart.
+        assert asyncio.get_running_loop().time() - started >= 0.1
+
+
+async def test_a_connection_that_waits_for_its_turn_is_closed_with_the_listener() -> None:
+    limits = ConnectionLimits(creation_rate_max=1, window_count=2, window_ms=60_000)
+    async with serving(limits, "A") as served:
+        for _ in range(61):
+            waiting = await served.connected("A")
+        await until(lambda: served.server.connection_count == 61)
+        served.server.stop_accepting()
+        assert await is_closed(waiting)
