@@ -30,10 +30,6 @@ class Computing:
         self._on_full: Callable[[], None] = lambda: None
         self._on_room: Callable[[], None] = lambda: None
 
-    @property
-    def is_full(self) -> bool:
-        return self._queued_count >= self._queued_max
-
     def when_full(self, on_full: Callable[[], None], on_room: Callable[[], None]) -> None:
         """Have `on_full` called when as many requests wait as may, and `on_room` when one of them is done then."""
         self._on_full, self._on_room = on_full, on_room

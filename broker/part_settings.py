@@ -23,6 +23,7 @@ def listener_settings(config: BrokerConfig) -> ListenerSettings:
         send_buffer_bytes=config[properties.SOCKET_SEND_BUFFER_BYTES],
         receive_buffer_bytes=config[properties.SOCKET_RECEIVE_BUFFER_BYTES],
         connection_idle_ms_max=config[properties.CONNECTIONS_MAX_IDLE_MS],
+        queued_request_bytes_max=config[properties.QUEUED_MAX_REQUEST_BYTES],
     )
 
 

@@ -50,6 +50,13 @@ class FrameReader:
         """Bytes that wait in the connection's own buffer."""
         return self._end - self._start if self._own is not None else 0
 
+    @property
+    def arriving_size(self) -> int:
+        """What the frame that is cut off takes up, as far as it announces it; 0 when there is none."""
+        left = self.kept_size
+        wanted = self._size_wanted(left) if left else 0
+        return wanted if wanted > left else 0
+
     def writable(self) -> memoryview:
         """Where the next bytes of the peer go; never empty."""
         own = self._own

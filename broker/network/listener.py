@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from broker.network.connection import Connection, Dispatcher
 from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.unsent_answers import UnsentAnswers
 from broker.request_context import Peer
 from protocol.frame import FrameReader
@@ -56,6 +57,7 @@ class ListenerSettings:
     send_buffer_bytes: int = 102400
     receive_buffer_bytes: int = 102400
     connection_idle_ms_max: int = 600_000
+    queued_request_bytes_max: int = -1
 
 
 class Listener:
@@ -68,13 +70,17 @@ class Listener:
         quotas: ConnectionQuotas,
         unsent: UnsentAnswers,
         *,
+        request_memory: RequestMemory | None = None,
         on_exceeded: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_exceeded` is called when this listener, being protected, took a connection beyond the broker's limit."""
+        """`request_memory` bounds what arrives, None when nothing does.
+
+        `on_exceeded` is called when this listener, being protected, took a connection beyond the broker's limit."""
         self.name = name
         self._settings = settings
         self._quotas = quotas
         self._unsent = unsent
+        self._request_memory = request_memory
         self._on_exceeded = on_exceeded
         self._scratch = memoryview(bytearray(SCRATCH_SIZE))
         self._connections: set[Connection] = set()
@@ -169,7 +175,7 @@ class Listener:
 
     def _arrive(self, accepted: socket.socket, peer: Peer, delay_ms: int) -> None:
         """Serve a connection that is counted already, after `delay_ms`."""
-        connection = Connection(self, self._dispatcher, self._new_reader(), self._unsent, peer)
+        connection = self._new_connection(peer)
         self._connections.add(connection)
         arrival = self._loop.create_task(self._hand_over(accepted, connection, delay_ms))
         self._arrivals.add(arrival)
@@ -190,8 +196,11 @@ class Listener:
                 accepted.close()
                 self.closed(connection)
 
-    def _new_reader(self) -> FrameReader:
-        return FrameReader(self._scratch, self._settings.request_size_max)
+    def _new_connection(self, peer: Peer) -> Connection:
+        reader = FrameReader(self._scratch, self._settings.request_size_max)
+        if self._request_memory is None:
+            return Connection(self, self._dispatcher, reader, self._unsent, peer)
+        return AccountedConnection(self, self._dispatcher, reader, self._unsent, peer, self._request_memory)
 
     # Binding
 

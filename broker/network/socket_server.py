@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from broker.network.connection import Dispatcher
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.listener import Listener, ListenerSettings, idle_ms
+from broker.network.request_memory import RequestMemory
 from broker.network.unsent_answers import UnsentAnswers
 from config.listeners import Listener as Address
 
@@ -26,6 +27,8 @@ class SocketServer:
         self._settings = settings
         self.quotas = ConnectionQuotas(limits)
         self.unsent = UnsentAnswers(lambda delay_ms, callback: loop.call_later(delay_ms / 1000, callback))
+        queued_max = settings.queued_request_bytes_max
+        self._request_memory = RequestMemory(queued_max) if queued_max > 0 else None
         self._listeners: dict[str, Listener] = {}
         self._ports: dict[str, int] = {}
 
@@ -42,7 +45,12 @@ class SocketServer:
         """Take the addresses of all listeners. Raises ListenError; `stop_accepting` gives back what was taken."""
         for address in addresses:
             listener = Listener(
-                address.name, self._settings, self.quotas, self.unsent, on_exceeded=self._close_least_recently_used
+                address.name,
+                self._settings,
+                self.quotas,
+                self.unsent,
+                request_memory=self._request_memory,
+                on_exceeded=self._close_least_recently_used,
             )
             self._listeners[address.name] = listener
             self._ports[address.name] = listener.bind(address.host, address.port)

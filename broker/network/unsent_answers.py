@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 UNSENT_SIZE_MAX = 128 << 20
-STUCK_MS = 10_000
+STUCK_MS = 3_000
 """How long a reader may take nothing while others wait for room."""
 
 # One answer may take this part of what is left: many readers that are slow in the same moment all get something.

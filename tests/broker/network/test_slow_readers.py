@@ -19,7 +19,7 @@ from tests.support.wire_client import WireClient
 TOPIC = "large"
 BATCH_SIZE = 512 << 10
 BATCH_COUNT = 128
-READERS = 400
+READERS = 180
 # What the allocator keeps beside the answers, and one answer that is being made.
 SLACK_SIZE = 64 << 20
 

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.network.listener import ListenerSettings
 from broker.network.socket_server import SocketServer
@@ -28,8 +30,8 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(limits: ConnectionLimits, *names: str) -> AsyncIterator[Served]:
-    server = SocketServer(ListenerSettings(request_size_max=1 << 20), limits)
+async def serving(limits: ConnectionLimits, *names: str, **settings: int) -> AsyncIterator[Served]:
+    server = SocketServer(ListenerSettings(request_size_max=1 << 20, **settings), limits)
     server.bind([Address(name, "127.0.0.1", 0, SecurityProtocol.PLAINTEXT) for name in names])
     server.start(Script())
     served = Served(server)
@@ -125,3 +127,46 @@ async def test_a_connection_that_waits_for_its_turn_is_closed_with_the_listener(
         await until(lambda: served.server.connection_count == 61)
         served.server.stop_accepting()
         assert await is_closed(waiting)
+
+
+async def test_large_requests_wait_for_memory_and_small_ones_do_not() -> None:
+    large = framed(b"e" + bytes(500_000))
+    async with serving(ConnectionLimits(), "A", queued_request_bytes_max=400_000) as served:
+        first, second, small = [await served.connected("A") for _ in range(3)]
+        first[1].write(large[:1000])
+        await asyncio.sleep(0.02)
+        second[1].write(large)
+        assert await is_served(small)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await read_frame(second[0])
+        first[1].write(large[1000:])
+        assert len(await read_frame(first[0])) == 500_001
+        assert len(await read_frame(second[0])) == 500_001
+
+
+async def test_the_memory_of_a_request_that_never_ends_is_given_back_with_its_connection() -> None:
+    large = framed(b"e" + bytes(500_000))
+    async with serving(ConnectionLimits(), "A", queued_request_bytes_max=400_000) as served:
+        first, second = await served.connected("A"), await served.connected("A")
+        first[1].write(large[:1000])
+        await asyncio.sleep(0.02)
+        second[1].write(large[:400_000])
+        await asyncio.sleep(0.02)
+        first[1].close()
+        second[1].write(large[400_000:])
+        assert len(await read_frame(second[0])) == 500_001
+
+
+async def test_nobody_is_read_while_there_is_no_room_for_requests() -> None:
+    async with serving(ConnectionLimits(), "A", "B") as served:
+        clients = [await served.connected(name) for name in "AB"]
+        for client in clients:
+            assert await is_served(client)
+        served.server.hold()
+        for client in clients:
+            assert not await is_served(client)
+        served.server.release()
+        for client in clients:
+            assert await read_frame(client[0]) == b"e"
+            assert await is_served(client)

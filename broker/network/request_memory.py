@@ -1,0 +1,93 @@
+"""The memory that requests take up while they arrive (`queued.max.request.bytes`), and connections that keep to it.
+
+Owns: who holds how much, and who waits for some. Must not know what a request says.
+
+A request that arrives whole is served out of the buffer that all connections share and takes nothing. One that is cut
+off takes what its length announces, at once and in one piece, so that whoever has begun can also finish; as long as
+anything is left, one more is let in. A connection that gets none is not read until others have finished.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from broker.network.connection import Connection, Dispatcher, Registry
+from broker.network.unsent_answers import UnsentAnswers
+from broker.request_context import Peer
+from protocol.frame import FrameReader
+
+
+class RequestMemory:
+    """All requests of one broker that are arriving."""
+
+    def __init__(self, size_max: int) -> None:
+        self._size_left = size_max
+        self._taken: dict[AccountedConnection, int] = {}
+        self._waiting: deque[AccountedConnection] = deque()
+
+    @property
+    def size_left(self) -> int:
+        """Below 0 by less than one request."""
+        return self._size_left
+
+    def take(self, connection: AccountedConnection, size: int) -> bool:
+        """Whether `connection` may receive a request of `size` bytes; if not it is released when it may."""
+        if connection in self._taken:
+            return True
+        if self._size_left <= 0:
+            if connection not in self._waiting:
+                self._waiting.append(connection)
+            return False
+        self._taken[connection] = size
+        self._size_left -= size
+        return True
+
+    def give_back(self, connection: AccountedConnection) -> None:
+        """The request is served. Harmless when nothing was taken."""
+        size = self._taken.pop(connection, 0)
+        if not size:
+            return
+        self._size_left += size
+        while self._waiting and self._size_left > 0:
+            waiting = self._waiting.popleft()
+            self.take(waiting, waiting.arriving_size)
+            waiting.release()
+
+    def forget(self, connection: AccountedConnection) -> None:
+        """The connection is gone."""
+        if connection in self._waiting:
+            self._waiting.remove(connection)
+        self.give_back(connection)
+
+
+class AccountedConnection(Connection):
+    """A connection whose large requests come out of a `RequestMemory`."""
+
+    __slots__ = ("_memory",)
+
+    def __init__(
+        self,
+        registry: Registry,
+        dispatcher: Dispatcher,
+        reader: FrameReader,
+        unsent: UnsentAnswers,
+        peer: Peer,
+        memory: RequestMemory,
+    ) -> None:
+        super().__init__(registry, dispatcher, reader, unsent, peer)
+        self._memory = memory
+
+    @property
+    def arriving_size(self) -> int:
+        return self._reader.arriving_size
+
+    def buffer_updated(self, nbytes: int) -> None:
+        super().buffer_updated(nbytes)
+        if not self.arriving_size:
+            self._memory.give_back(self)
+        elif not self._memory.take(self, self.arriving_size):
+            self.hold()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._memory.forget(self)
