@@ -45,7 +45,7 @@ def handle(
     fetch = _Fetch(services, request, context)
     if services.unsent_answers.is_full:
         return fetch.answer_with_room()
-    read = fetch.read(nowait=True)
+    read = fetch.read()
     return fetch.answer(read) if fetch.is_ready(read) else fetch.answer_in_time(read)
 
 
@@ -83,11 +83,19 @@ class _Fetch:
         self._wanted = self._resolve_session()
         self._located = [self._locate(key, wanted) for key, wanted in self._wanted.partitions.items()]
 
-    def read(self, *, nowait: bool) -> FetchRead:
+    def read(self) -> FetchRead:
+        """What is in memory."""
+        return self._read(self._limits_now(), nowait=True)
+
+    def _limits_now(self) -> FetchLimits:
+        """What the memory for unsent answers leaves of the request's limits."""
         limits = self._limits
         allowance = self._services.unsent_answers.allowance
         if allowance < limits.bytes_max and limits.is_first_batch_whole:
             limits = replace(limits, bytes_max=allowance)  # never less than one batch: every reader gets on
+        return limits
+
+    def _read(self, limits: FetchLimits, *, nowait: bool) -> FetchRead:
         read = read_partitions(self._located, limits, nowait=nowait)
         if self._context.api_version < FIRST_VERSION_WITH_ZSTD:
             for partition_read in read.partitions:
@@ -101,7 +109,7 @@ class _Fetch:
     async def answer_with_room(self) -> FetchResponse:
         """Answer once other answers are read: they take up all the memory that there is for them."""
         await self._services.unsent_answers.room()
-        read = self.read(nowait=True)
+        read = self.read()
         return self.answer(read) if self.is_ready(read) else await self.answer_in_time(read)
 
     async def answer_in_time(self, read: FetchRead) -> FetchResponse:
@@ -109,9 +117,12 @@ class _Fetch:
         if not read.is_cold and not self._is_enough(read):
             await self._wait_for_bytes()
             await self._services.unsent_answers.room()
-            read = self.read(nowait=True)
+            read = self.read()
         if read.is_cold:
-            read = await self._services.run_blocking(lambda: self.read(nowait=False))
+            limits = self._limits_now()
+            size_max = min(limits.bytes_max, sum(wanted.bytes_max for wanted in self._wanted.partitions.values()))
+            with self._services.unsent_answers.reserved(size_max):
+                read = await self._services.run_blocking(lambda: self._read(limits, nowait=False))
         if needs_conversion(self._context.api_version):
             await self._services.computing.run(lambda: self._convert(read))
         return self.answer(read)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 UNSENT_SIZE_MAX = 128 << 20
@@ -50,6 +51,7 @@ class UnsentAnswers:
         self._seen: dict[SlowReader, int] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_watching = False
+        self._is_waking = False
         self.size = 0
         """Bytes that waited when their connections were listed; what was sent since is still counted."""
         self.allowance = self._size_max
@@ -72,6 +74,16 @@ class UnsentAnswers:
             self._change(-size)
             self._wake()
 
+    @contextmanager
+    def reserved(self, size: int) -> Iterator[None]:
+        """Count `size` bytes while an answer is made in a thread."""
+        self._change(size)
+        try:
+            yield
+        finally:
+            self._change(-size)
+            self._wake()
+
     async def room(self) -> None:
         """Return when an answer may be made."""
         while self.is_full:
@@ -79,8 +91,6 @@ class UnsentAnswers:
             self._waiting.append(waiting)
             self._watch()
             await waiting
-            # The next one when this answer is made, and listed if it does not drain: all at once would burst the bound.
-            self._call_later(WAKE_INTERVAL_MS, self._wake)
 
     def _change(self, by: int) -> None:
         self.size += by
@@ -91,11 +101,23 @@ class UnsentAnswers:
             self.allowance = max(left // SHARES, ALLOWANCE_MIN) if left > 0 else 0
 
     def _wake(self) -> None:
+        """Let one go on; the next one when that answer is made, and listed if it does not drain.
+
+        All at once would make their answers before the first of them counts.
+        """
+        if self._is_waking:
+            return
         while self._waiting and not self.is_full:
             waiting = self._waiting.popleft()
             if not waiting.done():
                 waiting.set_result(None)
+                self._is_waking = True
+                self._call_later(WAKE_INTERVAL_MS, self._wake_next)
                 return
+
+    def _wake_next(self) -> None:
+        self._is_waking = False
+        self._wake()
 
     def _watch(self) -> None:
         if not self._is_watching:
@@ -104,10 +126,10 @@ class UnsentAnswers:
             self._call_later(STUCK_MS, self._close_stuck)
 
     def _close_stuck(self) -> None:
-        """Those that took nothing since they were looked at last, longest first, until there is room."""
+        """Those that took nothing since they were looked at last, longest first, until half of the memory is free."""
         self._is_watching = False
         for reader, size in self._seen.items():
-            if not self.is_full:
+            if self.size <= self._size_max // 2:
                 break
             if self._sizes.get(reader) is not None and reader.unsent_size == size:
                 self.evicted_count += 1
