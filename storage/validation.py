@@ -79,8 +79,9 @@ _BASE_TIMESTAMP_MAX = 1 << 62
 
 _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
 
-# Records from this size on that must be opened take more than a millisecond.
+# Records from this size on that must be opened take more than a millisecond; decompressing alone is cheaper.
 COSTLY_SIZE = 16 << 10
+COSTLY_COMPRESSED_SIZE = 64 << 10
 NO_LEADER_EPOCH = -1
 
 _LOG_APPEND_TIME = "LogAppendTime"
@@ -217,9 +218,11 @@ def is_costly(records: memoryview, rules: AppendRules, origin: AppendOrigin) -> 
     if records[MAGIC_POSITION] != MAGIC:
         return origin is AppendOrigin.OLD_CLIENT
     try:
-        return _must_open(read_header(records), rules)
+        header = read_header(records)
     except Malformed:
         return False
+    is_compressed = header.attributes & CODEC_MASK != 0
+    return (is_compressed and len(records) >= COSTLY_COMPRESSED_SIZE) or _must_open(header, rules, origin)
 
 
 def prepare(records: memoryview, rules: AppendRules, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend:

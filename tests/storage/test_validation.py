@@ -33,6 +33,8 @@ from storage.validation import (
     RejectionMeter,
     TimestampWindow,
     ValidatedAppend,
+    is_costly,
+    prepare,
     validate_and_assign_offsets,
 )
 
@@ -806,3 +808,46 @@ class TestRules:
     )
     def test_origins(self, version: int, origin: AppendOrigin) -> None:
         assert AppendOrigin.of_produce_version(version) is origin
+
+
+@pytest.mark.parametrize(
+    ("kilobytes", "compression", "is_compacted", "expected"),
+    [
+        (8, Compression.NONE, True, False),
+        (64, Compression.NONE, True, True),
+        (64, Compression.NONE, False, False),
+        (32, Compression.LZ4, False, False),
+        (256, Compression.LZ4, False, True),
+    ],
+)
+def test_what_is_large_and_must_be_opened_is_costly(
+    kilobytes: int, compression: Compression, is_compacted: bool, expected: bool
+) -> None:
+    noise = random.Random(kilobytes).randbytes(kilobytes << 10)
+    batch = memoryview(build_batch([RecordData(NOW_MS, b"k", noise)], compression=compression))
+    assert is_costly(batch, AppendRules(is_compacted=is_compacted), AppendOrigin.CLIENT) is expected
+
+
+def test_what_is_no_batch_is_not_costly() -> None:
+    for junk in (bytes(100_000), b"\xff" * 100_000):
+        assert not is_costly(memoryview(junk), AppendRules(is_compacted=True), AppendOrigin.CLIENT)
+
+
+def test_prepared_records_are_the_same_as_those_decided_at_their_place() -> None:
+    records = [RecordData(NOW_MS + n, b"k%d" % n, bytes(50)) for n in range(500)]
+    for rules in (AppendRules(), AppendRules(compression=Compression.ZSTD), AppendRules(is_log_append_time=True)):
+        at_once = validate_and_assign_offsets(
+            memoryview(bytearray(build_batch(records))),
+            rules,
+            next_offset=77,
+            leader_epoch=3,
+            now_ms=NOW_MS,
+            origin=AppendOrigin.CLIENT,
+        )
+        prepared = prepare(
+            memoryview(bytearray(build_batch(records))), rules, now_ms=NOW_MS, origin=AppendOrigin.CLIENT
+        ).at(77, 3)
+        assert at_once is not None
+        assert prepared is not None
+        assert bytes(prepared.records) == bytes(at_once.records)
+        assert prepared._replace(records=b"") == at_once._replace(records=b"")
