@@ -53,7 +53,7 @@ from controller.registration import (
     ensure_cluster_id,
     register_broker,
 )
-from controller.sqlite_store import SqliteStore
+from controller.sqlite_store import METADATA_FILE, SqliteStore
 from controller.state_store import StoreError, StoreUnavailable
 from storage.files import OsFiles
 from storage.log_cleaning import CleanerSettings, LogCleaning
@@ -72,7 +72,6 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 
 T = TypeVar("T")
 
-METADATA_FILE = "metadata.sqlite"
 BLOCKING_THREADS = 8
 # The oldest generation of what start-up built never dies; scanning it again would stall the loop for nothing.
 GC_THRESHOLDS = (50_000, 20, 50)
@@ -190,7 +189,7 @@ class Server:
         store = SqliteStore(Path(config.log_dirs[0]) / METADATA_FILE, clock)
         await store.open()
         self._undo.push_async_callback(store.close)
-        cluster_id = await ensure_cluster_id(store)
+        cluster_id = await ensure_cluster_id(store, stored=None if meta is None else meta.cluster_id)
         check_cluster_id(stored=None if meta is None else meta.cluster_id, cluster_id=cluster_id)
         broker_id = await choose_broker_id(
             store,

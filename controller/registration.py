@@ -43,12 +43,21 @@ async def ensure_paths(store: StateStore, wanted: Iterable[str] = paths.PERSISTE
                 await store.create(path)
 
 
-async def ensure_cluster_id(store: StateStore) -> str:
-    """The cluster's id; the first broker makes it up. Also makes the roots of the tree."""
+async def ensure_cluster_id(store: StateStore, *, stored: str | None = None) -> str:
+    """The cluster's id; the first broker makes it up. Also makes the roots of the tree.
+
+    `stored` is the id in the broker's data directories. Raises IdentityError when there is one, and none in the store:
+    a new cluster would know nothing of the data.
+    """
     await ensure_paths(store)
     try:
         return paths.decode_cluster_id((await store.get(paths.CLUSTER_ID)).data)
     except NoNode:
+        if stored is not None:
+            raise IdentityError(
+                f"the log directories belong to cluster {stored} (meta.properties), but the metadata store holds no "
+                "metadata: copy that of the cluster into it (metadata-copy), or use empty log directories"
+            ) from None
         await ensure_paths(store, [parent_path(paths.CLUSTER_ID)])
         with suppress(NodeExists):
             await store.create(paths.CLUSTER_ID, paths.encode_cluster_id(_random_id()))

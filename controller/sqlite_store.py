@@ -47,6 +47,9 @@ from controller.watches import Watches
 
 T = TypeVar("T")
 
+METADATA_FILE = "metadata.sqlite"
+"""The store's name in the first of a broker's log directories."""
+
 APPLICATION_ID = 0x4D4C4E41  # "MLNA": `file` and we ourselves can tell the store from any other database
 SCHEMA_VERSION = 1
 

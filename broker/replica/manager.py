@@ -228,6 +228,14 @@ class ReplicaManager:
             config=self._topic_config(topic),
             now_ms=now_ms,
         )
+        if log.topic_id is None:
+            # Written by a broker of a time before there were ids.
+            log.assign_topic_id(topic_id)
+        elif log.topic_id != topic_id:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"{log.directory} belongs to the topic id {log.topic_id}, expected {topic_id}",
+            )
         partition = Partition(topic, state.partition_index, self._broker_id, log)
         self._partitions[topic, state.partition_index] = partition
         return partition

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from broker.clock import SystemClock
-from broker.server import METADATA_FILE, Server, StartupError
+from broker.server import Server, StartupError
 from config.broker import BrokerConfig
+from controller.sqlite_store import METADATA_FILE
 
 
 def settings(folder: Path, **overrides: str) -> BrokerConfig:
@@ -62,6 +63,14 @@ async def test_a_second_broker_on_the_same_folder(tmp_path: Path) -> None:
         assert str(tmp_path) in await reason_not_to_start(settings(tmp_path))
     finally:
         await first.stop()
+
+
+async def test_data_without_its_metadata(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=7ym0r3ycTc-XAnwnQmXzjg\n")
+    for _ in range(2):
+        reason = await reason_not_to_start(settings(tmp_path))
+        assert "7ym0r3ycTc-XAnwnQmXzjg" in reason
+        assert "metadata-copy" in reason
 
 
 async def test_data_of_another_broker(tmp_path: Path) -> None:

@@ -43,6 +43,16 @@ async def test_brokers_that_start_together_agree(tree: MemoryTree) -> None:
     assert len(ids[0]) == 22
 
 
+async def test_no_cluster_is_made_up_for_data_that_belong_to_one(tree: MemoryTree) -> None:
+    store = MemoryStore(tree)
+    await store.open()
+    with pytest.raises(IdentityError, match="belong to cluster one"):
+        await ensure_cluster_id(store, stored="one")
+    assert await store.exists(paths.CLUSTER_ID) is None
+    made_up = await ensure_cluster_id(store)
+    assert await ensure_cluster_id(store, stored="one") == made_up
+
+
 async def test_roots_of_which_some_exist(tree: MemoryTree) -> None:
     store = MemoryStore(tree)
     await store.open()

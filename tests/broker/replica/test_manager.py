@@ -22,12 +22,15 @@ from protocol.messages.leader_and_isr import (
 )
 from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from protocol.records.builder import RecordData, build_batch
+from storage.checkpoints import read_partition_metadata
 from storage.files import OsFiles
 from storage.log_manager import LogManager, LogManagerSettings
+from storage.names import PARTITION_METADATA
 
 ME, OTHER = 0, 1
 TOPIC_ID = UUID(int=7)
 NOW_MS = 1_700_000_000_000
+CONFIG = LogConfig.from_overrides(BrokerConfig.from_properties({}), {})
 
 
 @pytest.fixture
@@ -36,15 +39,19 @@ def timer() -> Timer:
 
 
 @pytest.fixture
-def manager(tmp_path: Path, timer: Timer) -> ReplicaManager:
-    log_manager = LogManager([str(tmp_path / "data")], LogManagerSettings(), OsFiles(), random=Random(1))
-    log_manager.open()
-    config = LogConfig.from_overrides(BrokerConfig.from_properties({}), {})
+def log_manager(tmp_path: Path) -> LogManager:
+    opened = LogManager([str(tmp_path / "data")], LogManagerSettings(), OsFiles(), random=Random(1))
+    opened.open()
+    return opened
+
+
+@pytest.fixture
+def manager(log_manager: LogManager, timer: Timer) -> ReplicaManager:
     return ReplicaManager(
         ME,
         log_manager,
         timer,
-        topic_config=lambda topic: config,
+        topic_config=lambda topic: CONFIG,
         produce_purge_interval=1000,
         fetch_purge_interval=1000,
     )
@@ -184,6 +191,24 @@ def test_older_epochs_are_refused(manager: ReplicaManager) -> None:
 def test_another_topic_of_the_same_name_is_refused(manager: ReplicaManager) -> None:
     tell(manager)
     assert tell(manager, leader_epoch=1, topic_id=UUID(int=8)) == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+@pytest.mark.parametrize(
+    ("found_id", "expected"),
+    [(None, ErrorCode.NONE), (TOPIC_ID, ErrorCode.NONE), (UUID(int=8), ErrorCode.INCONSISTENT_TOPIC_ID)],
+    ids=["from before there were ids", "the same", "another topic's"],
+)
+def test_a_log_that_was_there_before(
+    manager: ReplicaManager, log_manager: LogManager, found_id: UUID | None, expected: ErrorCode
+) -> None:
+    log = log_manager.get_or_create("t", 0, topic_id=found_id, config=CONFIG, now_ms=NOW_MS)
+    assert tell(manager) == expected
+    if expected == ErrorCode.NONE:
+        assert led(manager).log is log
+        assert log.topic_id == read_partition_metadata(OsFiles(), str(log.directory / PARTITION_METADATA)) == TOPIC_ID
+    else:
+        assert manager.find("t", 0) is None
+        assert log.topic_id == found_id
 
 
 def test_coordinators_hear_of_their_partitions(manager: ReplicaManager) -> None:

@@ -1,0 +1,238 @@
+"""metadata-copy between a real ZooKeeper and the embedded store: what arrives, what does not, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from controller import paths
+from controller.registration import ensure_cluster_id
+from controller.sqlite_store import METADATA_FILE, SqliteStore
+from tests.support.manual_clock import ManualClock
+from tests.support.parts import skip_when_unavailable
+from tests.support.zookeeper import ZooKeeperProcess
+from tests.tools.conftest import RunTool
+from tools import metadata_copy
+
+CLUSTER = b'{"version":"1","id":"7ym0r3ycTc-XAnwnQmXzjg"}'
+TOPIC = b'{"partitions":{"0":[0]},"topic_id":"pSEGtdSkRXmCBClYmmbVaw","version":3}'
+# Parents first, as a cluster of Kafka's has them.
+NODES: Mapping[str, bytes | None] = {
+    "/admin": None,
+    "/brokers": None,
+    "/brokers/ids": None,
+    "/brokers/seqid": None,
+    "/brokers/topics": None,
+    "/brokers/topics/t": TOPIC,
+    "/cluster": None,
+    "/cluster/id": CLUSTER,
+    "/config": None,
+    "/config/changes": None,
+    "/config/topics": None,
+    "/config/topics/t": b'{"version":1,"config":{}}',
+    "/config/users": b"",
+    "/controller_epoch": b"4",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    with skip_when_unavailable(), ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper")) as process:
+        yield process
+
+
+@pytest.fixture
+def client(server: ZooKeeperProcess) -> Iterator[KazooClient]:
+    """Connected to an empty ZooKeeper."""
+    client = KazooClient(server.connect)
+    client.start()
+    for name in client.get_children("/"):
+        if name != "zookeeper":
+            client.delete(f"/{name}", recursive=True)
+    yield client
+    client.stop()
+    client.close()
+
+
+def put(client: KazooClient, nodes: Mapping[str, bytes | None], below: str = "") -> None:
+    if below:
+        client.create(below, None)
+    for path, data in nodes.items():
+        client.create(below + path, data)
+
+
+def zookeeper_tree(client: KazooClient, path: str = "/") -> dict[str, bytes | None]:
+    """Everything but what ZooKeeper keeps for itself."""
+    found: dict[str, bytes | None] = {}
+    for name in sorted(client.get_children(path)):
+        child = f"{path.rstrip('/')}/{name}"
+        if child != "/zookeeper":
+            found[child] = client.get(child)[0]
+            found |= zookeeper_tree(client, child)
+    return found
+
+
+def embedded_tree(folder: Path) -> dict[str, bytes | None]:
+    async def read() -> dict[str, bytes | None]:
+        store = SqliteStore(folder / METADATA_FILE, ManualClock())
+        await store.open()
+        found: dict[str, bytes | None] = {}
+        pending = ["/"]
+        while pending:
+            path = pending.pop()
+            found[path] = (await store.get(path)).data
+            pending += [f"{path.rstrip('/')}/{name}" for name in await store.children(path)]
+        await store.close()
+        return found
+
+    return {path: data for path, data in asyncio.run(read()).items() if path != "/"}
+
+
+def make_cluster(folder: Path) -> str:
+    async def make() -> str:
+        store = SqliteStore(folder / METADATA_FILE, ManualClock())
+        await store.open()
+        cluster_id = await ensure_cluster_id(store)
+        await store.close()
+        return cluster_id
+
+    return asyncio.run(make())
+
+
+def test_there_and_back(run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path) -> None:
+    put(client, NODES)
+    to_folder = ("--from-zookeeper", server.connect, "--to-log-dir", str(tmp_path))
+    copied = run(metadata_copy.main, *to_folder)
+    assert copied.status == 0, copied.stderr
+    assert copied.stdout.startswith("Copied 1 topics of cluster 7ym0r3ycTc-XAnwnQmXzjg from ZooKeeper 127.0.0.1:")
+    assert embedded_tree(tmp_path) == NODES
+    to_chroot = ("--from-log-dir", str(tmp_path), "--to-zookeeper", f"{server.connect}/a/chroot")
+    assert run(metadata_copy.main, *to_chroot).status == 0
+    assert zookeeper_tree(client, "/a/chroot") == {f"/a/chroot{path}": data for path, data in NODES.items()}
+
+
+def test_the_target_becomes_like_the_source(
+    run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path
+) -> None:
+    put(client, NODES)
+    arguments = ("--from-zookeeper", server.connect, "--to-log-dir", str(tmp_path))
+    assert run(metadata_copy.main, *arguments).status == 0
+    client.delete("/brokers/topics/t")
+    client.create("/brokers/topics/u", TOPIC)
+    client.set("/controller_epoch", b"9")
+    for _ in range(2):
+        assert run(metadata_copy.main, *arguments).status == 0
+        assert embedded_tree(tmp_path) == zookeeper_tree(client)
+
+
+def test_more_than_fits_one_transaction(
+    run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path
+) -> None:
+    large = {f"/consumers/{number}": bytes(100_000) for number in range(12)}
+    put(client, {**NODES, "/consumers": None, **large}, "/one")
+    many = {f"/one/config/topics/t{number}": b"{}" for number in range(450)}
+    transaction = client.transaction()
+    for path, data in many.items():
+        transaction.create(path, data)
+    transaction.commit()
+    to_folder = ("--from-zookeeper", f"{server.connect}/one", "--to-log-dir", str(tmp_path))
+    assert run(metadata_copy.main, *to_folder).status == 0
+    back = run(metadata_copy.main, "--from-log-dir", str(tmp_path), "--to-zookeeper", f"{server.connect}/two")
+    assert back.status == 0, back.stderr
+    moved = {path.replace("/two", "/one", 1): data for path, data in zookeeper_tree(client, "/two").items()}
+    assert moved == zookeeper_tree(client, "/one")
+
+
+def test_what_is_not_copied(run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path) -> None:
+    """Sessions' nodes, numbered notes, and what is not Kafka's; which is left alone where it is."""
+    put(client, NODES)
+    client.create("/controller", b"{}", ephemeral=True)
+    client.create(paths.CONFIG_CHANGE_PREFIX, b"{}", sequence=True)
+    client.create("/hbase", b"of another system")
+    to_folder = ("--from-zookeeper", server.connect, "--to-log-dir", str(tmp_path))
+    assert run(metadata_copy.main, *to_folder).status == 0
+    assert embedded_tree(tmp_path) == NODES
+    before = zookeeper_tree(client)
+    back = ("--from-log-dir", str(tmp_path), "--to-zookeeper", server.connect)
+    assert run(metadata_copy.main, *back).status == 0
+    assert zookeeper_tree(client) == before
+
+
+def test_ids_that_were_given_to_brokers_are_not_given_again(
+    run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path
+) -> None:
+    put(client, NODES)
+    for _ in range(3):
+        client.set(paths.BROKER_SEQUENCE_ID, b"")
+    to_folder = ("--from-zookeeper", server.connect, "--to-log-dir", str(tmp_path))
+    assert run(metadata_copy.main, *to_folder).status == 0
+    back = ("--from-log-dir", str(tmp_path), "--to-zookeeper", f"{server.connect}/back")
+    assert run(metadata_copy.main, *back).status == 0
+    assert client.get(f"/back{paths.BROKER_SEQUENCE_ID}")[1].version == 3
+
+
+def test_another_clusters_metadata_is_not_overwritten(
+    run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path
+) -> None:
+    put(client, NODES)
+    cluster_id = make_cluster(tmp_path)
+    before = embedded_tree(tmp_path)
+    refused = run(metadata_copy.main, "--from-zookeeper", server.connect, "--to-log-dir", str(tmp_path))
+    assert refused.status == 1
+    assert cluster_id in refused.stderr
+    assert "7ym0r3ycTc-XAnwnQmXzjg" in refused.stderr
+    assert embedded_tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("place", ["source", "target"])
+def test_running_brokers_are_in_the_way(
+    run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path, place: str
+) -> None:
+    put(client, NODES)
+    to_folder = ("--from-zookeeper", server.connect, "--to-log-dir", str(tmp_path))
+    back = ("--from-log-dir", str(tmp_path), "--to-zookeeper", server.connect)
+    assert run(metadata_copy.main, *to_folder).status == 0
+    client.create("/brokers/ids/3", b"{}", ephemeral=True)
+    refused = run(metadata_copy.main, *(to_folder if place == "source" else back))
+    assert refused.status == 1
+    assert "brokers 3 are registered" in refused.stderr
+
+
+def test_a_store_in_use(run: RunTool, tmp_path: Path) -> None:
+    holder = sqlite3.connect(tmp_path / METADATA_FILE)
+    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    refused = run(metadata_copy.main, "--from-log-dir", str(tmp_path), "--to-log-dir", str(tmp_path / "other"))
+    holder.close()
+    assert refused.status == 1
+    assert "in use by another process" in refused.stderr
+
+
+def test_nothing_to_copy(run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path) -> None:
+    for source in (("--from-zookeeper", server.connect), ("--from-log-dir", str(tmp_path / "nowhere"))):
+        refused = run(metadata_copy.main, *source, "--to-log-dir", str(tmp_path))
+        assert refused.status == 1
+        assert refused.stderr.startswith("Error: ")
+        assert source[1] in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--from-log-dir", "a"), "Please specify either --to-zookeeper or --to-log-dir"),
+        (("--to-log-dir", "a"), "Please specify either --from-zookeeper or --from-log-dir"),
+        (
+            ("--from-log-dir", "a", "--from-zookeeper", "b", "--to-log-dir", "c"),
+            'Option "[from-zookeeper]" can\'t be used with option "[from-log-dir]"',
+        ),
+    ],
+)
+def test_usage(run: RunTool, arguments: tuple[str, ...], complaint: str) -> None:
+    outcome = run(metadata_copy.main, *arguments)
+    assert outcome.status == 1
+    assert complaint in outcome.stderr
