@@ -218,6 +218,8 @@ class LogManager:
         except (OSError, MalformedCheckpointError) as error:
             self.fail_directory(directory, error)
             return
+        if found and not is_clean:
+            _logger.info("%s was not closed cleanly: its logs are scanned from their recovery points", directory.path)
         for path, parsed in found:
             if parsed.state in _NOT_SERVED:
                 _logger.warning("%s is left alone: it is %s", path, _NOT_SERVED[parsed.state])

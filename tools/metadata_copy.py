@@ -178,7 +178,7 @@ async def _write(target: Tree, wanted: Mapping[str, FoundNode], found: Mapping[s
 
 def _changes(wanted: Mapping[str, FoundNode], found: Mapping[str, FoundNode]) -> Iterator[Operation]:
     """Children go before their parents and come after them; the cluster's id comes last."""
-    yield from (Delete(path) for path in reversed(found) if path not in wanted)
+    yield from (Delete(path) for path in reversed(list(found)) if path not in wanted)
     for path, node in wanted.items():
         if path == paths.CLUSTER_ID:
             continue

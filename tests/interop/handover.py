@@ -101,6 +101,7 @@ class Handover:
     """What there was before a broker ended, what the next one served, and what either of them logged."""
 
     name: str
+    is_to_kafka: bool
     was_killed: bool
     before: Snapshot
     after: Snapshot
@@ -125,19 +126,14 @@ class House:
     resumed: list[tuple[int, int]] = field(default_factory=list)
     """Where a group was expected to go on, and where it went on."""
     _group_position: int = 0
+    _shortened_to: int = 0
     _partitions: set[Partition] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._writer = Producer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "enable.idempotence": True,
-                "batch.num.messages": 20,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 200,
-                "log_level": 0,
-            }
-        )
+        # They live as long as the house: a new one would wait half a second for its producer id.
+        self._writer = self._producer({"batch.num.messages": 20})
+        self._plain = self._producer({"batch.num.messages": 10})
+        self._coded = {codec: self._producer({"compression.codec": codec, "batch.num.messages": 7}) for codec in CODECS}
 
     @property
     def bootstrap(self) -> str:
@@ -177,9 +173,10 @@ class House:
         after = self.snapshot()
         log = successor.log.read_text().splitlines()[lines[isinstance(successor, BrokerProcess)] :]
         name = f"{broker.name} to {successor.name}" + (", killed" if kill else "")
-        return successor, Handover(name, kill, before, after, log)
+        return successor, Handover(name, isinstance(successor, ApacheKafkaProcess), kill, before, after, log)
 
     def kill_while_writing(self, broker: Broker) -> None:
+        self._wait_for_checkpoint("log-start-offset-checkpoint", SHORTENED, self._shortened_to)
         acknowledged = len(self.acknowledged)
         self.write_sequence(3000)
         while len(self.acknowledged) < acknowledged + 1000:
@@ -233,9 +230,15 @@ class House:
         old = [] if self.round > 1 else [(None, b"%d " % number + bytes(200), FIRST_TIMESTAMP) for number in range(100)]
         self._write_plain(TRIMMED, [*old, *((None, b"%d" % number, now_ms) for number in range(50))])
         self._write_plain(SHORTENED, [(None, b"%d " % number + bytes(200), FIRST_TIMESTAMP) for number in range(100)])
-        self._delete_records(60 * self.round + 7)
         self._read_in_group()
         assert self._writer.flush(TIMEOUT_S) == 0
+
+    def delete_records(self) -> None:
+        """Some more from the start of a topic."""
+        self._shortened_to = 60 * self.round + 7
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for deleted in admin.delete_records([TopicPartition(SHORTENED, 0, self._shortened_to)]).values():
+            deleted.result(TIMEOUT_S)
 
     def write_sequence(self, count: int) -> None:
         """Hand records to the producer that lives through everything."""
@@ -254,8 +257,7 @@ class House:
 
     def _write_coded(self) -> None:
         """All codecs; null and empty keys, values and headers; times that go back and forth."""
-        for codec in CODECS:
-            producer = self._producer({"compression.codec": codec, "batch.num.messages": 7})
+        for codec, producer in self._coded.items():
             for number in range(RECORDS_PER_CODEC):
                 producer.produce(
                     CODED,
@@ -286,15 +288,8 @@ class House:
         opener.begin_transaction()
         self._produce(opener, OPEN, [(None, b"open %d" % self.round, FIRST_TIMESTAMP)] * 3)
 
-    def _delete_records(self, offset: int) -> None:
-        """Return when that has reached the checkpoint: until then kill -9 takes it back, in Kafka too."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        for deleted in admin.delete_records([TopicPartition(SHORTENED, 0, offset)]).values():
-            deleted.result(TIMEOUT_S)
-        self._wait_for_checkpoint("log-start-offset-checkpoint", SHORTENED, offset)
-
     def _write_plain(self, topic: str, records: Sequence[tuple[bytes | None, bytes | None, int]]) -> None:
-        self._produce(self._producer({"batch.num.messages": 10}), topic, records)
+        self._produce(self._plain, topic, records)
 
     def _produce(
         self, producer: Producer, topic: str, records: Sequence[tuple[bytes | None, bytes | None, int]]
@@ -304,7 +299,17 @@ class House:
         assert producer.flush(TIMEOUT_S) == 0
 
     def _producer(self, settings: Mapping[str, str | int]) -> Producer:
-        return Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 1, **settings})
+        return Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+                **settings,
+            }
+        )
 
     def _read_in_group(self) -> None:
         """Ten records more of a group that commits what it has read."""
@@ -445,7 +450,7 @@ def _line_count(log: Path) -> int:
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
-def chain(house: House, fixtures: Path) -> Iterator[Handover]:
+def chain(house: House, fixtures: Path, *, cycles: int = 1) -> Iterator[Handover]:
     """Milena, Kafka, Milena, Kafka, Milena: each way once cleanly and once by kill -9, with more data on every stop."""
     broker: Broker = house.milena()
     try:
@@ -457,10 +462,14 @@ def chain(house: House, fixtures: Path) -> Iterator[Handover]:
         shutil.copytree(house.data, house.folder / "milena-only")
         house.add_old_formats(fixtures)
         broker = house.milena()
-        house.write()
-        for start, kill in ((house.kafka, True), (house.milena, False), (house.kafka, False), (house.milena, True)):
+        steps = ((house.kafka, True), (house.milena, False), (house.kafka, False), (house.milena, True))
+        for start, kill in steps * cycles:
+            house.write()
+            if not (kill and isinstance(broker, ApacheKafkaProcess)):
+                # Kafka writes the first checkpoint of where logs start after half a minute: kill -9 takes that back.
+                house.delete_records()
             broker, handover = house.hand_over(broker, start, kill=kill)
             yield handover
-            house.write()
+        house.write()
     finally:
         broker.stop()
