@@ -5,8 +5,16 @@ A new family is a module with such a table and a name in `FAMILIES`; their order
 
 from __future__ import annotations
 
-from bench import broker_cases, cleaner_cases, consumer_cases, request_cases, storage_cases, transactions
+from bench import (
+    broker_cases,
+    cleaner_cases,
+    consumer_cases,
+    group_cases,
+    request_cases,
+    storage_cases,
+    transactions,
+)
 from bench.case import Case
 
-FAMILIES = (broker_cases, consumer_cases, storage_cases, cleaner_cases, request_cases, transactions)
+FAMILIES = (broker_cases, consumer_cases, storage_cases, cleaner_cases, request_cases, group_cases, transactions)
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES for case in family.CASES)

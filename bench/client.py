@@ -82,18 +82,22 @@ class Stream(Protocol):
         ...
 
 
-class ProduceStream:
-    """Sends the same batch over and over, `in_flight` requests at a time, each with a correlation id of its own."""
+class RepeatingStream:
+    """Sends the same requests over and over, all of `frames` in flight at a time.
 
-    def __init__(self, port: int, topic: str, partition: int, batch: Batch, in_flight: int) -> None:
+    The frames have one size, and correlation ids that count from 0. `answer` is size, correlation id and error code of
+    an answer, and where they stand; `name` is that of the API.
+    """
+
+    def __init__(self, port: int, name: str, frames: Sequence[bytes | bytearray], answer: struct.Struct) -> None:
         self.connection = connect(port)
         self.latencies_ns = array("q")
-        self._layout = produce_answer_layout(topic)
-        frames = [produce_frame(topic, partition, batch, slot) for slot in range(in_flight)]
+        self._name = name
+        self._layout = answer
         self._frame_size = len(frames[0])
         # Twice around, so that any run of up to `in_flight` frames is one slice.
-        self._ring = memoryview(b"".join(frames * 2))
-        self._in_flight = in_flight
+        self._ring = memoryview(b"".join([*frames, *frames]))
+        self._in_flight = len(frames)
         self._next_answer = 0
         self._sent_at: deque[int] = deque()
         self._buffer = bytearray(SMALL_BUFFER)
@@ -136,7 +140,9 @@ class ProduceStream:
             if position + SIZE_FIELD + size > end:
                 break
             if correlation_id != self._next_answer or error:
-                raise RuntimeError(f"Produce: error {error}, answer {correlation_id} instead of {self._next_answer}")
+                raise RuntimeError(
+                    f"{self._name}: error {error}, answer {correlation_id} instead of {self._next_answer}"
+                )
             self._next_answer = (self._next_answer + 1) % self._in_flight
             self.latencies_ns.append(now - self._sent_at.popleft())
             position += SIZE_FIELD + size
@@ -145,6 +151,14 @@ class ProduceStream:
         if self._kept and position:
             self._view[: self._kept] = self._view[position:end]
         return count
+
+
+class ProduceStream(RepeatingStream):
+    """Sends the same batch over and over, `in_flight` requests at a time."""
+
+    def __init__(self, port: int, topic: str, partition: int, batch: Batch, in_flight: int) -> None:
+        frames = [produce_frame(topic, partition, batch, slot) for slot in range(in_flight)]
+        super().__init__(port, "Produce", frames, produce_answer_layout(topic))
 
 
 class FetchStream:

@@ -12,6 +12,11 @@ from typing import NamedTuple
 from protocol.codec import encode
 from protocol.headers import request_header
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.batch import read_header
 from protocol.records.builder import RecordData, build_batch
@@ -21,6 +26,7 @@ CLIENT_ID = "bench"
 SIZE_FIELD = 4
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
+OFFSET_COMMIT_VERSION = 8
 REQUEST_TIMEOUT_MS = 30_000
 FETCH_MAX_WAIT_MS = 500
 
@@ -72,6 +78,32 @@ def produce_answer_layout(topic: str) -> struct.Struct:
     partition's number.
     """
     between = 1 + 1 + _compact_string_size(topic) + 1 + 4
+    return struct.Struct(f">ii{between}xh")
+
+
+def offset_commit_frame(
+    group: str, member_id: str, generation_id: int, topic: str, partitions: range, correlation_id: int
+) -> bytearray:
+    offsets = [
+        OffsetCommitRequestPartition(partition_index=it, committed_offset=1 << 20, committed_metadata="")
+        for it in partitions
+    ]
+    request = OffsetCommitRequest(
+        group_id=group,
+        member_id=member_id,
+        generation_id_or_member_epoch=generation_id,
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=offsets)],
+    )
+    return request_frame(request, OFFSET_COMMIT_VERSION, correlation_id)
+
+
+def offset_commit_answer_layout(topic: str) -> struct.Struct:
+    """Size, correlation id and the first partition's error code of the answer to `offset_commit_frame`.
+
+    Between them lie the header's empty tags, the throttle time, the count of topics, the topic's name, the count of
+    partitions, of which there are less than 128, and the partition's number.
+    """
+    between = 1 + 4 + 1 + _compact_string_size(topic) + 1 + 4
     return struct.Struct(f">ii{between}xh")
 
 

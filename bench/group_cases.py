@@ -1,0 +1,351 @@
+"""Cases about consumer groups: commits of groups, rebalances, and how soon a coordinator is back after a restart.
+
+Every group is one of real members, which joined, have a generation and are in it as long as they commit.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from itertools import count
+from statistics import median
+from typing import NamedTuple, Self, TypeVar
+
+from bench import machine
+from bench.admin import ask, check_greeting, create_topic, greeting
+from bench.case import HIGHER, LOWER, Case
+from bench.client import RepeatingStream, closed_loop, connect, receive_frame
+from bench.frames import SIZE_FIELD, offset_commit_answer_layout, offset_commit_frame, request_frame
+from bench.measures import Measure, Values, absolute, times
+from bench.processes import MIB, resident_mib
+from bench.scale import Scale
+from bench.servers import Server
+from bench.subject import Subject, closing_all, running
+from protocol.api import APIS
+from protocol.codec import decode, encode
+from protocol.consumer_protocol import (
+    PROTOCOL_TYPE,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartitions,
+)
+from protocol.errors import ErrorCode
+from protocol.headers import read_response_header
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+JOIN_VERSION = 3
+"""The last one in which a member needs no second request to be let in."""
+SYNC_VERSION = 3
+OFFSET_FETCH_VERSION = 5
+FIND_COORDINATOR_VERSION = 2
+ASSIGNOR = "range"
+SESSION_TIMEOUT_MS = 300_000
+REBALANCE_TIMEOUT_MS = 60_000
+MEMBERS = 100
+PARTITIONS = 1000
+REBALANCES = 5
+OLD_COMMITS = 1_000_000
+PARTITIONS_A_COMMIT = 100
+COORDINATOR_TIMEOUT_S = 120.0
+ASK_AGAIN_AFTER_S = 0.01
+LOOK_AGAIN_AFTER_S = 0.001
+BUFFER_SIZE = MIB
+COMING_UP = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+
+Response = TypeVar("Response")
+
+_numbers = count()
+
+
+class Membership(NamedTuple):
+    """What a member was told when its generation began."""
+
+    member_id: str
+    generation_id: int
+    leads: bool
+
+
+class Member:
+    """One member on a connection of its own, which sends and receives when it is told to."""
+
+    def __init__(self, port: int, group: str, topic: str) -> None:
+        self.connection = connect(port)
+        self.member_id = ""
+        self._group = group
+        self._buffer = memoryview(bytearray(BUFFER_SIZE))
+        self._topic = topic
+        self._joins = 0
+
+    def send_join(self) -> None:
+        """Says something new each time, as a cooperative member does: a follower that does not is only answered."""
+        self._joins += 1
+        subscription = ConsumerProtocolSubscription(topics=[self._topic], user_data=b"%d" % self._joins)
+        request = JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+            member_id=self.member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[JoinGroupRequestProtocol(name=ASSIGNOR, metadata=_versioned(subscription))],
+        )
+        self.connection.sendall(request_frame(request, JOIN_VERSION))
+
+    def receive_join(self) -> Membership:
+        answer = self._receive(JoinGroupResponse, JOIN_VERSION)
+        _expect(answer.error_code, "JoinGroup")
+        self.member_id = answer.member_id
+        return Membership(answer.member_id, answer.generation_id, answer.leader == answer.member_id)
+
+    def send_sync(self, generation_id: int, assignments: Sequence[SyncGroupRequestAssignment] = ()) -> None:
+        request = SyncGroupRequest(
+            group_id=self._group,
+            generation_id=generation_id,
+            member_id=self.member_id,
+            assignments=list(assignments),
+        )
+        self.connection.sendall(request_frame(request, SYNC_VERSION))
+
+    def receive_sync(self) -> bytes:
+        answer = self._receive(SyncGroupResponse, SYNC_VERSION)
+        _expect(answer.error_code, "SyncGroup")
+        return bytes(answer.assignment)
+
+    def _receive(self, response: type[Response], version: int) -> Response:
+        size = receive_frame(self.connection, self._buffer)
+        answer = self._buffer[SIZE_FIELD:size]
+        _, position = read_response_header(_api_key(response), version, answer)
+        return decode(response, version, answer, position)
+
+
+class Group:
+    """Members that become a group together, all partitions of a topic shared out evenly."""
+
+    def __init__(self, members: Sequence[Member], topic: str, partitions: int) -> None:
+        self._members = members
+        self._shares = [
+            _versioned(
+                ConsumerProtocolAssignment(
+                    assigned_partitions=[
+                        TopicPartitions(topic=topic, partitions=list(range(number, partitions, len(members))))
+                    ],
+                    user_data=None,
+                )
+            )
+            for number in range(len(members))
+        ]
+
+    def form(self) -> list[Membership]:
+        """The first generation with all members in it.
+
+        Where a broker does not wait for more members, the first one is a group of its own: the others are parked until
+        it joins again.
+        """
+        first, *others = self._members
+        first.send_join()
+        first.receive_join()
+        for member in (*others, first):
+            member.send_join()
+        return self._share([member.receive_join() for member in self._members])
+
+    def rebalance(self) -> float:
+        """The next generation; seconds from the join of the last member to the last member's assignment."""
+        ahead, last = self._members[:-1], self._members[-1]
+        for member in ahead:
+            member.send_join()
+        begin = time.perf_counter()
+        last.send_join()
+        self._share([member.receive_join() for member in self._members])
+        return time.perf_counter() - begin
+
+    def _share(self, joined: Sequence[Membership]) -> list[Membership]:
+        assignments = [
+            SyncGroupRequestAssignment(member_id=one.member_id, assignment=share)
+            for one, share in zip(joined, self._shares, strict=True)
+        ]
+        for member, one in zip(self._members, joined, strict=True):
+            member.send_sync(one.generation_id, assignments if one.leads else ())
+        assert [member.receive_sync() for member in self._members] == self._shares
+        return list(joined)
+
+
+def commits(subject: Subject, scale: Scale, *, connections: int, in_flight: int) -> Values:
+    """Each connection is the one member of its own group and commits one offset a request."""
+    with subject.topic(connections) as topic, ExitStack() as joined:
+        streams = []
+        for partition in range(connections):
+            name = _new_group(subject.port)
+            member = joined.enter_context(_member(subject.port, name, topic))
+            (membership,) = Group([member], topic, connections).form()
+            frames = [
+                offset_commit_frame(
+                    name,
+                    membership.member_id,
+                    membership.generation_id,
+                    topic,
+                    range(partition, partition + 1),
+                    slot,
+                )
+                for slot in range(in_flight)
+            ]
+            streams.append(_committing(subject.port, topic, frames))
+        with closing_all(streams):
+            return subject.measured_for_a_time(streams, scale).small_requests()
+
+
+def rebalances(subject: Subject, scale: Scale) -> Values:
+    """From the join of the last member to the assignment of the last."""
+    partitions, size = scale.count(PARTITIONS), max(2, scale.count(MEMBERS))
+    with subject.topic(partitions) as topic, ExitStack() as joined:
+        name = _new_group(subject.port)
+        group = Group(
+            [joined.enter_context(_member(subject.port, name, topic)) for _ in range(size)], topic, partitions
+        )
+        group.form()
+        machine.settle()
+        return {"time": median(group.rebalance() for _ in range(REBALANCES)) * 1e3}
+
+
+def load(server: Server, scale: Scale) -> Values:
+    """A coordinator with a long log starts again: from process to offset, and what others wait meanwhile."""
+    partitions = PARTITIONS_A_COMMIT
+    with running(server):
+        topic, group = "committed", _new_group(server.port)
+        create_topic(server.port, topic, partitions)
+        frame = offset_commit_frame(group, "", -1, topic, range(partitions), 0)
+        with closing_all([_committing(server.port, topic, [frame])]) as streams:
+            closed_loop(streams, requests=scale.count(OLD_COMMITS) // partitions)
+    machine.settle()
+    begin = time.perf_counter()
+    with running(server), _Bystander(server.port) as bystander:
+        _wait_for_offset(server.port, group, topic)
+        return {
+            "ready": time.perf_counter() - begin,
+            "longest wait": bystander.longest_wait_s() * 1e3,
+            "memory": resident_mib(server.pid),
+        }
+
+
+class _Bystander:
+    """Somebody else's connection: asks the cheapest question over and over, in a thread, and notes the longest wait."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = connect(port)
+        self._longest_s = 0.0
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+        self._thread.join()
+        self._connection.close()
+
+    def longest_wait_s(self) -> float:
+        return self._longest_s
+
+    def _run(self) -> None:
+        question, buffer = greeting(), memoryview(bytearray(BUFFER_SIZE))
+        while not self._is_over:
+            begin = time.perf_counter()
+            self._connection.sendall(question)
+            receive_frame(self._connection, buffer)
+            check_greeting(buffer)
+            self._longest_s = max(self._longest_s, time.perf_counter() - begin)
+            time.sleep(LOOK_AGAIN_AFTER_S)
+
+
+@contextmanager
+def _member(port: int, group: str, topic: str) -> Iterator[Member]:
+    member = Member(port, group, topic)
+    with closing(member.connection):
+        yield member
+
+
+def _committing(port: int, topic: str, frames: Sequence[bytearray]) -> RepeatingStream:
+    return RepeatingStream(port, "OffsetCommit", frames, offset_commit_answer_layout(topic))
+
+
+def _new_group(port: int) -> str:
+    """The id of a group that nobody used before; returns when its coordinator can be asked."""
+    group = f"bench-group-{next(_numbers)}"
+    request = FindCoordinatorRequest(key=group, key_type=0)
+    deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
+    while ask(port, request, FIND_COORDINATOR_VERSION, FindCoordinatorResponse).error_code:
+        _sleep_until(deadline, f"no coordinator of {group}")
+    _wait_for_offset(port, group, "nothing")
+    return group
+
+
+def _wait_for_offset(port: int, group: str, topic: str) -> None:
+    """Return when the coordinator tells the offsets of the group."""
+    request = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])])
+    deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
+    while (code := ask(port, request, OFFSET_FETCH_VERSION, OffsetFetchResponse).error_code) in COMING_UP:
+        _sleep_until(deadline, f"offsets of {group}")
+    _expect(code, "OffsetFetch")
+
+
+def _sleep_until(deadline: float, what: str) -> None:
+    if time.monotonic() > deadline:
+        raise RuntimeError(f"{what} after {COORDINATOR_TIMEOUT_S} s")
+    time.sleep(ASK_AGAIN_AFTER_S)
+
+
+def _versioned(value: ConsumerProtocolSubscription | ConsumerProtocolAssignment) -> bytes:
+    return b"".join([bytes(2), *encode(value, 0)])
+
+
+def _api_key(response: type) -> int:
+    return next(key for key, api in APIS.items() if api.response is response)
+
+
+def _expect(code: int, what: str) -> None:
+    if code:
+        raise RuntimeError(f"{what}: {ErrorCode(code).name}")
+
+
+RATE = Measure("rate", "commits/s", HIGHER, times(1.0))
+CPU = Measure("CPU", "µs/commit", LOWER, decimals=1)
+
+CASES = (
+    Case(
+        "commit-16-connections",
+        "commits of 16 groups, a connection each",
+        (RATE, CPU, Measure("p99", "µs", LOWER)),
+        on_running=lambda subject, scale: commits(subject, scale, connections=16, in_flight=1),
+    ),
+    Case(
+        "commit-8-in-flight",
+        "commits of one group, 8 in flight",
+        (RATE, CPU),
+        on_running=lambda subject, scale: commits(subject, scale, connections=1, in_flight=8),
+    ),
+    Case(
+        "rebalance",
+        f"rebalance of {MEMBERS} members, {PARTITIONS:,} partitions",
+        (Measure("time", "ms", LOWER, absolute(1000)),),
+        on_running=rebalances,
+    ),
+    Case(
+        "load-offsets",
+        f"restart with {OLD_COMMITS:,} commits in the log",
+        (
+            Measure("ready", "s", LOWER, decimals=2),
+            Measure("longest wait", "ms", LOWER, absolute(50)),
+            Measure("memory", "MiB", LOWER),
+        ),
+        on_new=load,
+    ),
+)
