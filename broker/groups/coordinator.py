@@ -20,8 +20,9 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from broker import slices
 from broker.clock import Clock
 from broker.coordinator_log import CoordinatorLog, PartitionState, append_now, replay
 from broker.groups.batches import (
@@ -56,14 +57,18 @@ from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState
 from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from broker.internal_topics import GROUP_METADATA_TOPIC
+from broker.slices import Slices
 from broker.timer import Timer, TimerHandle
 from protocol.errors import ErrorCode, KafkaError, Malformed
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
+T = TypeVar("T")
 
 SLICE_SIZE = 500
-"""Groups built, or offsets looked at, before other requests get their turn: a few milliseconds."""
+"""Groups built, or offsets removed, before other requests get their turn: a few milliseconds."""
+LOOKED_AT_SLICE_SIZE = 20_000
+"""Offsets only looked at before other requests get their turn: a few milliseconds too."""
 LOAD_TIMES_KEPT = 50
 """One for each partition of a topic of the default size, for the metrics."""
 
@@ -108,6 +113,8 @@ class GroupCoordinator:
         self._is_stopping = False
         self._expiry_timer: TimerHandle | None = None
         self._expiring: asyncio.Task[None] | None = None
+        self._unfinished: set[asyncio.Task[Any]] = set()
+        """What was begun and is done in slices."""
         self.commit_count = 0
         self.expiration_count = 0
         self.deletion_count = 0
@@ -126,9 +133,9 @@ class GroupCoordinator:
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
         tasks = [each.loading for each in self._partitions.values() if each.loading is not None]
-        if self._expiring is not None:
-            self._expiring.cancel()
-            tasks.append(self._expiring)
+        for task in (*self._unfinished, *([] if self._expiring is None else [self._expiring])):
+            task.cancel()
+            tasks.append(task)
         for partition in list(self._partitions):
             self.resign(partition)
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -274,16 +281,18 @@ class GroupCoordinator:
     def offsets(self, group_id: str) -> GroupOffsets:
         """The offsets of a group, to look at; of a group that does not exist there are none."""
         group = self._find(group_id)
-        return GroupOffsets() if group is None else group.offsets
+        return GroupOffsets() if group is None or group.machine.state is GroupState.DEAD else group.offsets
 
-    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+    def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode] | Awaitable[dict[TopicPartition, ErrorCode]]:
         """Delete what no member of the group reads; one code for each partition.
 
         Raises KafkaError: GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP when what its members read cannot be known.
         """
         _require_name(group_id)
         group = self._find(group_id)
-        if group is None:
+        if group is None or group.machine.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         machine = group.machine
         is_in_use = machine.state is not GroupState.EMPTY
@@ -295,15 +304,31 @@ class GroupCoordinator:
             else ErrorCode.NONE
             for partition in partitions
         }
-        self._remove_offsets(group, [partition for partition, code in codes.items() if not code])
-        return codes
+        deletable = [partition for partition, code in codes.items() if not code]
+
+        def delete() -> Slices[dict[TopicPartition, ErrorCode]]:
+            yield from self._remove_in_slices(group, deletable, group.partition.next_order)
+            return codes
+
+        return self._see_through(delete())
 
     def topics_deleted(self, topics: Collection[str]) -> None:
-        """Topics exist no more: neither do offsets in them."""
-        for group in list(self._groups.values()):
-            gone = [partition for partition in group.offsets.partitions() if partition[0] in topics]
-            if gone:
-                self._remove_offsets(group, gone)
+        """Topics exist no more: neither do offsets in them, unless they are committed after this."""
+        orders = {number: partition.next_order for number, partition in self._partitions.items()}
+
+        def delete() -> Slices[None]:
+            looked_at = 0
+            for group in list(self._groups.values()):
+                known = group.offsets.partitions()
+                looked_at += 1 + len(known)
+                gone = [partition for partition in known if partition[0] in topics]
+                if gone and group.partition.number in orders:
+                    yield from self._remove_in_slices(group, gone, orders[group.partition.number])
+                if looked_at >= LOOKED_AT_SLICE_SIZE:
+                    looked_at = 0
+                    yield
+
+        self._see_through(delete())
 
     def end_transaction(self, number: int, producer_id: int, *, is_committed: bool) -> None:
         """A producer's marker is in the log of partition `number`: its pending offsets there count, or are dropped."""
@@ -326,36 +351,34 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         is_loading = any(each.state is PartitionState.LOADING for each in self._partitions.values())
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE
-        return code, [group.machine for group in self._groups.values()]
+        machines = (group.machine for group in self._groups.values())
+        return code, [machine for machine in machines if machine.state is not GroupState.DEAD]
 
     def group(self, group_id: str) -> Group | None:
         """A group, to look at; None when it does not exist."""
         group = self._find(group_id)
         return None if group is None else group.machine
 
-    def delete_group(self, group_id: str) -> ErrorCode:
-        """Delete an empty group with all its offsets."""
+    def delete_group(self, group_id: str) -> ErrorCode | Awaitable[ErrorCode]:
+        """Delete an empty group with all its offsets. Until they are gone it is there as a dead one."""
         group = self._find(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if error := group.machine.delete():
-            return error
-        self._drop(group, group.offsets.remove(group.offsets.partitions()))
-        return ErrorCode.NONE
+        return group.machine.delete() or self._see_through(self._bury(group))
 
     async def expire_offsets(self) -> None:
         """Remove offsets that have outlived their use, and groups that nothing is left of."""
         looked_at = 0
-        for group_id in list(self._groups):
-            group = self._groups.get(group_id)
-            while group is not None:
-                looked_at += 1 + len(group.offsets.committed)
-                expired_count = self._expire_offsets_of(group)
-                self.expiration_count += expired_count
+        for group in list(self._groups.values()):
+            known = list(group.offsets.committed)
+            for piece in _pieces(known) or [known]:
+                if not self._is_here(group) or group.machine.state is GroupState.DEAD:
+                    break
+                self.expiration_count += self._expire_offsets_of(group, piece)
+                looked_at += 1 + len(piece)
                 if looked_at >= SLICE_SIZE:
                     looked_at = 0
                     await asyncio.sleep(0)
-                group = self._groups.get(group_id) if expired_count == SLICE_SIZE else None
 
     def count_by_state(self) -> dict[GroupState, int]:
         """How many groups are in each state, for the metrics."""
@@ -409,6 +432,45 @@ class GroupCoordinator:
         _disarm(group)
         self._append_tombstones(partition, keys)
 
+    def _is_here(self, group: CoordinatedGroup) -> bool:
+        return self._groups.get(group.machine.group_id) is group
+
+    def _bury(self, group: CoordinatedGroup) -> Slices[ErrorCode]:
+        """A group has died here: forget its offsets, and it when they are gone.
+
+        Only then: a commit to a new group of that name would be followed in the log by the tombstones of this one.
+        """
+        *pieces, last = _pieces(group.offsets.partitions()) or [[]]
+        for piece in pieces:
+            removed = group.offsets.remove(piece)
+            self._append_tombstones(group.partition, [offset_key(group.machine.group_id, *each) for each in removed])
+            yield
+            if not self._is_here(group):
+                return ErrorCode.NOT_COORDINATOR
+        self._drop(group, group.offsets.remove(last))
+        return ErrorCode.NONE
+
+    def _remove_in_slices(
+        self, group: CoordinatedGroup, partitions: Sequence[TopicPartition], order: int
+    ) -> Slices[None]:
+        """Forget offsets but those committed at `order` or later."""
+        for number, piece in enumerate(_pieces(partitions)):
+            if number:
+                yield
+            if not self._is_here(group) or group.machine.state is GroupState.DEAD:
+                return
+            self._remove_offsets(group, group.offsets.untouched_since(order, piece))
+
+    def _see_through(self, work: Slices[T]) -> T | Awaitable[T]:
+        """Do work that has to be finished once it was begun, even if nobody waits for its result any more."""
+        begun = slices.run(work)
+        if not isinstance(begun, asyncio.Task):
+            return begun
+        self._unfinished.add(begun)
+        begun.add_done_callback(self._unfinished.discard)
+        begun.add_done_callback(_log_failure)
+        return asyncio.shield(begun)
+
     def _remove_offsets(self, group: CoordinatedGroup, partitions: Iterable[TopicPartition]) -> int:
         removed = group.offsets.remove(partitions)
         self.deletion_count += len(removed)
@@ -420,7 +482,7 @@ class GroupCoordinator:
             self._append_tombstones(group.partition, [offset_key(machine.group_id, *each) for each in removed])
         return len(removed)
 
-    def _expire_offsets_of(self, group: CoordinatedGroup) -> int:
+    def _expire_offsets_of(self, group: CoordinatedGroup, partitions: Sequence[TopicPartition]) -> int:
         machine = group.machine
         is_expired = expiry_rule(
             machine.state,
@@ -430,7 +492,7 @@ class GroupCoordinator:
             self._clock.now_ms(),
             self.settings.offsets_retention_ms,
         )
-        expired = [] if is_expired is None else group.offsets.expired(is_expired, SLICE_SIZE)
+        expired = [] if is_expired is None else group.offsets.expired(is_expired, partitions)
         return self._remove_offsets(group, expired)
 
     def _schedule_expiry(self) -> None:
@@ -571,6 +633,8 @@ class GroupCoordinator:
             logger.exception("Partition %d of %s was not loaded", partition.number, GROUP_METADATA_TOPIC)
             return
         self._activate(partition, groups)
+        await self._resume(list(groups.values()))
+        partition.loading = None
         elapsed_ms = self._clock.monotonic_ms() - started_ms
         self.load_times_ms.append(elapsed_ms)
         if groups:
@@ -598,15 +662,19 @@ class GroupCoordinator:
     def _activate(self, partition: OffsetsPartition, groups: dict[str, CoordinatedGroup]) -> None:
         partition.groups = groups
         partition.state = PartitionState.ACTIVE
-        partition.loading = None
         self._groups.update(groups)
         for producer_id, is_committed in partition.early_markers:
             self.end_transaction(partition.number, producer_id, is_committed=is_committed)
         partition.early_markers.clear()
-        moment = self._moment()
-        for group in groups.values():
-            group.machine.resume(moment)
-            self._settle(group, "loaded")
+
+    async def _resume(self, groups: Iterable[CoordinatedGroup]) -> None:
+        """Let sessions run. A member that shows itself before its group's turn comes has begun another already."""
+        for number, group in enumerate(groups, 1):
+            if self._is_here(group):
+                group.machine.resume(self._moment())
+                self._settle(group, "loaded")
+            if number % SLICE_SIZE == 0:
+                await asyncio.sleep(0)
 
 
 def _require_name(group_id: str) -> None:
@@ -624,6 +692,10 @@ def _java_length(text: str, size_max: int) -> int:
     return len(text) if 2 * len(text) <= size_max else len(text.encode("utf-16-be", "surrogatepass")) // 2
 
 
-def _log_failure(task: asyncio.Task[None]) -> None:
+def _pieces(partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:
+    return [partitions[start : start + SLICE_SIZE] for start in range(0, len(partitions), SLICE_SIZE)]
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("Looking for expired offsets failed", exc_info=error)
+        logger.error("Removing offsets failed", exc_info=error)

@@ -228,7 +228,8 @@ class Group:
     def resume(self, moment: Moment) -> None:
         """Loading is over: sessions run from now on, and a group above the size limit rebalances to lose the excess."""
         for member in self.members.values():
-            self._restart_session(member, moment)
+            if member.session_deadline_ms == NEVER:  # else it has shown itself already
+                self._restart_session(member, moment)
         if len(self.members) > self._settings.max_size:
             self._rebalance(moment)
 

@@ -12,7 +12,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import islice
 from typing import NamedTuple
 
 from broker.groups.records import NO_TIMESTAMP, OffsetAndMetadata
@@ -124,14 +123,31 @@ class GroupOffsets:
             found.update(dict.fromkeys(offsets))
         return list(found)
 
-    def expired(self, is_expired: Callable[[str, OffsetAndMetadata], bool], count_max: int) -> list[TopicPartition]:
-        """Committed offsets that a rule gives up, at most so many, without those that are being committed anew."""
-        found = (
-            partition for partition, committed in self.committed.items() if is_expired(partition[0], committed.value)
-        )
+    def expired(
+        self, is_expired: Callable[[str, OffsetAndMetadata], bool], among: Iterable[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Those of some partitions whose offsets a rule gives up, without those that are being committed anew."""
+        committed = self.committed
+        found = [
+            partition
+            for partition in among
+            if (current := committed.get(partition)) is not None and is_expired(partition[0], current.value)
+        ]
         if self._in_flight or self._transactions:
-            found = (partition for partition in found if not self._is_being_committed(partition))
-        return list(islice(found, count_max))
+            found = [partition for partition in found if not self._is_being_committed(partition)]
+        return found
+
+    def untouched_since(self, order: int, among: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those of some partitions for which no commit has begun at `order` or later."""
+        later = [offsets for at, offsets in self._in_flight.items() if at >= order]
+        later += [offsets for b in self._transactions.values() for at, offsets in b.items() if at >= order]
+        committed = self.committed
+        return [
+            partition
+            for partition in among
+            if ((current := committed.get(partition)) is None or current.order < order)
+            and not any(partition in offsets for offsets in later)
+        ]
 
     def _is_being_committed(self, partition: TopicPartition) -> bool:
         return self.is_unstable(partition) or any(partition in offsets for offsets in self._in_flight.values())

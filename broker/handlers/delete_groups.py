@@ -8,10 +8,10 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
-def handle(services: Services, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+async def handle(services: Services, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
         results=[
-            DeletableGroupResult(group_id=group_id, error_code=_delete(services, group_id))
+            DeletableGroupResult(group_id=group_id, error_code=await _delete(services, group_id))
             for group_id in dict.fromkeys(request.groups_names)
         ]
     )
@@ -23,8 +23,9 @@ def failed(request: DeleteGroupsRequest, context: RequestContext, code: ErrorCod
     )
 
 
-def _delete(services: Services, group_id: str) -> ErrorCode:
+async def _delete(services: Services, group_id: str) -> ErrorCode:
     try:
-        return services.groups.delete_group(group_id)
+        deleted = services.groups.delete_group(group_id)
+        return deleted if isinstance(deleted, ErrorCode) else await deleted
     except KafkaError as error:
         return error.code

@@ -16,14 +16,15 @@ from protocol.messages.offset_delete import (
 )
 
 
-def handle(services: Services, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+async def handle(services: Services, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
     known = [
         (topic.name, partition.partition_index)
         for topic in request.topics
         for partition in topic.partitions
         if services.metadata_cache.contains(topic.name, partition.partition_index)
     ]
-    return _response(request, services.groups.delete_offsets(request.group_id, known) if known else {})
+    codes = services.groups.delete_offsets(request.group_id, known) if known else {}
+    return _response(request, codes if isinstance(codes, dict) else await codes)
 
 
 def failed(request: OffsetDeleteRequest, context: RequestContext, code: ErrorCode) -> OffsetDeleteResponse:

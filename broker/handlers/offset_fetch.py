@@ -10,14 +10,15 @@ transaction may change; v8 several groups.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
+from broker import slices
 from broker.groups.offsets import GroupOffsets, TopicPartition
 from broker.groups.records import NO_LEADER_EPOCH
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -40,9 +41,6 @@ SLICE_SIZE = 5000
 """Partitions answered before other requests get their turn: a few milliseconds."""
 
 P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
-T = TypeVar("T")
-Slices = Generator[None, None, T]
-"""Yields whenever others should have their turn, and returns the result."""
 
 
 def handle(
@@ -51,13 +49,7 @@ def handle(
     if context.api_version == VERSION_OF_CONSUMERS_TREE:
         return _read_consumers_tree(services, request)
     has_several_groups = context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS
-    slices = _answer_groups(services, request) if has_several_groups else _answer_one(services, request)
-    try:
-        next(slices)
-    except StopIteration as finished:
-        response: OffsetFetchResponse = finished.value
-        return response
-    return _finish(slices)
+    return slices.run(_answer_groups(services, request) if has_several_groups else _answer_one(services, request))
 
 
 def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode) -> OffsetFetchResponse:
@@ -74,16 +66,6 @@ def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode
             for topic in request.topics or ()
         ]
     )
-
-
-async def _finish(slices: Slices[OffsetFetchResponse]) -> OffsetFetchResponse:
-    while True:
-        await asyncio.sleep(0)
-        try:
-            next(slices)
-        except StopIteration as finished:
-            response: OffsetFetchResponse = finished.value
-            return response
 
 
 def _answer_one(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:

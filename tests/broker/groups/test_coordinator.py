@@ -10,7 +10,7 @@ import pytest
 from broker.groups.batches import CommittingProducer
 from broker.groups.coordinator import CommitAnswer, Committer
 from broker.groups.events import JoinAnswer, SyncAnswer
-from broker.groups.group import GroupSettings
+from broker.groups.group import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from broker.groups.offsets import Offsets
 from broker.groups.partitioner import partition_for
 from broker.groups.records import OffsetAndMetadata, group_key, group_value, offset_key, read_group
@@ -23,7 +23,7 @@ from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from tests.broker.groups.fakes import Surroundings
 from tests.broker.groups.golden import PARTITIONS, GoldenPartition
-from tests.broker.groups.support import join_request, protocols, sync_request
+from tests.broker.groups.support import SESSION_MS, join_request, protocols, sync_request
 
 NO_DELAY = CoordinatorSettings(group=GroupSettings(initial_rebalance_delay_ms=0))
 NOBODY = Committer()
@@ -499,12 +499,73 @@ async def test_offsets_in_deleted_topics_go_at_once(here: Surroundings) -> None:
     assert here.coordinator.group("other") is None
 
 
+async def deleted(here: Surroundings) -> ErrorCode:
+    code = here.coordinator.delete_group("g")
+    return code if isinstance(code, ErrorCode) else await code
+
+
+async def test_a_large_group_is_dead_while_its_offsets_go_in_slices(here: Surroundings) -> None:
+    await stable(here, "a")
+    commit(here, {("t", index): at(index) for index in range(1200)}, Committer("a-1", None, 1))
+    here.coordinator.leave("g", [("a-1", None)])
+    deleting = asyncio.ensure_future(deleted(here))
+    await asyncio.sleep(0)
+    assert state(here) is GroupState.DEAD
+    assert committed(here) == {}
+    assert here.coordinator.groups() == (ErrorCode.NONE, [])
+    assert commit(here, {T0: at(1)}) == CommitAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert here.coordinator.delete_group("g") is ErrorCode.GROUP_ID_NOT_FOUND
+    with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
+        here.coordinator.delete_offsets("g", [T0])
+    await here.coordinator.expire_offsets()
+    here.coordinator.topics_deleted({"t"})
+    deleting.cancel()  # its client is gone: what was begun is finished
+    await here.idle()
+    assert state(here) is None
+    tombstones = [record.key for record in here.log.records() if record.value is None]
+    assert tombstones == [*(offset_key("g", "t", index) for index in range(1200)), group_key("g")]
+    commit(here, {T0: at(5)})
+    await here.restart()
+    assert committed(here) == {T0: 5}
+
+
+async def test_resigning_ends_the_removal_of_a_large_group(here: Surroundings) -> None:
+    commit(here, {("t", index): at(index) for index in range(1200)})
+    deleting = asyncio.ensure_future(deleted(here))
+    await asyncio.sleep(0)
+    here.coordinator.resign(0)
+    assert await deleting is ErrorCode.NOT_COORDINATOR
+    await here.lead()
+    assert len(committed(here)) == 700
+
+
+async def test_many_offsets_are_deleted_in_slices(here: Surroundings) -> None:
+    many = {("t", index): at(index) for index in range(1200)}
+    commit(here, dict(many))
+    deleting = here.coordinator.delete_offsets("g", [*many, ("u", 0)])
+    assert not isinstance(deleting, dict)
+    assert len(committed(here)) == 700
+    commit(here, {("t", 1000): at(1)})  # after the request for deletion: it stays
+    assert set((await deleting).values()) == {ErrorCode.NONE}
+    assert committed(here) == {("t", 1000): 1}
+
+
+async def test_offsets_in_deleted_topics_go_in_slices_but_not_those_of_a_new_topic(here: Surroundings) -> None:
+    commit(here, {("t", index): at(index) for index in range(1200)})
+    here.coordinator.commit("other", Committer(), {T0: at(1)})
+    here.coordinator.topics_deleted({"t"})
+    commit(here, {("t", 0): at(7), ("t", 1100): at(8)})
+    await here.idle()
+    assert committed(here) == {("t", 0): 7, ("t", 1100): 8}
+    assert here.coordinator.group("other") is None
+
+
 async def test_many_tombstones_go_in_several_batches(here: Surroundings, caplog: pytest.LogCaptureFixture) -> None:
     topic = "t" * 249
     commit(here, {(topic, index): at(index) for index in range(5000)})
-    assert here.coordinator.delete_group("g") is ErrorCode.NONE
+    assert await deleted(here) is ErrorCode.NONE
     sizes = [header.size for _, header in batches(here.log.logs[0])][1:]
-    assert len(sizes) == 3
+    assert len(sizes) == 10
     assert max(sizes) < 1_048_588
     commit(here, {T0: at(1)})
     here.log.append_error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -729,6 +790,25 @@ async def test_loading_begins_at_the_log_start_and_survives_a_cleaned_end(here: 
     here.log = CleanedEnd()  # type: ignore[assignment]
     await here.restart()
     assert committed(here) == {("t", 3): 3, ("t", 4): 4}
+
+
+async def test_a_loaded_group_serves_before_its_sessions_run(here: Surroundings) -> None:
+    """Groups are woken in slices; a member that shows itself earlier has its session from then on."""
+    for name in (*(f"group-{number}" for number in range(600)), "last"):
+        here.coordinator.join(name, join_request("z"))
+        here.coordinator.sync(name, sync_request("z-1", 1, {"z-1": b"Z"}))
+    here.coordinator = here.new_coordinator()
+    here.coordinator.become_leader(0, 1)
+    while here.coordinator.groups()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:  # noqa: ASYNC110 - one turn at a time
+        await asyncio.sleep(0)
+    assert not here.coordinator.load_times_ms
+    here.coordinator.join("last", join_request("y"))
+    await here.idle()
+    assert here.coordinator.load_times_ms
+    last = here.coordinator.group("last")
+    assert last is not None
+    deadlines = {name: each.session_deadline_ms - here.clock.monotonic_ms() for name, each in last.members.items()}
+    assert deadlines == {"z-1": SESSION_MS, "y-1": NEW_MEMBER_JOIN_TIMEOUT_MS}
 
 
 async def test_a_loaded_group_above_the_size_limit_rebalances(here: Surroundings) -> None:

@@ -152,7 +152,7 @@ def test_expiry(
     if rule is None:
         assert expired is None
     else:
-        assert {f"{topic}{index}" for topic, index in offsets.expired(rule, 100)} == expired
+        assert {f"{topic}{index}" for topic, index in offsets.expired(rule, offsets.partitions())} == expired
 
 
 def test_nothing_expires_that_is_being_committed() -> None:
@@ -163,8 +163,22 @@ def test_nothing_expires_that_is_being_committed() -> None:
     offsets.begin_in_transaction(7, 2, {T1: at(2)})
     rule = expiry_rule(GroupState.EMPTY, None, None, 0, NOW, RETENTION)
     assert rule is not None
-    assert offsets.expired(rule, 100) == [U0]
-    assert offsets.expired(rule, 0) == []
+    assert offsets.expired(rule, [T0, T1, U0, ("unknown", 0)]) == [U0]
+    assert offsets.expired(rule, []) == []
+
+
+def test_what_was_committed_since() -> None:
+    offsets = GroupOffsets()
+    for order, partition in enumerate((T0, T1, U0)):
+        offsets.load(order, partition, at(1))
+    everything = [T0, T1, U0, ("unknown", 0)]
+    assert offsets.untouched_since(3, everything) == everything
+    assert offsets.untouched_since(2, everything) == [T0, T1, ("unknown", 0)]
+    offsets.begin(3, {T0: at(2)})
+    offsets.begin_in_transaction(7, 4, {T1: at(2)})
+    assert offsets.untouched_since(5, everything) == everything
+    assert offsets.untouched_since(4, everything) == [T0, U0, ("unknown", 0)]
+    assert offsets.untouched_since(3, everything) == [U0, ("unknown", 0)]
 
 
 @pytest.mark.parametrize("seed", range(50))
