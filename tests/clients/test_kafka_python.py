@@ -1,11 +1,22 @@
 """kafka-python: pure Python, with its own codec, batches and group protocol."""
 
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import ConsumerGroupMetadata, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from kafka.consumer.fetcher import ConsumerRecord
+from kafka.structs import OffsetAndMetadata
 
 from tests.support.broker import BrokerProcess
 
 DEADLINE_MS = 30_000
+DEADLINE_S = DEADLINE_MS / 1000
+LOOK_AGAIN_AFTER_S = 0.02
+PARTITIONS = 4
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
@@ -35,17 +46,28 @@ def test_produce_and_consume_in_a_group(broker: BrokerProcess, topic: str, group
     consumer.close()
 
 
-VERSIONS = [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1), (0, 11), (1, 0), (2, 0), (2, 8), (3, 9), (4, 0), (4, 2)]
+# fmt: off
+VERSIONS = [
+    (0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1), (0, 10, 2), (0, 11),
+    (1, 0), (1, 1), (2, 0), (2, 8), (3, 9), (4, 0), (4, 2),
+]
+# fmt: on
+FIRST_WITH_GROUPS, FIRST_WITH_TOPIC_ADMINISTRATION = (0, 9), (0, 10, 1)
+FIRST_WITH_TRANSACTIONS, FIRST_WITH_DELETION, FIRST_WITH_ZSTD = (0, 11), (1, 1), (2, 1)
+
+
+def name_of(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 @pytest.mark.parametrize(
     ("version", "compression"),
     [
-        pytest.param(version, compression, id=f"{'.'.join(map(str, version))}-{compression}")
+        pytest.param(version, compression, id=f"{name_of(version)}-{compression}")
         for version in VERSIONS
-        for compression in (None, "gzip", "snappy", "lz4")
+        for compression in (None, "gzip", "snappy", "lz4", "zstd")
         # Writing the faulty lz4 header of 0.8 takes this client a package that it does not depend on.
-        if compression != "lz4" or version >= (0, 10)
+        if (compression != "lz4" or version >= (0, 10)) and (compression != "zstd" or version >= FIRST_WITH_ZSTD)
     ],
 )
 def test_every_version_of_the_protocol_that_the_client_can_speak(
@@ -73,3 +95,141 @@ def test_every_version_of_the_protocol_that_the_client_can_speak(
         (number, b"%d" % number, b"value %d" % number) for number in range(60)
     ]
     consumer.close()
+
+
+def consumer_of(broker: BrokerProcess, version: tuple[int, ...], group: str, topic: str) -> KafkaConsumer:
+    timeouts = {"heartbeat_interval_ms": 200, "session_timeout_ms": 6000} if version >= FIRST_WITH_GROUPS else {}
+    return KafkaConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap,
+        api_version=version,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        **timeouts,
+    )
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(LOOK_AGAIN_AFTER_S)
+
+
+class PollingMember:
+    """A consumer that polls in a thread of its own until it is stopped: the oldest answer a rebalance only then."""
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self.consumer = consumer
+        self.records: list[ConsumerRecord] = []
+        self.owned: set[int] = set()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> KafkaConsumer:
+        """The consumer, which nobody polls any more."""
+        self._is_over = True
+        self._thread.join(DEADLINE_S)
+        return self.consumer
+
+    def _run(self) -> None:
+        while not self._is_over:
+            for records in self.consumer.poll(timeout_ms=50).values():
+                self.records += records
+            self.owned = {assigned.partition for assigned in self.consumer.assignment()}
+
+
+def fill(broker: BrokerProcess, version: tuple[int, ...], topic: str) -> None:
+    """Two records into each partition."""
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, api_version=version)
+    for number in range(2 * PARTITIONS):
+        producer.send(topic, value=b"%d" % (number // PARTITIONS), partition=number % PARTITIONS)
+    producer.flush(DEADLINE_S)
+    producer.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=name_of)
+def test_a_group_rebalances_commits_and_resumes(
+    broker: BrokerProcess, topic: str, group: str, version: tuple[int, ...]
+) -> None:
+    """Before 0.9 there are no members: a consumer owns what it wants, and the group is where it keeps offsets."""
+    everything = set(range(PARTITIONS))
+    fill(broker, version, topic)
+    first = PollingMember(consumer_of(broker, version, group, topic))
+    until(lambda: first.owned == everything and len(first.records) == 2 * PARTITIONS, "one member reads everything")
+    if version >= FIRST_WITH_GROUPS:
+        second = PollingMember(consumer_of(broker, version, group, topic))
+        until(lambda: len(first.owned) == len(second.owned) == PARTITIONS // 2, "two members share")
+        assert first.owned | second.owned == everything
+        second.stop().close()
+        until(lambda: first.owned == everything, "the rest goes to who stays")
+    consumer = first.stop()
+    consumer.commit({TopicPartition(topic, number): OffsetAndMetadata(1, "half way", -1) for number in everything})
+    consumer.close()
+    third = PollingMember(consumer_of(broker, version, group, topic))
+    until(lambda: len(third.records) >= PARTITIONS, "a later member goes on")
+    consumer = third.stop()
+    assert {consumer.committed(TopicPartition(topic, number)) for number in everything} == {1}
+    consumer.close()
+    assert sorted((record.partition, record.offset, record.value) for record in third.records) == [
+        (number, 1, b"1") for number in range(PARTITIONS)
+    ]
+
+
+@pytest.mark.parametrize("version", [it for it in VERSIONS if it >= FIRST_WITH_TRANSACTIONS], ids=name_of)
+def test_a_transaction_moves_records_and_offsets_or_neither(
+    broker: BrokerProcess, topic: str, group: str, version: tuple[int, ...]
+) -> None:
+    source, target = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    producer = KafkaProducer(
+        bootstrap_servers=broker.bootstrap, api_version=version, transactional_id=f"of-{topic}", linger_ms=0
+    )
+    producer.init_transactions()
+    for value, offset, is_committed in ((b"kept", 5, True), (b"dropped", 7, False), (b"kept too", 6, True)):
+        producer.begin_transaction()
+        producer.send(topic, value=value, partition=target.partition)
+        producer.send_offsets_to_transaction({source: OffsetAndMetadata(offset, "", -1)}, ConsumerGroupMetadata(group))
+        producer.flush(DEADLINE_S)
+        if is_committed:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    producer.close()
+    settings: dict[str, Any] = {"bootstrap_servers": broker.bootstrap, "api_version": version, "group_id": group}
+    consumer = KafkaConsumer(
+        **settings,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=DEADLINE_MS,
+    )
+    consumer.assign([target])
+    assert [next(consumer).value for _ in range(2)] == [b"kept", b"kept too"]
+    assert consumer.committed(source) == 6
+    consumer.close()
+
+
+@pytest.mark.parametrize("version", [it for it in VERSIONS if it >= FIRST_WITH_TOPIC_ADMINISTRATION], ids=name_of)
+def test_an_administrator_sees_groups_and_topics(
+    broker: BrokerProcess, topic: str, group: str, version: tuple[int, ...]
+) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap, api_version=version)
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+    member = PollingMember(consumer_of(broker, version, group, topic))
+    until(lambda: len(member.owned) == PARTITIONS, "the member is assigned")
+    (description,) = admin.describe_groups([group]).values()
+    assert {each["group_id"] for each in admin.list_groups()} >= {group}
+    assert (description["group_state"], len(description["members"])) == ("Stable", 1)
+    consumer = member.stop()
+    consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(3, "", -1)})
+    consumer.close()
+    if version >= FIRST_WITH_DELETION:
+        offsets = admin.list_group_offsets({group: None})[group]
+        assert {partition: each.offset for partition, each in offsets.items()} == {TopicPartition(topic, 0): 3}
+        admin.delete_groups([group])
+        assert group not in {each["group_id"] for each in admin.list_groups()}
+    admin.delete_topics([topic])
+    assert topic not in admin.list_topics()
+    admin.close()
