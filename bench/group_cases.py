@@ -33,6 +33,7 @@ from protocol.consumer_protocol import (
 )
 from protocol.errors import ErrorCode
 from protocol.headers import read_response_header
+from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
@@ -41,6 +42,7 @@ from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssig
 JOIN_VERSION = 3
 """The last one in which a member needs no second request to be let in."""
 SYNC_VERSION = 3
+DESCRIBE_GROUPS_VERSION = 1
 OFFSET_FETCH_VERSION = 5
 FIND_COORDINATOR_VERSION = 2
 ASSIGNOR = "range"
@@ -129,7 +131,9 @@ class Member:
 class Group:
     """Members that become a group together, all partitions of a topic shared out evenly."""
 
-    def __init__(self, members: Sequence[Member], topic: str, partitions: int) -> None:
+    def __init__(self, port: int, name: str, members: Sequence[Member], topic: str, partitions: int) -> None:
+        self._port = port
+        self._name = name
         self._members = members
         self._shares = [
             _versioned(
@@ -152,8 +156,10 @@ class Group:
         first, *others = self._members
         first.send_join()
         first.receive_join()
-        for member in (*others, first):
+        for member in others:
             member.send_join()
+        self._wait_until_all_are_known()
+        first.send_join()
         return self._share([member.receive_join() for member in self._members])
 
     def rebalance(self) -> float:
@@ -165,6 +171,15 @@ class Group:
         last.send_join()
         self._share([member.receive_join() for member in self._members])
         return time.perf_counter() - begin
+
+    def _wait_until_all_are_known(self) -> None:
+        """Connections are served in any order: a join that is sent first need not be the first to arrive."""
+        request = DescribeGroupsRequest(groups=[self._name])
+        deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
+        while len(ask(self._port, request, DESCRIBE_GROUPS_VERSION, DescribeGroupsResponse).groups[0].members) < len(
+            self._members
+        ):
+            _sleep_until(deadline, f"not all members of {self._name}")
 
     def _share(self, joined: Sequence[Membership]) -> list[Membership]:
         assignments = [
@@ -184,7 +199,7 @@ def commits(subject: Subject, scale: Scale, *, connections: int, in_flight: int)
         for partition in range(connections):
             name = _new_group(subject.port)
             member = joined.enter_context(_member(subject.port, name, topic))
-            (membership,) = Group([member], topic, connections).form()
+            (membership,) = Group(subject.port, name, [member], topic, connections).form()
             frames = [
                 offset_commit_frame(
                     name,
@@ -206,9 +221,8 @@ def rebalances(subject: Subject, scale: Scale) -> Values:
     partitions, size = scale.count(PARTITIONS), max(2, scale.count(MEMBERS))
     with subject.topic(partitions) as topic, ExitStack() as joined:
         name = _new_group(subject.port)
-        group = Group(
-            [joined.enter_context(_member(subject.port, name, topic)) for _ in range(size)], topic, partitions
-        )
+        members = [joined.enter_context(_member(subject.port, name, topic)) for _ in range(size)]
+        group = Group(subject.port, name, members, topic, partitions)
         group.form()
         machine.settle()
         return {"time": median(group.rebalance() for _ in range(REBALANCES)) * 1e3}

@@ -21,7 +21,7 @@ from broker.network.connection import Buffers
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
 from broker.services import Services
-from broker.shortcuts import Shortcut, fetch, produce
+from broker.shortcuts import Answer, Shortcut, fetch, offset_commit, produce
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, Encoder, decoder, encoder
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -31,9 +31,13 @@ from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
-PRODUCE_KEY, FETCH_KEY, METADATA_KEY, API_VERSIONS_KEY = 0, 1, 3, 18
+PRODUCE_KEY, FETCH_KEY, METADATA_KEY, OFFSET_COMMIT_KEY, API_VERSIONS_KEY = 0, 1, 3, 8, 18
 
-LEARNERS: Mapping[int, Callable[..., Shortcut | None]] = {PRODUCE_KEY: produce.learn, FETCH_KEY: fetch.learn}
+LEARNERS: Mapping[int, Callable[..., Shortcut | None]] = {
+    PRODUCE_KEY: produce.learn,
+    FETCH_KEY: fetch.learn,
+    OFFSET_COMMIT_KEY: offset_commit.learn,
+}
 """Where shortcuts are learned from."""
 
 # Records stay bytes, but the lists of other requests become objects of up to fifty times their size. Kafka knows one

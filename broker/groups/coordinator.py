@@ -73,6 +73,9 @@ LOAD_TIMES_KEPT = 50
 """One for each partition of a topic of the default size, for the metrics."""
 
 
+NOTHING_REFUSED: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
+
+
 class Committer(NamedTuple):
     """Who commits. Nobody in particular: an administrator, or a consumer that assigns partitions itself."""
 
@@ -85,7 +88,7 @@ class CommitAnswer(NamedTuple):
     """How a commit went: `error` for every partition that is not in `refused`."""
 
     error: ErrorCode
-    refused: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
+    refused: Mapping[TopicPartition, ErrorCode] = NOTHING_REFUSED
 
 
 class GroupCoordinator:
@@ -263,11 +266,12 @@ class GroupCoordinator:
             if committer.generation_id >= 0:
                 return CommitAnswer(ErrorCode.ILLEGAL_GENERATION)
             group = self._add_group(group_id)
+        moment = self._moment()
         error = group.machine.commit(
             committer.member_id,
             committer.group_instance_id,
             committer.generation_id,
-            self._moment(),
+            moment,
             is_transactional=producer is not None,
         )
         self._arm(group)
@@ -276,7 +280,7 @@ class GroupCoordinator:
         refused = self._refuse_long_metadata(offsets)
         if not offsets:
             return CommitAnswer(ErrorCode.NONE, refused)
-        return self._store_offsets(group, offsets, producer, refused)
+        return self._store_offsets(group, offsets, producer, refused, moment.now_ms)
 
     def offsets(self, group_id: str) -> GroupOffsets:
         """The offsets of a group, to look at; of a group that does not exist there are none."""
@@ -567,10 +571,14 @@ class GroupCoordinator:
 
     def _refuse_long_metadata(self, offsets: Offsets) -> Mapping[TopicPartition, ErrorCode]:
         size_max = self.settings.offset_metadata_size_max
-        refused = [each for each, value in offsets.items() if _java_length(value.metadata, size_max) > size_max]
+        refused = [
+            each
+            for each, value in offsets.items()
+            if value.metadata and _java_length(value.metadata, size_max) > size_max
+        ]
         for partition in refused:
             del offsets[partition]
-        return dict.fromkeys(refused, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        return dict.fromkeys(refused, ErrorCode.OFFSET_METADATA_TOO_LARGE) if refused else NOTHING_REFUSED
 
     def _store_offsets(
         self,
@@ -578,21 +586,25 @@ class GroupCoordinator:
         offsets: Offsets,
         producer: CommittingProducer | None,
         refused: Mapping[TopicPartition, ErrorCode],
+        now_ms: int,
     ) -> CommitAnswer | Awaitable[CommitAnswer]:
         partition, group_id = group.partition, group.machine.group_id
-        batch = commit_batch(group_id, offsets, producer, self._clock.now_ms(), self.settings.compression)
+        batch = commit_batch(group_id, offsets, producer, now_ms, self.settings.compression)
         order, count, kept = partition.take_order(), len(offsets), group.offsets
-        answer: asyncio.Future[CommitAnswer] = asyncio.get_running_loop().create_future()
+        answer: CommitAnswer | None = None
+        waiter: asyncio.Future[CommitAnswer] | None = None
 
         def finish(error: ErrorCode) -> None:
+            nonlocal answer
             if producer is None:
                 kept.fail(order) if error else kept.succeed(order)
             elif error:
                 kept.fail_in_transaction(producer.producer_id, order)
             if not error:
                 self.commit_count += count
-            if not answer.done():
-                answer.set_result(CommitAnswer(COMMIT_APPEND_ERRORS.get(error, error), refused))
+            answer = CommitAnswer(COMMIT_APPEND_ERRORS.get(error, error), refused)
+            if waiter is not None and not waiter.done():
+                waiter.set_result(answer)
 
         if producer is None:
             kept.begin(order, offsets)
@@ -600,7 +612,10 @@ class GroupCoordinator:
             kept.begin_in_transaction(producer.producer_id, order, offsets)
             partition.groups_by_producer.setdefault(producer.producer_id, set()).add(group_id)
         self._append(partition, batch, finish)
-        return answer.result() if answer.done() else answer
+        if answer is not None:
+            return answer
+        waiter = asyncio.get_running_loop().create_future()
+        return waiter
 
     def _append_tombstones(self, partition: OffsetsPartition, keys: Sequence[bytes]) -> None:
         """Nobody waits: what is forgotten here and still in the log expires once more after the next load."""

@@ -13,10 +13,13 @@ own.
 
 from __future__ import annotations
 
+import asyncio
 from struct import Struct
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
+Answer = list[Buffer] | asyncio.Future[list[Buffer] | None]
+"""The framed answer, or a future of it."""
 
 KIND_SIZE = 4
 """API key and version, with which a request begins."""
@@ -36,7 +39,7 @@ LEARNED_IN_VAIN_MAX = 100
 class Shortcut(Protocol):
     """A remembered request."""
 
-    def answer(self, frame: memoryview) -> list[Buffer] | None:
+    def answer(self, frame: memoryview) -> Answer | None:
         """The framed answer if `frame` repeats the request, else None."""
 
 
@@ -49,7 +52,7 @@ class Shortcuts:
         self._known: list[Shortcut] = []
         self._learned_in_vain = 0
 
-    def answer(self, frame: memoryview) -> list[Buffer] | None:
+    def answer(self, frame: memoryview) -> Answer | None:
         known = self._known
         for index, shortcut in enumerate(known):
             answer = shortcut.answer(frame)

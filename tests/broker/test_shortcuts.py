@@ -1,32 +1,44 @@
 """Shortcuts against their dumb twin, the general way: the same bytes for the same requests, whatever they repeat."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from broker.offsets_log import PartitionOffsetsLog
 from broker.request_context import CloseConnection, Peer
-from broker.shortcuts import LEARNED_IN_VAIN_MAX, SHORTCUTS_MAX, Shortcut, Shortcuts
+from broker.shortcuts import LEARNED_IN_VAIN_MAX, SHORTCUTS_MAX, Answer, Shortcut, Shortcuts
 from protocol.api import APIS
 from protocol.codec import decode, encode
-from protocol.errors import ErrorCode, Malformed
+from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.headers import read_response_header, request_header
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.schema import ZERO_UUID
 from tests.support.in_process import InProcessBroker, running_broker
 
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, COMMIT = 0, 1, 8
+FIRST_COMMIT_WITH_EPOCH = 6
 SHORT, GENERAL = "topic-s", "topic-g"
 
 
@@ -44,7 +56,7 @@ class CountedShortcuts(Shortcuts):
         super().__init__()
         self.answer_count = 0
 
-    def answer(self, frame: memoryview) -> list[bytes | bytearray | memoryview] | None:
+    def answer(self, frame: memoryview) -> Answer | None:
         answer = super().answer(frame)
         self.answer_count += answer is not None
         return answer
@@ -267,3 +279,120 @@ async def test_a_fetch_with_nothing_to_read_waits_as_ever(broker: InProcessBroke
     empty = await send(broker, await fetch_frame(broker, 12, 20, wait_ms=30), learning)
     assert learning.answer_count == 1
     assert len(empty) < 200
+
+
+def commit_frame(
+    group: str,
+    offset: int,
+    version: int,
+    *,
+    number: int = 0,
+    metadata: str | None = "",
+    generation_id: int = -1,
+    **more: Any,
+) -> bytes:
+    partition = OffsetCommitRequestPartition(
+        partition_index=more.pop("index", 0),
+        committed_offset=offset,
+        committed_leader_epoch=3 if version >= FIRST_COMMIT_WITH_EPOCH else -1,
+        committed_metadata=metadata,
+    )
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation_id,
+        topics=[OffsetCommitRequestTopic(name=more.pop("topic", SHORT), partitions=[partition])],
+        **more,
+    )
+    return request_header(COMMIT, version, number, "client") + b"".join(encode(request, version))
+
+
+async def offset_of(broker: InProcessBroker, group: str, topic: str = SHORT) -> tuple[int, str]:
+    wanted = [OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
+    (found,) = (await broker.ask(OffsetFetchRequest(group_id=group, topics=wanted), 7)).topics[0].partitions
+    return found.committed_offset, found.metadata
+
+
+@pytest_asyncio.fixture
+async def coordinating(broker: InProcessBroker) -> InProcessBroker:
+    """The broker, once it coordinates groups."""
+    await broker.ask(FindCoordinatorRequest(key="g", key_type=0), 2)
+    async with asyncio.timeout(10):
+        while (  # noqa: ASYNC110 - nobody tells when the partition is loaded
+            await broker.ask(OffsetFetchRequest(group_id="g", topics=[]), 7)
+        ).error_code:
+            await asyncio.sleep(0.01)
+    return broker
+
+
+@pytest.mark.parametrize("version", list(APIS[COMMIT].versions))
+async def test_commits_that_repeat(coordinating: InProcessBroker, learning: CountedShortcuts, version: int) -> None:
+    for number, offset in enumerate((5, 1 << 40, 0, 7)):
+        frames = [commit_frame(group, offset, version, number=number, metadata="m") for group in ("short", "general")]
+        answer = await send(coordinating, frames[0], learning)
+        assert answer == await send(coordinating, frames[1], NoShortcuts())
+        if version:
+            assert await offset_of(coordinating, "short") == await offset_of(coordinating, "general") == (offset, "m")
+    assert learning.answer_count == (3 if version >= 2 else 0)
+
+
+async def test_commits_that_differ_in_something_else(coordinating: InProcessBroker, learning: CountedShortcuts) -> None:
+    await send(coordinating, commit_frame("g", 1, 8), learning)
+    for other in (
+        commit_frame("h", 2, 8),
+        commit_frame("g", 2, 8, metadata=None),
+        commit_frame("g", 2, 8, index=1),
+        commit_frame("g", 2, 8, topic=GENERAL),
+        commit_frame("g", 2, 7),
+        commit_frame("g", 2, 8) + b"?",
+        commit_frame("g", 2, 4, retention_time_ms=5),
+        commit_frame("g", 2, 4, retention_time_ms=5),
+    ):
+        await send(coordinating, other, learning)
+    assert learning.answer_count == 0
+    await send(coordinating, commit_frame("g", 9, 8), learning)
+    assert learning.answer_count == 1
+    assert await offset_of(coordinating, "g") == (9, "")
+
+
+async def test_a_repeated_commit_gets_the_error_that_there_is_now(
+    coordinating: InProcessBroker, learning: CountedShortcuts
+) -> None:
+    """A member appears, and who is none may not commit any more; the topic goes."""
+
+    async def codes(number: int) -> set[bytes]:
+        frame = commit_frame("g", number, 8, number=number)
+        return {await send(coordinating, frame, shortcuts) for shortcuts in (learning, NoShortcuts())}
+
+    assert [len(await codes(number)) for number in range(2)] == [1, 1]
+    join = JoinGroupRequest(
+        member_id="",
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    assert not (await coordinating.ask(join, 2)).error_code
+    (refused,) = await codes(2)
+    assert ErrorCode.UNKNOWN_MEMBER_ID.to_bytes(2) in refused
+    assert learning.answer_count == 2
+    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=SHORT, topic_id=ZERO_UUID)], timeout_ms=10_000)
+    assert not (await coordinating.ask(deletion)).responses[0].error_code
+    (unknown,) = await codes(3)
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.to_bytes(2) in unknown
+    assert learning.answer_count == 2
+
+
+async def test_a_repeated_commit_whose_append_takes_time(
+    coordinating: InProcessBroker, learning: CountedShortcuts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send(coordinating, commit_frame("g", 1, 8), learning)
+    appended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    monkeypatch.setattr(PartitionOffsetsLog, "append", lambda *_: appended)
+    waiting = asyncio.ensure_future(send(coordinating, commit_frame("g", 2, 8), learning))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    appended.set_exception(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE.to_bytes(2) in await waiting
+    assert learning.answer_count == 1
+    assert await offset_of(coordinating, "g") == (1, "")

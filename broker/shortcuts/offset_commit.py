@@ -1,0 +1,169 @@
+"""The shortcut of OffsetCommit: one partition, kept as long as the broker likes.
+
+The request varies in its correlation id and the committed offset; the answer in its error code. That code may be any:
+a member that is told to rebalance repeats itself too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from struct import Struct
+from typing import NamedTuple
+
+from broker.groups.coordinator import CommitAnswer, Committer, GroupCoordinator
+from broker.groups.offsets import TopicPartition
+from broker.groups.records import OffsetAndMetadata
+from broker.handlers.offset_commit import DEFAULT
+from broker.metadata_cache import MetadataCache
+from broker.request_context import RequestContext
+from broker.services import Services
+from broker.shortcuts import CORRELATION_END, KIND_SIZE, Answer, Buffer
+from protocol.codec import encode
+from protocol.errors import KafkaError
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+
+FIRST_VERSION = 2  # before it each partition has a time of its own
+
+_OFFSET = Struct(">q")
+_ERROR = Struct(">h")
+
+
+class OffsetCommitShortcut:
+    """One consumer's commits of one partition."""
+
+    __slots__ = (
+        "_answer_head",
+        "_answer_middle",
+        "_answer_tail",
+        "_committer",
+        "_group_id",
+        "_groups",
+        "_kind",
+        "_leader_epoch",
+        "_metadata",
+        "_metadata_cache",
+        "_now_ms",
+        "_offset_end",
+        "_offset_position",
+        "_partition",
+        "_prefix",
+        "_suffix",
+    )
+
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        metadata_cache: MetadataCache,
+        now_ms: Callable[[], int],
+        request: OffsetCommitRequest,
+        *,
+        frame: memoryview,
+        offset_position: int,
+        answer: bytes,
+        error_position: int,
+    ) -> None:
+        """`frame` and `answer` are a request and its answer; the error code stands at `error_position` of that."""
+        (topic,) = request.topics
+        (committed,) = topic.partitions
+        self._groups = groups
+        self._metadata_cache = metadata_cache
+        self._now_ms = now_ms
+        self._group_id = request.group_id
+        self._committer = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
+        self._partition: TopicPartition = (topic.name, committed.partition_index)
+        self._leader_epoch = committed.committed_leader_epoch
+        self._metadata = committed.committed_metadata or ""
+        self._offset_position = offset_position
+        self._offset_end = offset_position + _OFFSET.size
+        self._kind = bytes(frame[:KIND_SIZE])
+        self._prefix = bytes(frame[CORRELATION_END:offset_position])
+        self._suffix = bytes(frame[self._offset_end :])
+        self._answer_head = answer[:KIND_SIZE]
+        self._answer_middle = answer[CORRELATION_END:error_position]
+        self._answer_tail = answer[error_position + _ERROR.size :]
+
+    def answer(self, frame: memoryview) -> Answer | None:
+        if (
+            frame[:KIND_SIZE] != self._kind
+            or frame[CORRELATION_END : self._offset_position] != self._prefix
+            or frame[self._offset_end :] != self._suffix
+            or not self._metadata_cache.contains(*self._partition)
+        ):
+            return None
+        (offset,) = _OFFSET.unpack_from(frame, self._offset_position)
+        value = OffsetAndMetadata(
+            offset=offset,
+            leader_epoch=self._leader_epoch,
+            metadata=self._metadata,
+            commit_timestamp_ms=self._now_ms(),
+        )
+        try:
+            answer = self._groups.commit(self._group_id, self._committer, {self._partition: value})
+        except KafkaError:
+            return None  # the group is not served here now, and nothing has changed
+        correlation_id = bytes(frame[KIND_SIZE:CORRELATION_END])
+        if isinstance(answer, CommitAnswer):
+            return self._framed(correlation_id, answer)
+        return asyncio.ensure_future(self._later(correlation_id, answer))
+
+    async def _later(self, correlation_id: bytes, awaited: Awaitable[CommitAnswer]) -> list[Buffer]:
+        return self._framed(correlation_id, await awaited)
+
+    def _framed(self, correlation_id: bytes, answer: CommitAnswer) -> list[Buffer]:
+        code = answer.refused.get(self._partition, answer.error)
+        return [
+            b"".join((self._answer_head, correlation_id, self._answer_middle, _ERROR.pack(code), self._answer_tail))
+        ]
+
+
+class _Place(NamedTuple):
+    """Where a field stands in an encoded message."""
+
+    encoded: bytes
+    at: int
+
+
+def _place(message: object, owner: object, field: str, version: int) -> _Place:
+    """Two encodings that differ in nothing else differ there; `owner` is the part of `message` that has the field."""
+    encoded = b"".join(encode(message, version))
+    value = getattr(owner, field)
+    setattr(owner, field, ~value)
+    other = b"".join(encode(message, version))
+    setattr(owner, field, value)
+    return _Place(encoded, next(at for at, (one, two) in enumerate(zip(encoded, other, strict=True)) if one != two))
+
+
+def learn(
+    services: Services,
+    frame: memoryview,
+    request: OffsetCommitRequest,
+    context: RequestContext,
+    response: OffsetCommitResponse,
+    buffers: list[Buffer],
+) -> OffsetCommitShortcut | None:
+    """What `request`, just answered with `buffers`, has in common with the next one; None when that is too little."""
+    if (
+        context.api_version < FIRST_VERSION
+        or request.retention_time_ms != DEFAULT
+        or len(request.topics) != 1
+        or len(request.topics[0].partitions) != 1
+    ):
+        return None
+    committed, told = request.topics[0].partitions[0], response.topics[0].partitions[0]
+    offset = _place(request, committed, "committed_offset", context.api_version)
+    start = len(frame) - len(offset.encoded)
+    if told.error_code or start < CORRELATION_END or frame[start:] != offset.encoded:
+        return None  # a refusal, or tags or trailing bytes that are not known here
+    answer = b"".join(buffers)
+    error = _place(response, told, "error_code", context.api_version)
+    return OffsetCommitShortcut(
+        services.groups,
+        services.metadata_cache,
+        services.clock.now_ms,
+        request,
+        frame=frame,
+        offset_position=start + offset.at,
+        answer=answer,
+        error_position=len(answer) - len(error.encoded) + error.at,
+    )
