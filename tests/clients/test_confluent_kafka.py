@@ -25,6 +25,7 @@ def consumer_of(broker: BrokerProcess, group: str, **settings: object) -> Consum
             "group.id": group,
             "auto.offset.reset": "earliest",
             "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 200,
             **settings,
         }
     )
@@ -137,6 +138,131 @@ def test_a_group_of_two_shares_partitions_and_rebalances(broker: BrokerProcess, 
     committed = first.committed([TopicPartition(topic, partition) for partition in range(4)], DEADLINE_S)
     assert [partition.offset for partition in committed] == [1, 1, 1, 1]
     first.close()
+
+
+def create_topic(broker: BrokerProcess, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 4)])[topic].result(DEADLINE_S)
+
+
+class Rebalances:
+    """What a member was given and what was taken from it, call by call."""
+
+    def __init__(self, consumer: Consumer, topic: str) -> None:
+        self.given: list[set[int]] = []
+        self.taken: list[set[int]] = []
+        consumer.subscribe(
+            [topic],
+            on_assign=lambda _, partitions: self.given.append({each.partition for each in partitions}),
+            on_revoke=lambda _, partitions: self.taken.append({each.partition for each in partitions}),
+        )
+
+
+def owned_by(consumer: Consumer) -> set[int]:
+    return {assigned.partition for assigned in consumer.assignment()}
+
+
+def test_a_cooperative_group_moves_only_what_has_to_move(broker: BrokerProcess, topic: str, group: str) -> None:
+    """KIP-429: who stays reads on; a newcomer gets its share in a second generation, when it was given up (KIP-429)."""
+    create_topic(broker, topic)
+    strategy = {"partition.assignment.strategy": "cooperative-sticky", "enable.auto.commit": False}
+    first, second = consumer_of(broker, group, **strategy), consumer_of(broker, group, **strategy)
+    seen = Rebalances(first, topic)
+    until(lambda: first.poll(0.1) is None and len(owned_by(first)) == 4, "one member owns everything")
+    seen_by_second = Rebalances(second, topic)
+
+    def is_shared() -> bool:
+        first.poll(0.1)
+        second.poll(0.1)
+        return len(owned_by(first)) == len(owned_by(second)) == 2
+
+    until(is_shared, "two members own two partitions each")
+    moved = owned_by(second)
+    assert [each for each in seen.taken if each] == [moved]
+    assert [each for each in seen.given if each] == [{0, 1, 2, 3}]
+    assert [each for each in seen_by_second.given if each] == [moved]
+    assert owned_by(first) == {0, 1, 2, 3} - moved
+    second.close()
+    until(lambda: first.poll(0.1) is None and len(owned_by(first)) == 4, "the rest goes to who stays")
+    assert [each for each in seen.taken if each] == [moved]
+    first.close()
+
+
+def test_a_static_member_that_restarts_disturbs_nobody(broker: BrokerProcess, topic: str, group: str) -> None:
+    """KIP-345: its partitions wait for it, and the others never hear of it."""
+    create_topic(broker, topic)
+    first, second = (
+        consumer_of(broker, group, **{"group.instance.id": name, "session.timeout.ms": 30_000}) for name in "ab"
+    )
+    seen = Rebalances(first, topic)
+    second.subscribe([topic])
+
+    def is_shared() -> bool:
+        first.poll(0.1)
+        second.poll(0.1)
+        return len(owned_by(first)) == len(owned_by(second)) == 2
+
+    until(is_shared, "two members own two partitions each")
+    before, owned = (list(seen.given), list(seen.taken)), owned_by(second)
+    for _ in range(2):
+        second.close()
+        second = consumer_of(broker, group, **{"group.instance.id": "b", "session.timeout.ms": 30_000})
+        second.subscribe([topic])
+
+        def is_back() -> bool:
+            first.poll(0.05)
+            second.poll(0.05)  # noqa: B023 - called before the next turn
+            return bool(owned_by(second))  # noqa: B023
+
+        until(is_back, "the member is back")
+        assert owned_by(second) == owned
+    assert (seen.given, seen.taken) == before
+    first.close()
+    second.close()
+
+
+def test_members_of_a_group_share_and_groups_do_not(broker: BrokerProcess, topic: str, group: str) -> None:
+    """One reader a partition in each group, surplus members wait; every group reads everything."""
+    create_topic(broker, topic)
+    groups: dict[str, list[Consumer]] = {group: [], f"{group}-other": []}
+
+    def shares(name: str) -> list[int]:
+        for members in groups.values():
+            for member in members:
+                member.poll(0.01)
+        return sorted(len(owned_by(member)) for member in groups[name])
+
+    for name, size, expected in (
+        (group, 1, [4]),
+        (group, 2, [2, 2]),
+        (f"{group}-other", 2, [2, 2]),
+        (group, 4, [1, 1, 1, 1]),
+        (group, 5, [0, 1, 1, 1, 1]),
+    ):
+        while len(groups[name]) < size:
+            groups[name].append(consumer_of(broker, name))
+            groups[name][-1].subscribe([topic])
+        until(lambda name=name, expected=expected: shares(name) == expected, f"{size} members share")  # type: ignore[misc]
+        assert set().union(*map(owned_by, groups[name])) == {0, 1, 2, 3}
+    assert shares(f"{group}-other") == [2, 2]
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for partition in range(4):
+        producer.produce(topic, value=b"%d" % partition, partition=partition)
+    producer.flush(DEADLINE_S)
+    for name, members in groups.items():
+        read: list[int] = []
+
+        def everything(members: list[Consumer] = members, read: list[int] = read) -> bool:
+            for member in members:
+                message = member.poll(0.05)
+                if message is not None and not message.error():
+                    read.append(message.partition())
+            return len(read) >= 4
+
+        until(everything, f"{name} reads everything")
+        assert sorted(read) == [0, 1, 2, 3]
+    for member in (member for members in groups.values() for member in members):
+        member.close()
 
 
 def test_a_group_resumes_where_it_committed(broker: BrokerProcess, topic: str, group: str) -> None:

@@ -2,10 +2,15 @@
 
 import shutil
 import subprocess
+import time
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker import BrokerProcess
+
+DEADLINE_S = 30
+LOOK_AGAIN_AFTER_S = 0.05
 
 pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="no kcat here: apt-get install kcat")
 
@@ -28,6 +33,49 @@ def test_produce_and_consume(broker: BrokerProcess, topic: str, codec: str) -> N
     kcat(broker, "-P", "-t", topic, "-K", ":", "-p", "0", "-z", codec, stdin="\n".join(lines) + "\n")
     out = kcat(broker, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q", "-f", "%o %k:%s\n")
     assert out.splitlines() == [f"{number} {line}" for number, line in enumerate(lines)]
+
+
+def in_group(group: str, topic: str, count: int) -> list[str]:
+    """Arguments: read `count` messages as a member and leave."""
+    settings = ["auto.offset.reset=earliest", "session.timeout.ms=6000", "heartbeat.interval.ms=200"]
+    flags = [flag for setting in settings for flag in ("-X", setting)]
+    return ["-G", group, *flags, "-q", "-u", "-c", str(count), "-f", "%p %s\\n", topic]
+
+
+def test_a_group_commits_and_resumes(broker: BrokerProcess, topic: str, group: str) -> None:
+    kcat(broker, "-P", "-t", topic, "-p", "0", stdin="one\ntwo\nthree\n")
+    assert kcat(broker, *in_group(group, topic, 2)).splitlines() == ["0 one", "0 two"]
+    assert kcat(broker, *in_group(group, topic, 1)).splitlines() == ["0 three"]
+
+
+def test_a_group_shares_partitions(broker: BrokerProcess, topic: str, group: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 4)])[topic].result(DEADLINE_S)
+    members = [
+        subprocess.Popen(
+            ["kcat", "-b", broker.bootstrap, *in_group(group, topic, 2)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    try:
+        deadline = time.monotonic() + DEADLINE_S
+        while [len(share) for share in shares(admin, group)] != [2, 2]:
+            assert time.monotonic() < deadline, "two members own two partitions each"
+            time.sleep(LOOK_AGAIN_AFTER_S)
+        for partition in range(4):
+            kcat(broker, "-P", "-t", topic, "-p", str(partition), stdin="value\n")
+        read = [member.communicate(timeout=DEADLINE_S)[0].splitlines() for member in members]
+    finally:
+        for member in members:
+            member.kill()
+    assert [len(lines) for lines in read] == [2, 2]
+    assert sorted(line for lines in read for line in lines) == [f"{partition} value" for partition in range(4)]
+
+
+def shares(admin: AdminClient, group: str) -> list[list[int]]:
+    """The partitions of each member."""
+    description = admin.describe_consumer_groups([group])[group].result(DEADLINE_S)
+    return [[assigned.partition for assigned in member.assignment.topic_partitions] for member in description.members]
 
 
 def test_metadata_names_the_internal_topics(broker: BrokerProcess, topic: str, group: str) -> None:
