@@ -21,7 +21,7 @@ from broker.network.connection import Buffers
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
 from broker.services import Services
-from broker.shortcuts import Answer, Shortcut, fetch, offset_commit, produce
+from broker.shortcuts import Shortcut, fetch, offset_commit, produce
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, Encoder, decoder, encoder
 from protocol.errors import ErrorCode, KafkaError, Malformed

@@ -7,8 +7,8 @@ it: which bytes of the request have to stay, where the part that varies lies, an
 varies there.
 
 Rules: a shortcut answers only what the general way would answer with the same bytes, and otherwise says None and has
-changed nothing: an error, a wait, a change of leader or of settings are the general way's. It holds no state of its
-own.
+changed nothing: what it cannot tell itself, such as most errors and waits, a change of leader or of settings, is the
+general way's. It holds no state of its own.
 """
 
 from __future__ import annotations
