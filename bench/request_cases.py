@@ -36,8 +36,8 @@ def produce_batches(subject: Subject, scale: Scale, *, size: int, connections: i
         return load.bulk(load.section.requests * size)
 
 
-def fetch_pieces(subject: Subject, scale: Scale, *, size: int, connections: int) -> Values:
-    topic = subject.filled_topic(scale.fetch_bytes)
+def fetch_pieces(subject: Subject, scale: Scale, *, size: int, connections: int, batch_size: int = KIB_16) -> Values:
+    topic = subject.filled_topic(scale.fetch_bytes, batch_size)
     readers = [
         FetchStream(subject.port, topic.name, 0, topic.batch, topic.end_offset, size) for _ in range(connections)
     ]
@@ -143,6 +143,15 @@ CASES = (
             Measure("CPU", "s/GB", LOWER, times(0.67), decimals=2),
         ),
         on_running=lambda subject, scale: fetch_pieces(subject, scale, size=KIB_16, connections=1),
+    ),
+    Case(
+        "fetch-1m-batches",
+        "fetch, 1 MB batches",
+        (
+            Measure("throughput", "MB/s", HIGHER, times(1.0)),
+            Measure("CPU", "s/GB", LOWER, times(1.0), decimals=2),
+        ),
+        on_running=lambda subject, scale: fetch_pieces(subject, scale, size=MIB, connections=1, batch_size=MIB),
     ),
     Case(
         "produce-to-consume",

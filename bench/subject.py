@@ -36,7 +36,7 @@ class Subject:
         self.port = server.port
         self.pid = server.pid
         self._numbers = count()
-        self._filled: FilledTopic | None = None
+        self._filled: dict[int, FilledTopic] = {}
 
     @contextmanager
     def topic(self, partitions: int = 1) -> Iterator[str]:
@@ -46,17 +46,16 @@ class Subject:
         yield name
         delete_topic(self.port, name)
 
-    def filled_topic(self, byte_count: int) -> FilledTopic:
-        """A topic with `byte_count` of 16 KB batches, made on first use and kept."""
-        if self._filled is None:
+    def filled_topic(self, byte_count: int, batch_size: int) -> FilledTopic:
+        """A topic with `byte_count` of batches of that size, made on first use and kept."""
+        if batch_size not in self._filled:
             name = f"bench-{next(self._numbers)}"
             create_topic(self.port, name)
-            batch = bulk_batch(KIB_16)
-            requests = byte_count // len(batch.data)
+            batch = bulk_batch(batch_size)
             with closing_all([ProduceStream(self.port, name, 0, batch, in_flight=5)]) as streams:
-                done = closed_loop(streams, requests=requests).requests
-            self._filled = FilledTopic(name, batch, done * batch.record_count)
-        return self._filled
+                done = closed_loop(streams, requests=byte_count // batch_size).requests
+            self._filled[batch_size] = FilledTopic(name, batch, done * batch.record_count)
+        return self._filled[batch_size]
 
     def measured_for_a_time(self, streams: Sequence[Stream], scale: Scale) -> Load:
         closed_loop(streams, seconds=scale.lead_in_s)
