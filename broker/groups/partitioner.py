@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 
+@lru_cache(maxsize=10_000)  # every request of a member or a producer asks for the same few keys
 def partition_for(key: str, partition_count: int) -> int:
     """The partition whose leader coordinates `key`: abs(hash) modulo the count, with Java's string hash over UTF-16."""
     units = key.encode("utf-16-be", "surrogatepass")

@@ -8,7 +8,7 @@ partition that is not included is INVALID_TXN_STATE.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from broker.request_context import RequestContext
 from broker.services import Services
@@ -36,7 +36,7 @@ def handle(
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     if context.api_version >= FIRST_VERSION_OF_BROKERS:
         return _serve_broker(services, request, context)
-    refused = _refused(services, request.v3_and_below_topics)
+    refused = _refused(services, request.v3_and_below_topics, services.internal_topics)
     if refused:
         return _client_response(request, lambda each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED))
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
@@ -54,11 +54,13 @@ def failed(request: AddPartitionsToTxnRequest, context: RequestContext, code: Er
     return _client_response(request, lambda _: code)
 
 
-def _refused(services: Services, topics: Sequence[AddPartitionsToTxnTopic]) -> Mapping[TopicPartition, ErrorCode]:
-    """What a client must not add: internal topics belong to the coordinators, others have to exist."""
+def _refused(
+    services: Services, topics: Sequence[AddPartitionsToTxnTopic], forbidden: Collection[str]
+) -> Mapping[TopicPartition, ErrorCode]:
+    """What must not be added: partitions that do not exist, and what only the coordinators may write to."""
     refused = {}
     for name, partition in _names(topics):
-        if name in services.internal_topics:
+        if name in forbidden:
             refused[name, partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not services.metadata_cache.contains(name, partition):
             refused[name, partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -92,6 +94,9 @@ async def _serve_transaction(
 ) -> CodeOf:
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
     partitions = _names(transaction.topics)
+    refused = _refused(services, transaction.topics, ())
+    if refused:
+        return lambda each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED)
     try:
         if not transaction.verify_only:
             storing = services.transactions.add_partitions(transaction.transactional_id, producer, partitions)

@@ -94,6 +94,22 @@ class Metadata:
     """When the last transaction began; NO_START before the first one of a producer."""
     updated_ms: int
 
+    def moved_to(
+        self, state: TransactionState, partitions: Partitions, now_ms: int, *, started_ms: int | None = None
+    ) -> Metadata:
+        """The same producer a step further. Every transaction does this three times; `replace` takes twice as long."""
+        return Metadata(
+            state,
+            self.producer_id,
+            self.producer_epoch,
+            self.last_producer_id,
+            self.last_producer_epoch,
+            self.timeout_ms,
+            partitions,
+            self.started_ms if started_ms is None else started_ms,
+            now_ms,
+        )
+
 
 Decision = Metadata | ErrorCode
 
@@ -183,7 +199,7 @@ class Transaction:
     def finish(self, now_ms: int) -> Metadata:
         """The outcome is durable: plan the complete state, which is written once all partitions have their markers."""
         state = AFTER_PREPARE[self.current.state]
-        return self._plan(replace(self.current, state=state, partitions=NO_PARTITIONS, updated_ms=now_ms))
+        return self._plan(self.current.moved_to(state, NO_PARTITIONS, now_ms))
 
     # Who asks
 
@@ -247,11 +263,7 @@ class Transaction:
 
     def _open(self, partitions: Iterable[TopicPartition], now_ms: int) -> Decision:
         """a transaction begins with these partitions"""
-        return self._plan(
-            replace(
-                self.current, state=ONGOING, partitions=dict.fromkeys(partitions), started_ms=now_ms, updated_ms=now_ms
-            )
-        )
+        return self._plan(self.current.moved_to(ONGOING, dict.fromkeys(partitions), now_ms, started_ms=now_ms))
 
     def _extend(self, partitions: Iterable[TopicPartition], now_ms: int) -> Decision:
         """those that are new are added; nothing is written when none is"""
@@ -259,7 +271,7 @@ class Transaction:
         extended = dict(current.partitions) | dict.fromkeys(partitions)
         if len(extended) == len(current.partitions):
             return ErrorCode.NONE
-        return self._plan(replace(current, partitions=extended, updated_ms=now_ms))
+        return self._plan(current.moved_to(ONGOING, extended, now_ms))
 
     def _add_later(self, partitions: Iterable[TopicPartition], now_ms: int) -> Decision:
         """CONCURRENT_TRANSACTIONS"""
@@ -267,11 +279,11 @@ class Transaction:
 
     def _prepare_commit(self, now_ms: int) -> Decision:
         """PrepareCommit is stored and answered; markers follow"""
-        return self._plan(replace(self.current, state=PREPARE_COMMIT, updated_ms=now_ms))
+        return self._plan(self.current.moved_to(PREPARE_COMMIT, self.current.partitions, now_ms))
 
     def _prepare_abort(self, now_ms: int) -> Decision:
         """PrepareAbort is stored and answered; markers follow"""
-        return self._plan(replace(self.current, state=PREPARE_ABORT, updated_ms=now_ms))
+        return self._plan(self.current.moved_to(PREPARE_ABORT, self.current.partitions, now_ms))
 
     def _end_again(self, now_ms: int) -> Decision:
         """success, for a repeated request"""

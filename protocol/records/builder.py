@@ -70,22 +70,21 @@ def build_batch(
         | (TRANSACTIONAL_BIT if is_transactional else 0)
         | (CONTROL_BIT if is_control else 0)
     )
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        partition_leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=len(numbered) - 1,
-        base_timestamp=numbered[0][1],
-        max_timestamp=max([timestamp for _, timestamp, _, _, _ in numbered]),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        records_count=len(numbered),
+    base_timestamp = numbered[0][1]
+    max_timestamp = max([timestamp for _, timestamp, _, _, _ in numbered])
+    count = len(numbered)
+    data = compress(compression, encode_records(numbered, base_offset, base_timestamp), level)
+    covered = (
+        attributes,
+        count - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
     )
-    return assemble(header, compress(compression, encode_records(numbered, base_offset, header.base_timestamp), level))
+    return _assembled(base_offset, leader_epoch, covered, data)
 
 
 def rebuild_batch(
@@ -123,10 +122,13 @@ def rebuild_batch(
 
 def assemble(header: BatchHeader, records: bytes) -> bytes:
     """Header and (already compressed) records as one batch; batch_length and crc of `header` are computed here."""
-    covered = CRC_COVERED.pack(*header[5:])
-    checksum = crc32c(records, crc32c(covered))
+    return _assembled(header.base_offset, header.partition_leader_epoch, header[5:], records)
+
+
+def _assembled(base_offset: int, leader_epoch: int, covered: tuple[int, ...], records: bytes) -> bytes:
+    checksum = crc32c(records, crc32c(CRC_COVERED.pack(*covered)))
     batch_length = HEADER_SIZE - LOG_OVERHEAD + len(records)
-    return HEADER.pack(header[0], batch_length, *header[2:4], checksum, *header[5:]) + records
+    return HEADER.pack(base_offset, batch_length, leader_epoch, MAGIC, checksum, *covered) + records
 
 
 def encode_records(records: Iterable[NumberedRecord], base_offset: int, base_timestamp: int) -> bytes:

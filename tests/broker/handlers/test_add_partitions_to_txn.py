@@ -109,6 +109,7 @@ async def test_a_broker_verifies_and_adds(served: ServedTransactions, version: i
                 of_broker(other, ("__consumer_offsets", 0), name="other", verify_only=False),
                 of_broker(Producer(producer.producer_id, 9), ("t", 0)),
                 of_broker(producer, ("t", 0), name="nobody"),
+                of_broker(producer, ("t", 0), ("nosuch", 0), ("t", 9)),
             ]
         ),
         version,
@@ -119,6 +120,14 @@ async def test_a_broker_verifies_and_adds(served: ServedTransactions, version: i
         ("other", {("__consumer_offsets", 0): NONE}),
         ("id", {("t", 0): ErrorCode.PRODUCER_FENCED}),
         ("nobody", {("t", 0): ErrorCode.INVALID_PRODUCER_ID_MAPPING}),
+        (
+            "id",
+            {
+                ("t", 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
+                ("nosuch", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            },
+        ),
     ]
     assert list(served.transactions.describe("other").partitions) == [("__consumer_offsets", 0)]
 
