@@ -127,5 +127,6 @@ CASES = (
             Measure("memory", "MiB", LOWER),
         ),
         on_new=metadata,
+        rounds_max=2,
     ),
 )

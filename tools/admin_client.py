@@ -34,6 +34,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 RETRY_BACKOFF_S = 0.1
+GROUP, TRANSACTION = 0, 1
+"""Kinds of coordinators."""
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
 _LENGTH = struct.Struct(">i")
@@ -41,8 +43,14 @@ _API_VERSIONS_VERSION = 3
 _CONSUMER = -1  # replica id of those who are no replica
 _NOT_THE_CONTROLLER = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
 _NOT_THE_COORDINATOR = frozenset(
-    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
 )
+"""Also what it says while a transaction is being ended."""
 
 _NOT_THE_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -97,18 +105,18 @@ class AdminClient:
         return self._until_final(attempt, codes, _NOT_THE_CONTROLLER)
 
     def call_coordinator(
-        self, group: str, request: object, response: type[T], codes: Callable[[T], Iterable[int]]
+        self, key: str, request: object, response: type[T], codes: Callable[[T], Iterable[int]], key_type: int = GROUP
     ) -> T:
-        """The answer of a group's coordinator. Raises KafkaError when there is none."""
+        """The answer of the coordinator of a group or a transactional id. Raises KafkaError when there is none."""
 
         def attempt() -> T:
-            return self._send(request, response, self.coordinator(group))
+            return self._send(request, response, self.coordinator(key, key_type))
 
         return self._until_final(attempt, codes, _NOT_THE_COORDINATOR)
 
-    def coordinator(self, group: str) -> int:
-        """The broker that coordinates a group. Raises KafkaError when there is none."""
-        request = FindCoordinatorRequest(coordinator_keys=[group])
+    def coordinator(self, key: str, key_type: int = GROUP) -> int:
+        """The broker that coordinates a group or a transactional id. Raises KafkaError when there is none."""
+        request = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
         answer = self._until_final(
             lambda: self._send(request, FindCoordinatorResponse, None).coordinators[0],
             lambda found: [found.error_code],

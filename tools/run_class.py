@@ -11,6 +11,7 @@ TOOLS: Mapping[str, str] = {
     "ConsumerGroupCommand": "tools.consumer_groups",
     "ConsoleProducer": "tools.console_producer",
     "ConsoleConsumer": "tools.console_consumer",
+    "TransactionsCommand": "tools.transactions",
     "DeleteRecordsCommand": "tools.delete_records",
     "DumpLogSegments": "tools.dump_log",
     "GetOffsetShell": "tools.get_offsets",
