@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -69,9 +69,6 @@ from protocol.records.compression import Buffer, Compression, compress
 from protocol.records.regularity import are_regular
 
 # A batch may open to what could also have been sent plain: the default of socket.request.max.bytes.
-ATTRIBUTES_POSITION: Final = CRC_COVERED_POSITION + 1
-"""The low byte of them, which has the codec."""
-
 PLAIN_SIZE_MAX = 100 << 20
 
 # Of a batch with more failing records than this the rest is not named, so that the answer stays small.
@@ -254,11 +251,6 @@ def validate_and_assign_offsets(
     """
     if origin is _OLD_CLIENT and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] in legacy.LEGACY_MAGICS:
         return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms)
-    if origin is AppendOrigin.COORDINATOR and _is_stored_as_it_is(records, rules):
-        # Built a moment ago in this process: there is nothing to find out.
-        _check_size(len(records), rules)
-        set_offset_and_epoch(records, 0, next_offset, leader_epoch)
-        return ValidatedAppend(records, read_header(records), NO_TIMESTAMP, records_converted=0)
     header = _first_header(records, origin)
     if header is None:
         return None
@@ -276,11 +268,6 @@ def validate_and_assign_offsets(
         return ValidatedAppend(records, read_header(records), now_ms, records_converted=0)
     placed = (next_offset, header.batch_length, leader_epoch, *header[3:])
     return _new_tuple(ValidatedAppend, (records, _new_tuple(BatchHeader, placed), NO_TIMESTAMP, 0))
-
-
-def _is_stored_as_it_is(records: memoryview, rules: AppendRules) -> bool:
-    codec = records[ATTRIBUTES_POSITION] & CODEC_MASK
-    return (rules.compression is None or rules.compression == codec) and not rules.is_log_append_time
 
 
 # --- which batch ------------------------------------------------------------------------------------------------------
