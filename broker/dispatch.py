@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -28,6 +29,7 @@ from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.frame import LENGTH
 from protocol.headers import RequestHeader, UnsupportedApi, read_request_header, response_header
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from protocol.schema import Struct
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
@@ -43,6 +45,9 @@ LEARNERS: Mapping[int, Callable[..., Shortcut | None]] = {
 # Records stay bytes, but the lists of other requests become objects of up to fifty times their size. Kafka knows one
 # limit for both; the largest request of use (the offsets of a hundred thousand partitions) has about 3 MB.
 SIZE_MAX_WITHOUT_RECORDS = 16 << 20
+
+# In characters; a string travels with at most 32767 bytes.
+ERROR_MESSAGE_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +155,13 @@ class RequestDispatcher:
     def _framed(self, route: Route, context: RequestContext, response: object) -> Buffers:
         header = response_header(context.api_key, context.api_version, context.correlation_id)
         try:
-            return _framed(route.encode, header, response)
+            try:
+                return _framed(route.encode, header, response)
+            except (ValueError, struct.error):
+                # A message that says a name of the request again may be longer than a string can be.
+                if not _shorten_messages(response):
+                    raise
+                return _framed(route.encode, header, response)
         except Exception as error:
             # A response that its own version cannot carry is a bug of ours; this client cannot be told any other way.
             self._report(route, context, error)
@@ -218,6 +229,20 @@ def _framed(encode: Encoder, header: bytes, response: object) -> Buffers:
     buffers[0] = header + buffers[0]
     buffers[0] = LENGTH.pack(sum(map(len, buffers))) + buffers[0]
     return buffers
+
+
+def _shorten_messages(answer: object) -> bool:
+    """Cut every error message in a response, at any depth, that is longer than anyone reads. False: there is none."""
+    shortened = False
+    for field in answer.__fields__ if isinstance(answer, Struct) else ():
+        value = getattr(answer, field.name)
+        if field.name == "error_message" and value is not None and len(value) > ERROR_MESSAGE_MAX:
+            setattr(answer, field.name, value[:ERROR_MESSAGE_MAX])
+            shortened = True
+        elif field.struct is not None and value is not None:
+            for inner in value if field.is_array else [value]:
+                shortened |= _shorten_messages(inner)
+    return shortened
 
 
 def _named(api: Api, header: RequestHeader) -> str:

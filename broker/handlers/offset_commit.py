@@ -16,6 +16,7 @@ from broker.groups.ports import LegacyOffsets
 from broker.groups.records import NO_TIMESTAMP, OffsetAndMetadata
 from broker.request_context import RequestContext
 from broker.services import Services
+from config.topic_properties import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -37,7 +38,9 @@ def handle(
     if context.api_version == VERSION_OF_CONSUMERS_TREE:
         return _store_in_consumers_tree(services, request)
     now_ms = services.clock.now_ms()
-    expires_ms = NO_TIMESTAMP if request.retention_time_ms == DEFAULT else now_ms + request.retention_time_ms
+    expires_ms = NO_TIMESTAMP
+    if request.retention_time_ms != DEFAULT:
+        expires_ms = min(now_ms + request.retention_time_ms, LONG_MAX)
     offsets: Offsets = {}
     unknown: set[TopicPartition] = set()
     for topic in request.topics:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from broker.dispatch import SIZE_MAX_WITHOUT_RECORDS, RequestDispatcher, failure_response
+from broker.dispatch import ERROR_MESSAGE_MAX, SIZE_MAX_WITHOUT_RECORDS, RequestDispatcher, failure_response
 from broker.network.connection import Buffers
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
@@ -16,9 +16,11 @@ from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.headers import read_response_header, request_header
 from protocol.messages.api_versions import ApiVersionsResponse
+from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 HEARTBEAT = 12
+CREATE_TOPICS = 19
 PEER = Peer("127.0.0.1", 5, "TEST")
 Handler = Callable[[Services, HeartbeatRequest, RequestContext], Any]
 
@@ -165,3 +167,26 @@ def _empty(request: type) -> object:
         elif field.wire is not None:
             values[field.name] = 0
     return request(**values)
+
+
+@pytest.mark.parametrize("version", list(APIS[CREATE_TOPICS].versions)[1:])
+def test_a_message_longer_than_a_string_can_be_is_cut(version: int) -> None:
+    """It repeats what the request says, so it is no bug of ours."""
+
+    def handle(services: Services, request: object, context: RequestContext) -> CreateTopicsResponse:
+        result = CreatableTopicResult(name="x" * 32767, error_code=17, error_message="é" * 32767)
+        return CreateTopicsResponse(topics=[result])
+
+    module = ModuleType("scripted")
+    module.handle = handle  # type: ignore[attr-defined]
+    dispatcher = RequestDispatcher(cast(Services, None), {CREATE_TOPICS: module})
+    body = encode(CreateTopicsRequest(topics=[]), version)
+    answer = dispatcher.dispatch(
+        memoryview(bytearray(request_header(CREATE_TOPICS, version, 77, "client") + b"".join(body))), PEER
+    )
+    assert isinstance(answer, list)
+    data = b"".join(answer)[4:]
+    _, position = read_response_header(CREATE_TOPICS, version, data)
+    (topic,) = decode(CreateTopicsResponse, version, data, position).topics
+    assert (topic.name, topic.error_message) == ("x" * 32767, "é" * ERROR_MESSAGE_MAX)
+    assert dispatcher.unexpected_error_count == 0

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from broker.clock import SystemClock
+from broker.clock import Clock, SystemClock
 from broker.dispatch import RequestDispatcher
 from broker.network.connection import Buffers
 from broker.request_context import Peer
@@ -31,7 +31,7 @@ class InProcessBroker:
     """One running broker; `ask` is a client that never misreads."""
 
     def __init__(self, dispatcher: RequestDispatcher) -> None:
-        self._dispatcher = dispatcher
+        self.dispatcher = dispatcher
         self.peer = Peer("127.0.0.1", 50_000, LISTENER)
 
     async def ask(self, request: object, version: int | None = None, *, client_id: str = "test") -> Any:
@@ -52,7 +52,7 @@ class InProcessBroker:
 
     async def send(self, frame: bytes, peer: Peer) -> Buffers | None:
         """The framed answer to the bytes of one request; None when there is none."""
-        answer = self._dispatcher.dispatch(memoryview(bytearray(frame)), peer)
+        answer = self.dispatcher.dispatch(memoryview(bytearray(frame)), peer)
         return answer if answer is None or isinstance(answer, list) else await answer
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
@@ -75,8 +75,10 @@ class InProcessBroker:
 
 
 @asynccontextmanager
-async def running_broker(folder: Path, overrides: Mapping[str, str] | None = None) -> AsyncIterator[InProcessBroker]:
-    """A broker over `folder` that is stopped cleanly at the end."""
+async def running_broker(
+    folder: Path, overrides: Mapping[str, str] | None = None, clock: Clock | None = None
+) -> AsyncIterator[InProcessBroker]:
+    """A broker over `folder`, by the machine's clocks unless told otherwise, that is stopped cleanly at the end."""
     config = BrokerConfig.from_properties(
         {
             "broker.id": "0",
@@ -89,7 +91,7 @@ async def running_broker(folder: Path, overrides: Mapping[str, str] | None = Non
             **(overrides or {}),
         }
     )
-    server = Server(config, SystemClock())
+    server = Server(config, clock or SystemClock())
     try:
         await server.start()
         yield InProcessBroker(server.dispatcher)

@@ -99,6 +99,10 @@ async def test_versions_2_to_4_have_a_time_to_live(version: int) -> None:
     stored = served.coordinator.offsets("g").get(("t", 0))
     assert stored is not None
     assert stored.expire_timestamp_ms == served.here.clock.now_ms() + 1000
+    await served.ask(offset_commit, request(("t", 0, 5), retention_time_ms=2**63 - 1), version)
+    stored = served.coordinator.offsets("g").get(("t", 0))
+    assert stored is not None
+    assert stored.expire_timestamp_ms == 2**63 - 1
 
 
 async def test_long_metadata_is_refused_beside_the_unknown() -> None:
