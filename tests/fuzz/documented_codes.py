@@ -9,7 +9,8 @@ ALWAYS = frozenset({"NONE"})
 
 _BY_FIELD: dict[str, dict[str, str]] = {
     "Produce": {
-        "acks": "INVALID_REQUIRED_ACKS",
+        "transactional_id": "INVALID_PRODUCER_ID_MAPPING INVALID_TXN_STATE PRODUCER_FENCED TRANSACTION_ABORTABLE",
+        "acks": "INVALID_REQUIRED_ACKS closed",  # nothing else tells who wants no answer that something was wrong
         "topic_data.name": "INVALID_TOPIC_EXCEPTION UNKNOWN_TOPIC_OR_PARTITION",
         "topic_data.partition_data.index": "UNKNOWN_TOPIC_OR_PARTITION",
         "topic_data.partition_data.records": "CORRUPT_MESSAGE INVALID_RECORD TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
@@ -116,8 +117,8 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "": "CONCURRENT_TRANSACTIONS",
         "transactional_id": "INVALID_REQUEST",
         "transaction_timeout_ms": "INVALID_TRANSACTION_TIMEOUT",
-        "producer_id": "INVALID_REQUEST",
-        "producer_epoch": "INVALID_REQUEST",
+        "producer_id": "INVALID_PRODUCER_EPOCH INVALID_REQUEST PRODUCER_FENCED",
+        "producer_epoch": "INVALID_PRODUCER_EPOCH INVALID_REQUEST PRODUCER_FENCED",
     },
     "OffsetForLeaderEpoch": {
         "topics.topic": "UNKNOWN_TOPIC_OR_PARTITION",
@@ -156,7 +157,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "markers.topics": "INVALID_PRODUCER_EPOCH",
         "markers.topics.name": "UNKNOWN_TOPIC_OR_PARTITION",
         "markers.topics.partition_indexes": "INVALID_PRODUCER_EPOCH UNKNOWN_TOPIC_OR_PARTITION",
-        "markers.coordinator_epoch": "INVALID_PRODUCER_EPOCH",
+        "markers.coordinator_epoch": "INVALID_PRODUCER_EPOCH TRANSACTION_COORDINATOR_FENCED",
     },
     "TxnOffsetCommit": {
         "": "CONCURRENT_TRANSACTIONS",
