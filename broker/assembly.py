@@ -26,6 +26,7 @@ from broker.network.unsent_answers import UnsentAnswers
 from broker.offsets_log import PartitionOffsetsLog
 from broker.part_settings import controller_settings
 from broker.producer_ids import ProducerIds
+from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.manager import ReplicaManager
 from broker.routes import TABLE
@@ -94,6 +95,14 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         fetch_purge_interval=config[properties.FETCH_PURGATORY_PURGE_INTERVAL_REQUESTS],
         delete_records_purge_interval=config[properties.DELETE_RECORDS_PURGATORY_PURGE_INTERVAL_REQUESTS],
     )
+    directory_moves = DirectoryMoves(
+        on.log_manager,
+        replica_manager,
+        clock,
+        threads=config[properties.NUM_REPLICA_ALTER_LOG_DIRS_THREADS] or len(config.log_dirs),
+        bytes_per_second_max=lambda: config[properties.REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND],
+    )
+    replica_manager.on_opened = directory_moves.resume
     channels = LocalChannels(clock, metadata, replica_manager, topic_configs)
     controller = Controller(on.broker_id, on.store, channels, controller_settings(config), clock, on.random)
     topics = TopicAdministration(controller, metadata, config, timer, clock)
@@ -130,6 +139,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         controller=controller,
         log_manager=on.log_manager,
         replica_manager=replica_manager,
+        directory_moves=directory_moves,
         fetch_sessions=FetchSessionCache(
             config[properties.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], lambda: on.random.randrange(1, 2**31)
         ),

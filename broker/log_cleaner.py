@@ -20,7 +20,9 @@ from typing import Protocol
 from broker.clock import Clock
 from protocol.errors import KafkaError
 from storage.cleaner import CleaningJob, CleaningResult, clean
+from storage.log import Log
 from storage.log_cleaning import CleanerSettings, Cleaning, LogCleaning
+from storage.log_directory import LogDirectory
 
 logger = logging.getLogger("kafka.log.LogCleaner")
 
@@ -95,6 +97,11 @@ class LogCleaner:
         self._count = settings.threads
         self._workers.resize(settings.threads)
         self.start()
+
+    def log_moved(self, log: Log, old_directory: LogDirectory) -> None:
+        """How far a log is cleaned is kept where it lies."""
+        self._cleaning.log_moved([old_directory.path, str(log.directory.parent)])
+        self._off_loop(self._cleaning.write_checkpoints)
 
     async def stop(self) -> None:
         """End all passes, finished or not."""

@@ -48,6 +48,7 @@ from controller.model import Broker, Endpoint
 from controller.registration import (
     BrokerRegistration,
     IdentityError,
+    announce_lost_log_dir,
     check_cluster_id,
     choose_broker_id,
     ensure_cluster_id,
@@ -133,6 +134,8 @@ class Server:
         self._log_manager: LogManager
         self._services: Services
         self._on_fatal: Callable[[], None] = lambda: None
+        self._on_directory_lost: Callable[[], None] = lambda: None
+        self._notices: set[asyncio.Task[None]] = set()
         self._cleaner: LogCleaner | None = None
         self.dispatcher: RequestDispatcher
         self.has_failed = False
@@ -170,6 +173,8 @@ class Server:
         await self._load_logs(foundation)
         self._broker_epoch = await register_broker(foundation.store, self._registration(foundation.broker_id))
         await self._begin(foundation, services)
+        self._on_directory_lost = lambda: self._lose_directory(foundation, services)
+        self._lose_directory(foundation, services)  # one that failed meanwhile
         await self._open_doors(services)
         logger.info("[KafkaServer id=%d] started", foundation.broker_id)
 
@@ -231,6 +236,7 @@ class Server:
         change_listener = ConfigChangeListener(foundation.store, self._clock, services.config_changes.apply)
         await change_listener.start()
         self._undo.callback(change_listener.stop)
+        self._undo.push_async_callback(services.directory_moves.stop)
         await services.controller.start()
         self._undo.push_async_callback(services.controller.stop)
         for coordinator in (services.groups, services.transactions):
@@ -270,6 +276,7 @@ class Server:
         )
         cleaner.start()
         self._undo.push_async_callback(cleaner.stop)
+        self._services.directory_moves.on_moved = cleaner.log_moved
 
     def _bind(self) -> None:
         """Take every listener's address. Raises ListenError."""
@@ -291,10 +298,21 @@ class Server:
     def _directory_failed(self, path: str, error: Exception) -> None:
         """Called from any thread."""
         if self._log_manager.live_directories:
+            self._loop.call_soon_threadsafe(self._on_directory_lost)
             return
         logger.critical("stopping: all log directories have failed, the last one was %s: %s", path, error)
         self.has_failed = True
         self._loop.call_soon_threadsafe(self._on_fatal)
+
+    def _lose_directory(self, foundation: Foundation, services: Services) -> None:
+        """Stop serving what lay in log directories that have failed, and tell the controller."""
+        lost = services.replica_manager.directory_failed()
+        if not lost:
+            return
+        logger.error("%d partitions are offline with their log directory", len(lost))
+        notice = asyncio.create_task(_announce_lost_log_dir(foundation), name="notice of a lost log directory")
+        self._notices.add(notice)
+        notice.add_done_callback(self._notices.discard)
 
     def _take_over_settings(self) -> None:
         """The dynamic layers of the configuration are known now, or have changed."""
@@ -347,3 +365,10 @@ def _refuse_what_is_not_served(config: BrokerConfig) -> None:
             f"Invalid value {config[properties.ZOOKEEPER_CONNECT]} for configuration zookeeper.connect: "
             "clusters are not served yet, expected none (metadata is kept in the first of log.dirs)"
         )
+
+
+async def _announce_lost_log_dir(foundation: Foundation) -> None:
+    try:
+        await announce_lost_log_dir(foundation.store, foundation.broker_id)
+    except (StoreError, StoreUnavailable) as error:
+        logger.error("the controller cannot be told of the lost log directory, leaders stay where they are: %s", error)

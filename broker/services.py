@@ -20,6 +20,7 @@ from broker.internal_topics import INTERNAL_TOPICS
 from broker.metadata_cache import MetadataCache
 from broker.network.unsent_answers import UnsentAnswers
 from broker.producer_ids import ProducerIds
+from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.manager import ReplicaManager
 from broker.scram_credentials import ScramCredentials
@@ -49,6 +50,7 @@ class Services:
     controller: Controller
     log_manager: LogManager
     replica_manager: ReplicaManager
+    directory_moves: DirectoryMoves
     fetch_sessions: FetchSessionCache
     topics: TopicAdministration
     topic_configs: TopicConfigs
@@ -68,7 +70,9 @@ class Services:
     internal_topics: frozenset[str] = INTERNAL_TOPICS
 
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError:
-        """The answer to a request for a partition of which no replica is hosted here."""
+        """The answer to a request for a partition of which no replica is served here."""
+        if self.replica_manager.is_offline(topic, partition):
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {topic}-{partition} is offline")
         if self.metadata_cache.contains(topic, partition):
             return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -36,6 +36,7 @@ REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
 ISR_CHANGE_NOTIFICATIONS = "/isr_change_notification"
 LOG_DIR_EVENT_NOTIFICATIONS = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENT_NOTIFICATIONS}/log_dir_event_"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
@@ -396,6 +397,11 @@ def sequence_of(name: str) -> int:
     if match is None:
         raise Undecodable(f"{name!r}, expected a name that ends in a sequence number")
     return int(match[1])
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """A broker has lost a log directory; Kafka knows no other event."""
+    return _encode({"version": 1, "broker": broker_id, "event": 1})
 
 
 def decode_log_dir_event(data: bytes | None) -> int:

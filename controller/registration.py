@@ -1,7 +1,7 @@
 """How a broker joins: the tree's roots, the cluster's id, the broker's own id, its registration.
 
-Owns these four writes, each safe to repeat and to race. Must not know elections. Called in this order at start, before
-there is a controller.
+Owns these four writes, each safe to repeat and to race, called in this order at start, before there is a controller;
+and the notice that a broker has lost a log directory. Must not know elections.
 """
 
 import uuid
@@ -142,3 +142,8 @@ async def update_registration(store: StateStore, registration: BrokerRegistratio
         registration.broker, jmx_port=registration.jmx_port, timestamp_ms=registration.timestamp_ms
     )
     await store.set(paths.broker_path(registration.broker.broker_id), data)
+
+
+async def announce_lost_log_dir(store: StateStore, broker_id: int) -> None:
+    """Let the controller ask this broker which replicas it has lost. Raises StoreError, StoreUnavailable."""
+    await store.create(paths.LOG_DIR_EVENT_PREFIX, paths.encode_log_dir_event(broker_id), sequential=True)

@@ -89,6 +89,15 @@ class LeaderEpochs:
         if self._entries:
             self._replace([])
 
+    def take_over(self, entries: Sequence[EpochStart]) -> None:
+        """The log holds the same offsets as another one, whose entries these are."""
+        if tuple(entries) != self._entries:
+            self._replace(entries)
+
+    def persist_with(self, write: Callable[[Sequence[EpochStart]], None]) -> None:
+        """The entries are kept somewhere else from now on; what is there holds them already."""
+        self._write = write
+
     def _replace(self, entries: Iterable[EpochStart]) -> None:
         replacement = tuple(entries)
         self._write(replacement)

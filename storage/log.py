@@ -12,12 +12,15 @@ Invariants:
 - A batch is checked, written, and only then counted: whatever raises leaves offsets and producer state as they were.
 - An I/O error is answered KAFKA_STORAGE_ERROR and told to the log manager, which takes the directory out of service;
   from then on the log refuses everything.
+- Renaming the directory is one step for the thread that owns the log; others that looked for a file under the old name
+  meanwhile look again.
 - Nothing is synced before an append returns. What a crash of the machine may take lies at or above `recovery_point`.
 """
 
 import contextlib
 import errno
 import os.path
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,10 +38,11 @@ from storage import checkpoints, names
 from storage.checkpoints import TopicPartition
 from storage.compaction import CleanedSegment
 from storage.files import Files
-from storage.leader_epochs import EpochStart, LeaderEpochs
-from storage.log_loader import LoadedLog, LoadProgress, LogLoader, state_at
+from storage.leader_epochs import LeaderEpochs
+from storage.log_loader import LoadedLog, LoadProgress, LogLoader, epochs_writer, state_at
 from storage.log_reader import FetchedRecords, FoundOffset, LogEnd, LogReader
 from storage.mapped_index import CorruptIndexError
+from storage.names import DirectoryState
 from storage.producer_snapshots import ProducerSnapshots
 from storage.producer_state import BatchMetadata, ProducerState, marker_in
 from storage.replicated import check_replicated
@@ -107,7 +111,9 @@ class Log:
         "_files",
         "_flushed_ms",
         "_is_metadata_synced",
+        "_naming",
         "_options",
+        "_previous_directory",
         "_producers",
         "_reader",
         "_rules",
@@ -141,10 +147,12 @@ class Log:
         self._options = options
         self._files = options.files
         self._directory = directory
+        self._previous_directory: str | None = None
+        self._naming = threading.Lock()  # held while the directory gets another name
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
         self._producers = loaded.producer_state
-        self._deleted: deque[tuple[int, str]] = deque()  # (due, path), rising
+        self._deleted: deque[tuple[int, str]] = deque()  # (due, file name), rising
         self._flushed_ms = now_ms
         self.truncation_count = 0
         self._is_metadata_synced = False
@@ -173,11 +181,6 @@ class Log:
         """A new, empty log in a directory that does not exist yet. Raises OSError."""
         files = options.files
         files.make_directory(directory)
-        epochs_path = f"{directory}/{names.LEADER_EPOCH_CHECKPOINT}"
-
-        def write(entries: Sequence[EpochStart]) -> None:
-            checkpoints.write_leader_epochs(files, epochs_path, entries)
-
         segment = Segment(
             files,
             directory,
@@ -193,7 +196,7 @@ class Log:
             segments=Segments([segment]),
             producer_state=ProducerState(f"{name.topic}-{name.partition}"),
             snapshots=ProducerSnapshots(files, directory, ()),
-            leader_epochs=LeaderEpochs((), write),
+            leader_epochs=LeaderEpochs((), epochs_writer(files, directory)),
             topic_id=None,
             log_start_offset=0,
             log_end_offset=0,
@@ -249,6 +252,11 @@ class Log:
     @property
     def directory(self) -> Path:
         return Path(self._directory)
+
+    @property
+    def is_future(self) -> bool:
+        """Whether this is a copy on its way to another log directory, not in service yet."""
+        return self._directory.endswith(f"-{DirectoryState.FUTURE.value}")
 
     @property
     def size(self) -> int:
@@ -456,6 +464,14 @@ class Log:
         except SegmentGoneError as error:
             raise self._gone_error(offset) from error
         except OSError as error:
+            if self._has_moved(error):
+                return self.read(
+                    offset,
+                    max_bytes,
+                    upper_bound_offset=upper_bound_offset,
+                    min_one_batch=min_one_batch,
+                    nowait=nowait,
+                )
             raise self._storage_error(error) from error
         except (CorruptIndexError, CorruptSegmentError) as damage:
             if nowait:
@@ -525,6 +541,8 @@ class Log:
                 return None
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
         except OSError as error:
+            if self._has_moved(error):
+                return self._found(look_up, upper_bound_offset)
             raise self._storage_error(error) from error
         if found is None or found.offset >= upper_bound_offset:
             return None
@@ -749,7 +767,7 @@ class Log:
     def _mark_deleted(self, segments: Sequence[Segment], now_ms: int, *, keep_snapshot_of: int | None = None) -> None:
         due_ms = now_ms + self.config.file_delete_delay_ms
         for segment in segments:
-            self._deleted.extend((due_ms, path) for path in segment.mark_deleted())
+            self._deleted.extend((due_ms, os.path.basename(path)) for path in segment.mark_deleted())
             if segment.base_offset != keep_snapshot_of:
                 self._snapshots.delete(segment.base_offset)
 
@@ -788,7 +806,7 @@ class Log:
         count = 0
         try:
             while self._deleted and self._deleted[0][0] <= now_ms:
-                self._files.unlink_if_there(self._deleted.popleft()[1])
+                self._files.unlink_if_there(f"{self._directory}/{self._deleted.popleft()[1]}")
                 count += 1
         except OSError as error:
             raise self._storage_error(error) from error
@@ -818,23 +836,29 @@ class Log:
         """
         end_offset, truncation_count = self.log_end_offset, self.truncation_count
         try:
-            for segment in self._segments.covering(self.recovery_point, max(end_offset, 1)):
-                with contextlib.suppress(SegmentGoneError):
-                    segment.sync()
-            self._snapshots.sync()
-            self._files.sync_path(f"{self._directory}/{names.LEADER_EPOCH_CHECKPOINT}")
-            if not self._is_metadata_synced:
-                self._files.sync_path(f"{self._directory}/{names.PARTITION_METADATA}")
-            self._files.sync_directory(self._directory)
-            if not self._is_metadata_synced:
-                self._files.sync_directory(os.path.dirname(self._directory))
-                self._is_metadata_synced = True
+            self._sync_files(end_offset)
         except OSError as error:
+            if self._has_moved(error):
+                self.flush(now_ms)
+                return
             raise self._storage_error(error) from error
         # After a truncation meanwhile, the offsets up to the old end may belong to batches that were not there then.
         if truncation_count == self.truncation_count:
             self.recovery_point = max(self.recovery_point, end_offset)
         self._flushed_ms = now_ms
+
+    def _sync_files(self, end_offset: int) -> None:
+        for segment in self._segments.covering(self.recovery_point, max(end_offset, 1)):
+            with contextlib.suppress(SegmentGoneError):
+                segment.sync()
+        self._snapshots.sync()
+        self._files.sync_path(f"{self._directory}/{names.LEADER_EPOCH_CHECKPOINT}")
+        if not self._is_metadata_synced:
+            self._files.sync_path(f"{self._directory}/{names.PARTITION_METADATA}")
+        self._files.sync_directory(self._directory)
+        if not self._is_metadata_synced:
+            self._files.sync_directory(os.path.dirname(self._directory))
+            self._is_metadata_synced = True
 
     def start_writeback(self) -> int:
         """Lets the kernel begin to write what was appended since the last call; returns how many bytes. Any thread.
@@ -845,6 +869,49 @@ class Log:
             return self._segments.active.start_writeback()
         except OSError as error:
             raise self._storage_error(error) from error
+
+    # Moving
+
+    def take_over_state(self, source: "Log") -> None:
+        """Makes this log, which holds the same batches as `source`, know everything else that `source` knows.
+
+        Producers and epochs may be known of which retention or compaction has left no batch to copy. `source` is of no
+        use afterwards. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        assert self.log_end_offset == source.log_end_offset
+        try:
+            self.leader_epochs.take_over(source.leader_epochs.entries)
+            self._producers = source.producers()
+            self._write_snapshot()
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def rename(self, path: str) -> None:
+        """Gives the directory another name. Whoever reads or syncs meanwhile in another thread goes on.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        with self._naming:
+            try:
+                self._files.rename(self._directory, path)
+            except OSError as error:
+                raise self._storage_error(error) from error
+            self._previous_directory, self._directory = self._directory, path
+            for segment in self._segments.all():
+                segment.relocate(path)
+            self._snapshots.relocate(path)
+            self.leader_epochs.persist_with(epochs_writer(self._files, path))
+            self._is_metadata_synced = False
+
+    def _has_moved(self, error: OSError) -> bool:
+        """Whether a file was not there because the directory has got another name; then looking again helps."""
+        with self._naming:
+            previous = self._previous_directory
+        return (
+            isinstance(error, FileNotFoundError)
+            and previous is not None
+            and f"{error.filename}/".startswith(f"{previous}/")
+        )
 
     def close(self, now_ms: int) -> None:
         """A clean end: indexes at their length, a snapshot at the log's end, everything synced, nothing held.

@@ -6,11 +6,13 @@ brings the result back to `finish`, or the error to `fail`.
 
 `pick`, `finish` and `fail` belong to the thread that owns the logs; `write_checkpoints` waits for the disk.
 
-Invariants: a log is cleaned by one pass at a time; a result for a log that was truncated, deleted or shortened
-meanwhile is thrown away and leaves the log as it was; one bad log never keeps the others from being cleaned.
+Invariants: a log is cleaned by one pass at a time, and by none while it is moved to another log directory; a result for
+a log that was truncated, moved, deleted or shortened meanwhile is thrown away and leaves the log as it was; one bad log
+never keeps the others from being cleaned.
 """
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -90,9 +92,14 @@ class LogCleaning:
         """Reads the checkpoints of all directories; once, after the logs are loaded."""
         for directory in self._log_manager.live_directories:
             try:
-                self._first_dirty.update(directory.read_cleaner_offsets())
+                offsets = directory.read_cleaner_offsets()
             except (OSError, MalformedCheckpointError) as error:
                 self._log_manager.fail_directory(directory, error)
+                continue
+            for name, offset in offsets.items():
+                # A log that was moved just before the stop may be known to its old directory alone.
+                if self._log_manager.directory_of(*name) is directory or name not in self._first_dirty:
+                    self._first_dirty[name] = offset
 
     def pick(self, now_ms: int) -> Cleaning | None:
         """The log with the greatest share of dirty bytes among those that are due, overdue ones first."""
@@ -118,10 +125,9 @@ class LogCleaning:
         """
         log = cleaning.log
         self._in_progress.discard(log.name)
-        is_same = self._log_manager.get(log.topic, log.partition) is log and not log.is_offline
-        if not is_same:
+        if not self._is_in_service(log):
             return False
-        if log.truncation_count != cleaning.truncation_count:
+        if log.truncation_count != cleaning.truncation_count or self._is_being_moved(log):
             self._unstage(cleaning)
             return False
         for cleaned in result.segments:
@@ -136,13 +142,18 @@ class LogCleaning:
     def give_back(self, cleaning: Cleaning) -> None:
         """A pass was cut off through no fault of the log: it is due again."""
         self._in_progress.discard(cleaning.log.name)
-        self._unstage(cleaning)
+        if self._is_in_service(cleaning.log):
+            self._unstage(cleaning)
+
+    def log_moved(self, directories: Iterable[str]) -> None:
+        """A log has left the first of these directories for the other: `write_checkpoints` concerns both."""
+        self._unwritten.update(directories)
 
     def fail(self, cleaning: Cleaning, error: Exception) -> None:
         """A pass has ended in an error. One of the disk takes the directory out of service, one of the data the log."""
         log = cleaning.log
         self._in_progress.discard(log.name)
-        if log.truncation_count != cleaning.truncation_count or log.is_offline:
+        if log.truncation_count != cleaning.truncation_count or not self._is_in_service(log):
             return  # its files have gone on purpose
         if isinstance(error, OSError):
             self._log_manager.fail_directory(cleaning.directory, error)
@@ -156,7 +167,11 @@ class LogCleaning:
         paths, self._unwritten = self._unwritten, set()
         for directory in self._log_manager.live_directories:
             if directory.path in paths:
-                offsets = {name: offset for name, offset in list(self._first_dirty.items()) if name in directory.logs}
+                offsets = {
+                    name: offset
+                    for name, offset in list(self._first_dirty.items())
+                    if name in directory.logs and not directory.logs[name].is_future
+                }
                 try:
                     directory.write_cleaner_offsets(offsets)
                 except OSError as error:
@@ -191,7 +206,15 @@ class LogCleaning:
             and not log.is_offline
             and log.name not in self._in_progress
             and log.name not in self.uncleanable
+            and not self._is_being_moved(log)
         )
+
+    def _is_in_service(self, log: Log) -> bool:
+        return self._log_manager.get(log.topic, log.partition) is log and not log.is_offline
+
+    def _is_being_moved(self, log: Log) -> bool:
+        # Its copy would keep what a pass removes, and the first dirty offset would say otherwise.
+        return self._log_manager.future(log.topic, log.partition) is not None
 
     def _job(self, log: Log, part: CleanableLog, now_ms: int) -> CleaningJob:
         config, settings = log.config, self.settings

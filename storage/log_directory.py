@@ -135,11 +135,15 @@ class LogDirectory:
             on_damage(f"{error}; not used")
             return {}
 
-    def rename_for_deletion(self, log: Log, marked_name: str) -> str:
-        """Frees the name of a log's directory at once; returns the path that is now to be removed."""
-        marked = self._path(marked_name)
-        self._files.rename(str(log.directory), marked)
-        return marked
+    def rename_partition_directory(self, path: str, name: str) -> str:
+        """Returns the path with the new name."""
+        renamed = self._path(name)
+        self._files.rename(path, renamed)
+        return renamed
+
+    def sync(self) -> None:
+        """Makes the names of the partition directories durable."""
+        self._files.sync_directory(self.path)
 
     def remove_partition_directory(self, path: str) -> None:
         """Safe to repeat after a crash in the middle."""

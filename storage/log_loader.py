@@ -11,7 +11,7 @@ bad byte is dropped; whatever is dropped is reported with path, position and rea
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -167,10 +167,7 @@ class LogLoader:
             self._progress.on_damage(f"{error}; read from the batches instead")
             are_lost = True
 
-        def write(changed: Sequence[EpochStart]) -> None:
-            checkpoints.write_leader_epochs(self._files, path, changed)
-
-        return LeaderEpochs(entries, write), are_lost
+        return LeaderEpochs(entries, epochs_writer(self._files, self._directory)), are_lost
 
     def _find_leader_epochs(self, segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> None:
         """In the batches of segments that nothing else is going to read. A scan finds those of the others."""
@@ -280,6 +277,12 @@ class _Repair:
 
     def _state_at(self, offset: int) -> ProducerState:
         return state_at(offset, self._name, Segments(self.segments), self._snapshots, self._log_start_offset)
+
+
+def epochs_writer(files: Files, directory: str) -> Callable[[Sequence[EpochStart]], None]:
+    """What keeps the leader epochs of the log in that directory."""
+    path = f"{directory}/{names.LEADER_EPOCH_CHECKPOINT}"
+    return lambda entries: checkpoints.write_leader_epochs(files, path, entries)
 
 
 def state_at(

@@ -3,16 +3,21 @@
 Owns which directory a log lives in, loading and closing, deferred deletion, checkpoints, and what happens when a
 directory fails. Must not know replicas, leaders or requests. Has no timer: the broker calls the periodic methods.
 
-Threads: `get`, `get_or_create`, `delete`, `run_retention`, `expire_producers` and `release_idle` belong to the thread
-that owns the logs; the last three go over all logs in steps, between which others may have their turn. `flush_due`,
-`start_writeback`, `checkpoint_*` and `remove_deleted` wait for the disk and are meant for another one. `open`, `load`
-and `close` block until done and use threads of their own for the logs of a directory.
+A log that is being moved has a copy in another directory, its future log (`storage.log_moves`). The copy is flushed,
+checkpointed and closed like a log, and is found by `future` only.
 
-Invariants: a partition has one log; a directory that failed stays offline until a restart, its logs answer
-KAFKA_STORAGE_ERROR and the others go on.
+Threads: `get`, `get_or_create`, `delete`, what concerns future logs, `run_retention`, `expire_producers` and
+`release_idle` belong to the thread that owns the logs; the last three go over all logs in steps, between which others
+may have their turn. `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`, `mark_future_whole` and
+`finish_move` wait for the disk and are meant for another one. `open`, `load` and `close` block until done and use
+threads of their own for the logs of a directory.
+
+Invariants: a partition has one log and at most one copy of it, in different directories; a directory that failed stays
+offline until a restart, its logs answer KAFKA_STORAGE_ERROR and the others go on.
 """
 
 import logging
+import os.path
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -29,12 +34,13 @@ from config.broker_properties import (
 )
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
-from storage import meta_properties, names
+from storage import log_moves, meta_properties, names
 from storage.checkpoints import MalformedCheckpointError, TopicPartition
 from storage.files import Files
 from storage.log import Log, LogOptions
 from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
 from storage.log_loader import LoadProgress
+from storage.log_moves import FoundLog
 from storage.meta_properties import MetaProperties, WrongDirectoryError
 from storage.names import DirectoryState
 
@@ -51,10 +57,7 @@ __all__ = [
 
 _PROGRESS_INTERVAL_SECONDS: Final = 0.5
 
-_NOT_SERVED: Final = {
-    DirectoryState.FUTURE: "a copy that was not finished",
-    DirectoryState.STRAY: "a replica that no metadata knows",
-}
+_PREFERENCES_MAX: Final = 100_000
 
 _logger = logging.getLogger(__name__)
 
@@ -110,6 +113,15 @@ class _Progress(LoadProgress):
         return LoadStatus(self.logs_done, self.logs_total, self.bytes_done, self.bytes_total)
 
 
+class _Offsets(NamedTuple):
+    """What the root of a log directory says about all its logs."""
+
+    is_clean: bool
+    recovery_points: dict[TopicPartition, int]
+    log_starts: dict[TopicPartition, int]
+    high_watermarks: dict[TopicPartition, int]
+
+
 class _LogToLoad(NamedTuple):
     directory: LogDirectory
     path: str
@@ -118,6 +130,15 @@ class _LogToLoad(NamedTuple):
     recovery_point: int
     high_watermark: int
     is_clean: bool
+
+
+class _ToRemove(NamedTuple):
+    """A partition directory whose files go when it is due; `log` may still be read until then."""
+
+    due_ms: int
+    directory: LogDirectory
+    path: str
+    log: Log | None
 
 
 class LogManager:
@@ -136,8 +157,10 @@ class LogManager:
         self._random = random
         self._on_directory_failed = on_directory_failed
         self._logs: dict[TopicPartition, Log] = {}
-        self._directory_of: dict[TopicPartition, LogDirectory] = {}
-        self._to_remove: list[tuple[int, LogDirectory, str]] = []  # (due, directory, path of a partition directory)
+        self._future_logs: dict[TopicPartition, Log] = {}
+        self._home: dict[Log, LogDirectory] = {}
+        self._preferred: dict[TopicPartition, LogDirectory] = {}
+        self._to_remove: list[_ToRemove] = []
         self._flush_wanted: dict[Log, None] = {}
         self.settings = settings
         self.directories = [LogDirectory(files, path) for path in log_dirs]
@@ -195,8 +218,7 @@ class LogManager:
         offline and the others are loaded.
         """
         progress = _Progress()
-        to_load = [item for directory in self.live_directories for item in self._list_logs(directory, now_ms)]
-        _refuse_duplicates(to_load)
+        to_load = self._find_logs(now_ms)
         progress.logs_total = len(to_load)
         progress.bytes_total = sum(self._bytes_to_scan(item) for item in to_load if not item.is_clean)
         self._for_each_directory(
@@ -208,34 +230,87 @@ class LogManager:
         if not self.live_directories:
             raise NoUsableDirectoryError("None of the log directories could be loaded")
 
-    def _list_logs(self, directory: LogDirectory, now_ms: int) -> Iterator[_LogToLoad]:
-        try:
-            found = directory.partition_directories()
-            is_clean = directory.take_clean_marker()
-            recovery_points = directory.read_recovery_points(_logger.warning)
-            log_starts = directory.read_log_starts(_logger.warning)
-            high_watermarks = directory.read_high_watermarks()
-        except (OSError, MalformedCheckpointError) as error:
-            self.fail_directory(directory, error)
-            return
-        if found and not is_clean:
-            _logger.info("%s was not closed cleanly: its logs are scanned from their recovery points", directory.path)
-        for path, parsed in found:
-            if parsed.state in _NOT_SERVED:
-                _logger.warning("%s is left alone: it is %s", path, _NOT_SERVED[parsed.state])
-            elif parsed.state is DirectoryState.DELETE:
-                self._to_remove.append((now_ms + self.settings.file_delete_delay_ms, directory, path))
-            else:
-                name = TopicPartition(parsed.topic, parsed.partition)
-                yield _LogToLoad(
-                    directory,
-                    path,
-                    name,
-                    log_starts.get(name, 0),
-                    recovery_points.get(name, 0),
-                    high_watermarks.get(name, 0),
+    def _find_logs(self, now_ms: int) -> list[_LogToLoad]:
+        """What is to be loaded, after moves that a crash has cut off were finished. Raises DuplicateLogError."""
+        found: list[FoundLog] = []
+        offsets: dict[str, _Offsets] = {}
+        for directory in self.live_directories:
+            try:
+                listed = list(self._list_logs(directory, now_ms))
+                is_clean = directory.take_clean_marker()
+                offsets[directory.path] = _Offsets(
                     is_clean,
+                    directory.read_recovery_points(_logger.warning),
+                    directory.read_log_starts(_logger.warning),
+                    directory.read_high_watermarks(),
                 )
+            except (OSError, MalformedCheckpointError) as error:
+                self.fail_directory(directory, error)
+                continue
+            found.extend(listed)
+            if listed and not is_clean:
+                _logger.info(
+                    "%s was not closed cleanly: its logs are scanned from their recovery points", directory.path
+                )
+        directories = {directory.path: directory for directory in self.live_directories}
+        settled = log_moves.settle(found, directories, self._marker_of)
+        served = settled.served
+        for one in settled.promoted:
+            _logger.warning("%s holds the whole log and takes its place", one.path)
+            served.extend(self._renamed(one, names.partition_directory(*one.name)))
+        for one in settled.retired:
+            _logger.warning("%s is removed: another directory holds the log since a move", one.path)
+            for renamed in self._renamed(one, _marked(one.name, DirectoryState.DELETE)):
+                self._remove_later(directories[one.directory], renamed.path, now_ms)
+        _refuse_duplicates(served)
+        return [self._to_load(directories[one.directory], one, offsets[one.directory]) for one in served]
+
+    def _list_logs(self, directory: LogDirectory, now_ms: int) -> Iterator[FoundLog]:
+        for path, parsed in directory.partition_directories():
+            if parsed.state is DirectoryState.STRAY:
+                _logger.warning("%s is left alone: it is a replica that no metadata knows", path)
+            elif parsed.state is DirectoryState.DELETE:
+                self._remove_later(directory, path, now_ms)
+            else:
+                yield FoundLog(directory.path, path, TopicPartition(parsed.topic, parsed.partition), parsed.state)
+
+    def _marker_of(self, found: FoundLog) -> str | None:
+        try:
+            return log_moves.read_marker(self._files, found.path)
+        except OSError as error:
+            self.fail_directory(self._directory_with(found.directory), error)
+            return None
+
+    def _renamed(self, found: FoundLog, name: str) -> list[FoundLog]:
+        """The same under another name, durably; nothing when its log directory has failed at that."""
+        directory = self._directory_with(found.directory)
+        try:
+            path = directory.rename_partition_directory(found.path, name)
+            directory.sync()
+        except OSError as error:
+            self.fail_directory(directory, error)
+            return []
+        return [found._replace(path=path, state=DirectoryState.CURRENT)]
+
+    def _live_paths(self) -> set[str]:
+        return {directory.path for directory in self.live_directories}
+
+    def _directory_with(self, path: str) -> LogDirectory:
+        return next(one for one in self.directories if one.path == path)
+
+    def _to_load(self, directory: LogDirectory, found: FoundLog, offsets: _Offsets) -> _LogToLoad:
+        return _LogToLoad(
+            directory,
+            found.path,
+            found.name,
+            offsets.log_starts.get(found.name, 0),
+            offsets.recovery_points.get(found.name, 0),
+            offsets.high_watermarks.get(found.name, 0),
+            offsets.is_clean,
+        )
+
+    def _remove_later(self, directory: LogDirectory, path: str, now_ms: int) -> None:
+        self._to_remove.append(_ToRemove(now_ms + self.settings.file_delete_delay_ms, directory, path, None))
 
     def _bytes_to_scan(self, item: _LogToLoad) -> int:
         try:
@@ -263,6 +338,8 @@ class LogManager:
                 now_ms=now_ms,
                 progress=progress,
             )
+            if log.is_future or log_moves.read_marker(self._files, item.path) in self._live_paths():
+                log_moves.remove_marker(self._files, item.path)
         except (OSError, MalformedCheckpointError) as error:
             self.fail_directory(item.directory, error)
             return
@@ -281,7 +358,19 @@ class LogManager:
         return list(self._logs.values())
 
     def directory_of(self, topic: str, partition: int) -> LogDirectory | None:
-        return self._directory_of.get(TopicPartition(topic, partition))
+        """Where the log lies, not its copy."""
+        log = self._logs.get(TopicPartition(topic, partition))
+        return None if log is None else self._home[log]
+
+    def directory_at(self, path: str) -> LogDirectory | None:
+        """The configured directory that a client means by `path`."""
+        wanted = os.path.abspath(path)
+        return next((one for one in self.directories if os.path.abspath(one.path) == wanted), None)
+
+    @property
+    def has_offline_directory(self) -> bool:
+        """Whether some logs may be there and out of reach."""
+        return any(directory.is_offline for directory in self.directories)
 
     @property
     def live_directories(self) -> list[LogDirectory]:
@@ -290,27 +379,39 @@ class LogManager:
     def get_or_create(
         self, topic: str, partition: int, *, topic_id: UUID | None, config: LogConfig, now_ms: int
     ) -> Log:
-        """A new log goes to the live directory with the fewest. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """A new log goes where `prefer` said, or else to the live directory with the fewest, copies counted.
 
-        Also when directories are offline and the log may lie in one of them is a new one made: whether that is right
-        is for the replica layer to know.
+        Raises KafkaError KAFKA_STORAGE_ERROR. Also when directories are offline and the log may lie in one of them is
+        a new one made: whether that is right is for the replica layer to know.
         """
         name = TopicPartition(topic, partition)
         log = self._logs.get(name)
         if log is not None:
             return log
-        directory = min(self.live_directories, key=lambda candidate: len(candidate.logs), default=None)
+        directory = self._preferred.pop(name, None)
+        if directory is None or directory.is_offline:
+            directory = min(self.live_directories, key=lambda candidate: len(candidate.logs), default=None)
         if directory is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "All log directories are offline")
+        return self._create(directory, directory.path_of(name), name, config, topic_id, now_ms)
+
+    def prefer(self, topic: str, partition: int, directory: LogDirectory) -> None:
+        """A log that is not there yet is to be made in this directory. Nothing when it is there."""
+        name = TopicPartition(topic, partition)
+        if name not in self._logs and len(self._preferred) < _PREFERENCES_MAX:
+            self._preferred[name] = directory
+
+    def _create(
+        self,
+        directory: LogDirectory,
+        path: str,
+        name: TopicPartition,
+        config: LogConfig,
+        topic_id: UUID | None,
+        now_ms: int,
+    ) -> Log:
         try:
-            log = Log.create(
-                self._options[directory.path],
-                directory.path_of(name),
-                name,
-                config,
-                topic_id=topic_id,
-                now_ms=now_ms,
-            )
+            log = Log.create(self._options[directory.path], path, name, config, topic_id=topic_id, now_ms=now_ms)
         except OSError as error:
             self.fail_directory(directory, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}: {error}") from error
@@ -318,72 +419,160 @@ class LogManager:
         return log
 
     def delete(self, topic: str, partition: int, *, now_ms: int) -> None:
-        """Takes a log away. Its name is free at once, its files go when `file.delete.delay.ms` is over.
+        """Takes a log away, and its copy. Its name is free at once, its files go after `file.delete.delay.ms`.
 
         Nothing when there is none. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         name = TopicPartition(topic, partition)
-        log = self._logs.pop(name, None)
-        if log is None:
-            return
-        directory = self._directory_of.pop(name)
-        del directory.logs[name]
-        self._flush_wanted.pop(log, None)
+        self._preferred.pop(name, None)
+        for logs in (self._future_logs, self._logs):
+            log = logs.pop(name, None)
+            if log is not None:
+                self._delete(log, now_ms)
+
+    def _delete(self, log: Log, now_ms: int) -> None:
+        directory = self._forget(log)
         if log.is_offline:
             return
         log.take_offline()
-        marked_name = names.marked_partition_directory(topic, partition, DirectoryState.DELETE, uuid.uuid4())
         try:
-            path = directory.rename_for_deletion(log, marked_name)
+            path = directory.rename_partition_directory(str(log.directory), _marked(log.name, DirectoryState.DELETE))
         except OSError as error:
             self.fail_directory(directory, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}: {error}") from error
-        self._to_remove.append((now_ms + log.config.file_delete_delay_ms, directory, path))
+        self._to_remove.append(_ToRemove(now_ms + log.config.file_delete_delay_ms, directory, path, None))
 
     def _add(self, log: Log, directory: LogDirectory) -> None:
-        self._logs[log.name] = log
-        self._directory_of[log.name] = directory
+        (self._future_logs if log.is_future else self._logs)[log.name] = log
+        self._home[log] = directory
         directory.logs[log.name] = log
+
+    def _forget(self, log: Log) -> LogDirectory:
+        directory = self._home.pop(log)
+        del directory.logs[log.name]
+        self._flush_wanted.pop(log, None)
+        return directory
+
+    # Future logs
+
+    def future(self, topic: str, partition: int) -> Log | None:
+        """The copy of a log that is being moved."""
+        return self._future_logs.get(TopicPartition(topic, partition))
+
+    def future_directory_of(self, topic: str, partition: int) -> LogDirectory | None:
+        """Where a log is being moved to."""
+        copy = self._future_logs.get(TopicPartition(topic, partition))
+        return None if copy is None else self._home[copy]
+
+    def create_future(self, log: Log, directory: LogDirectory, *, now_ms: int) -> Log:
+        """An empty copy of `log` in another directory. Raises KafkaError INVALID_TOPIC_EXCEPTION, KAFKA_STORAGE_ERROR.
+
+        Not while a directory is offline: it may hold a copy that nobody sees.
+        """
+        assert log.name not in self._future_logs
+        assert self._home[log] is not directory
+        if self.has_offline_directory:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"Can not create a copy of {log.topic}-{log.partition} because log directories are offline",
+            )
+        marked = _marked(log.name, DirectoryState.FUTURE)
+        if not marked.startswith(f"{log.topic}-{log.partition}."):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
+        path = f"{directory.path}/{marked}"
+        return self._create(directory, path, log.name, log.config, log.topic_id, now_ms)
+
+    def drop_future(self, topic: str, partition: int, *, now_ms: int) -> None:
+        """Gives a move up. Nothing when there is none. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        copy = self._future_logs.pop(TopicPartition(topic, partition), None)
+        if copy is not None:
+            self._delete(copy, now_ms)
+
+    def put_future_in_service(self, topic: str, partition: int, *, now_ms: int) -> Log:
+        """Puts the copy, which has its marker and holds everything, in the place of the log, and returns it.
+
+        The old log's files go after `file.delete.delay.ms`; until then who reads it may go on. Raises KafkaError
+        KAFKA_STORAGE_ERROR when the copy's directory has failed; then the old log stays. A failure of the old one's
+        directory is told in the usual way.
+        """
+        name = TopicPartition(topic, partition)
+        log, copy = self._logs[name], self._future_logs[name]
+        copy.rename(self._home[copy].path_of(name))
+        self._logs[name] = self._future_logs.pop(name)
+        directory = self._forget(log)
+        path = f"{directory.path}/{_marked(name, DirectoryState.DELETE)}"
+        try:
+            log.rename(path)
+        except KafkaError as error:
+            _logger.error("%s-%d: %s", topic, partition, error)
+        else:
+            self._to_remove.append(_ToRemove(now_ms + log.config.file_delete_delay_ms, directory, path, log))
+        return copy
+
+    def finish_move(self, log: Log, old_directory: LogDirectory) -> None:
+        """Makes durable that `log` has taken the place of the one in `old_directory`. Waits for the disk."""
+        directory = self._home.get(log)
+        if directory is None:
+            return  # deleted meanwhile
+
+        self._each_directory(LogDirectory.sync, [directory, old_directory])
+        if not old_directory.is_offline:
+            # Otherwise the old log may still have its name there, and the next start must know which of them to take.
+            self._each_directory(lambda one: log_moves.remove_marker(self._files, str(log.directory)), [directory])
+
+    def mark_future_whole(self, copy: Log, log: Log) -> None:
+        """Says on the disk that the copy may replace the log. Waits for the disk. Raises KafkaError."""
+        directory = self._home[copy]
+        try:
+            log_moves.write_marker(self._files, str(copy.directory), self._home[log].path)
+        except OSError as error:
+            self.fail_directory(directory, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}: {error}") from error
 
     # Periodic work
 
     def run_retention(self, now_ms: int) -> Iterator[int]:
-        """Applies retention to every log, one a step; yields how many segments went."""
-        return self._each_online(lambda log: log.delete_expired_segments(now_ms))
+        """Applies retention to every log that is not being moved, one a step; yields how many segments went."""
+
+        def apply(log: Log) -> int:
+            return 0 if log.name in self._future_logs else log.delete_expired_segments(now_ms)
+
+        return self._each_online(apply, self.logs())
 
     def expire_producers(self, now_ms: int) -> Iterator[int]:
         """Forgets idle producers of every log, one a step; yields how many."""
         expiration_ms = self.settings.producer_id_expiration_ms
-        return self._each_online(lambda log: log.expire_producers(now_ms, expiration_ms))
+        return self._each_online(lambda log: log.expire_producers(now_ms, expiration_ms), self.logs())
 
     def release_idle(self) -> Iterator[int]:
         """Gives back descriptors and maps of logs that nobody has used since the last time, one a step."""
-        return self._each_online(Log.release_idle)
+        return self._each_online(Log.release_idle, self._logs_and_copies())
 
     def flush_due(self, now_ms: int) -> int:
         """Syncs logs that have rolled and those whose flush.ms is over; returns how many."""
         wanted, self._flush_wanted = self._flush_wanted, {}
-        due = [log for log in self.logs() if log in wanted or log.is_flush_due(now_ms)]
+        due = [log for log in self._logs_and_copies() if log in wanted or log.is_flush_due(now_ms)]
         return len(list(self._each_online(lambda log: log.flush(now_ms), due)))
 
     def start_writeback(self) -> int:
         """Lets the kernel begin to write what was appended since the last call; returns how many bytes."""
-        return sum(self._each_online(lambda log: log.start_writeback()))
+        return sum(self._each_online(lambda log: log.start_writeback(), self._logs_and_copies()))
 
     def remove_deleted(self, now_ms: int) -> int:
         """Removes the files and directories whose delay is over; returns how many."""
-        count = sum(self._each_online(lambda log: log.remove_deleted(now_ms)))
-        due = [item for item in self._to_remove if item[0] <= now_ms]
+        count = sum(self._each_online(lambda log: log.remove_deleted(now_ms), self._logs_and_copies()))
+        due = [item for item in self._to_remove if item.due_ms <= now_ms]
         for item in due:
             self._to_remove.remove(item)
-            _, directory, path = item
-            if directory.is_offline:
+            if item.directory.is_offline:
                 continue
+            if item.log is not None:
+                item.log.take_offline()
             try:
-                directory.remove_partition_directory(path)
+                item.directory.remove_partition_directory(item.path)
                 count += 1
             except OSError as error:
-                self.fail_directory(directory, error)
+                self.fail_directory(item.directory, error)
         return count
 
     def checkpoint_recovery_points(self) -> None:
@@ -395,9 +584,12 @@ class LogManager:
     def checkpoint_high_watermarks(self) -> None:
         self._each_directory(LogDirectory.write_high_watermarks)
 
-    def _each_online(self, action: Callable[[Log], int | None], logs: Iterable[Log] | None = None) -> Iterator[int]:
+    def _logs_and_copies(self) -> list[Log]:
+        return [*self._logs.values(), *self._future_logs.values()]
+
+    def _each_online(self, action: Callable[[Log], int | None], logs: Iterable[Log]) -> Iterator[int]:
         """A log that fails has told so already, through its directory."""
-        for log in self.logs() if logs is None else logs:
+        for log in logs:
             if log.is_offline:
                 continue
             try:
@@ -405,8 +597,12 @@ class LogManager:
             except KafkaError as error:
                 _logger.error("%s-%d: %s", log.topic, log.partition, error)
 
-    def _each_directory(self, action: Callable[[LogDirectory], None]) -> None:
-        for directory in self.live_directories:
+    def _each_directory(
+        self, action: Callable[[LogDirectory], None], directories: Sequence[LogDirectory] | None = None
+    ) -> None:
+        for directory in self.directories if directories is None else directories:
+            if directory.is_offline:
+                continue
             try:
                 action(directory)
             except OSError as error:
@@ -417,8 +613,8 @@ class LogManager:
     def close(self, now_ms: int) -> None:
         """A clean stop: every log closed, checkpoints written, then the marker, and the locks given back."""
         self._for_each_directory(
-            [log for log in self.logs() if not log.is_offline],
-            lambda log: self._directory_of[log.name],
+            [log for log in self._logs_and_copies() if not log.is_offline],
+            lambda log: self._home[log],
             lambda log: self._close_log(log, now_ms),
             lambda: None,
         )
@@ -447,6 +643,8 @@ class LogManager:
         _logger.error("Log directory %s is offline until the next start: %s", directory.path, error)
         for log in list(directory.logs.values()):
             log.take_offline()
+            if self._future_logs.get(log.name) is log:
+                del self._future_logs[log.name]
         self._on_directory_failed(directory.path, error)
 
     def _want_flush(self, log: Log) -> None:
@@ -489,9 +687,15 @@ class LogManager:
                 pool.shutdown(cancel_futures=True)
 
 
-def _refuse_duplicates(items: Iterable[_LogToLoad]) -> None:
+def _marked(name: TopicPartition, state: DirectoryState) -> str:
+    return names.marked_partition_directory(name.topic, name.partition, state, uuid.uuid4())
+
+
+def _refuse_duplicates(items: Iterable[FoundLog]) -> None:
     paths: dict[TopicPartition, str] = {}
     for item in items:
+        if item.state is DirectoryState.FUTURE:
+            continue
         if item.name in paths:
             raise DuplicateLogError(
                 f"{item.name.topic}-{item.name.partition} lies in {paths[item.name]} and in {item.path}: "

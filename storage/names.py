@@ -24,6 +24,7 @@ TEMPORARY: Final = ".tmp"
 
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+MOVED_FROM: Final = "moved-from"
 
 LOCK: Final = ".lock"
 META_PROPERTIES: Final = "meta.properties"

@@ -87,6 +87,10 @@ class ProducerSnapshots:
             if offset not in segment_base_offsets and not is_last_state:
                 self.delete(offset)
 
+    def relocate(self, directory: str) -> None:
+        """The directory of the log has another name now."""
+        self._directory = directory
+
     def sync(self) -> None:
         """Makes the newest durable."""
         if self.offsets:

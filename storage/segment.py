@@ -434,6 +434,14 @@ class Segment:
         for suffix, path in zip(names.SEGMENT_SUFFIXES, paths, strict=True):
             with contextlib.suppress(FileNotFoundError):
                 self._files.rename(path, self._path(suffix))
+        self._name_indexes()
+
+    def relocate(self, directory: str) -> None:
+        """The directory of the log has another name now. What is open stays so."""
+        self._directory = directory
+        self._name_indexes()
+
+    def _name_indexes(self) -> None:
         self.offset_index.path = self._path(names.OFFSET_INDEX)
         self.time_index.path = self._path(names.TIME_INDEX)
         self.transaction_index.path = self._path(names.TRANSACTION_INDEX)

@@ -1,12 +1,11 @@
 """AlterReplicaLogDirs: move logs to other log directories of this broker (KIP-113); each is answered by itself.
 
-Moving is missing: a log that lies elsewhere is refused with UNSUPPORTED_VERSION and stays where it is. What needs no
-move succeeds, and what names no directory or no replica of this broker gets the code for that.
+Success says that the move has begun: DescribeLogDirs shows the copy until it is in service. To name the directory where
+the log lies gives up a move. For a replica that is not here yet the answer is REPLICA_NOT_AVAILABLE, and its log will
+be made in that directory.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from broker.request_context import RequestContext
 from broker.services import Services
@@ -40,27 +39,26 @@ def failed(
 
 def _outcome(services: Services, path: str, topic: str, index: int) -> ErrorCode:
     try:
-        _require_in_place(services, path, topic, index)
+        _move(services, path, topic, index)
     except KafkaError as error:
-        return error.code
+        # Clients of this request have always been told so.
+        is_absent = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.REPLICA_NOT_AVAILABLE if is_absent else error.code
     return ErrorCode.NONE
 
 
-def _require_in_place(services: Services, path: str, topic: str, index: int) -> None:
-    """Raises KafkaError unless the log lies in the directory at `path` already."""
-    wanted = next((it for it in services.log_manager.directories if _absolute(it.path) == _absolute(path)), None)
+def _move(services: Services, path: str, topic: str, index: int) -> None:
+    """Raises KafkaError."""
+    wanted = services.log_manager.directory_at(path)
     if wanted is None:
         raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config.")
     if wanted.is_offline:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {path} is offline")
-    if services.replica_manager.find(topic, index) is None:
+    partition = services.replica_manager.find(topic, index)
+    if partition is None:
+        services.log_manager.prefer(topic, index, wanted)
         raise services.why_not_hosted(topic, index)
-    if services.log_manager.directory_of(topic, index) is not wanted:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Logs cannot be moved between log directories yet")
-
-
-def _absolute(path: str) -> Path:
-    return Path(path).absolute()
+    services.directory_moves.move(partition, wanted)
 
 
 def _response(answers: dict[str, dict[int, ErrorCode]]) -> AlterReplicaLogDirsResponse:

@@ -67,10 +67,19 @@ def _absolute(path: str) -> str:
 
 
 def _partition(services: Services, log: Log) -> DescribeLogDirsPartition:
-    is_served = services.replica_manager.find(log.topic, log.partition) is not None
     return DescribeLogDirsPartition(
         partition_index=log.partition,
         partition_size=log.size,
-        offset_lag=max(log.high_watermark - log.log_end_offset, 0) if is_served else UNKNOWN_LAG,
-        is_future_key=False,
+        offset_lag=_lag(services, log),
+        is_future_key=log.is_future,
     )
+
+
+def _lag(services: Services, log: Log) -> int:
+    """How far a copy is behind its log, or a log behind what is committed."""
+    served = services.replica_manager.find(log.topic, log.partition)
+    if served is None:
+        return UNKNOWN_LAG
+    if log.is_future:
+        return served.log.log_end_offset - log.log_end_offset
+    return max(log.high_watermark - log.log_end_offset, 0)

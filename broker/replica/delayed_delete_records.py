@@ -24,7 +24,9 @@ class AwaitedDeletion:
     def decide(self, is_live: Callable[[int], bool]) -> bool:
         """Take over the outcome if there is one; True when decided."""
         if self.error is None:
-            if not self.partition.is_leader:
+            if self.partition.log.is_offline:
+                self.error = ErrorCode.KAFKA_STORAGE_ERROR
+            elif not self.partition.is_leader:
                 self.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif (low_watermark := self.partition.low_watermark(is_live)) >= self.offset:
                 self.error, self.low_watermark = ErrorCode.NONE, low_watermark

@@ -23,6 +23,8 @@ class AwaitedAppend:
 
     def outcome(self) -> ErrorCode | None:
         partition = self.partition
+        if partition.log.is_offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if partition.log.high_watermark < self.end_offset:

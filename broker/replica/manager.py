@@ -61,7 +61,10 @@ class ReplicaManager:
         self._log_manager = log_manager
         self._topic_config = topic_config
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._offline: set[TopicPartition] = set()
         self._controller_epoch = -1
+        self.on_opened: Callable[[Partition], None] = lambda partition: None
+        """Told of each partition that is hosted from now on."""
         self.produce_purgatory = Purgatory("Produce", timer, produce_purge_interval)
         self.fetch_purgatory = Purgatory("Fetch", timer, fetch_purge_interval)
         self.delete_records_purgatory = Purgatory("DeleteRecords", timer, delete_records_purge_interval)
@@ -79,6 +82,10 @@ class ReplicaManager:
 
     def hosted(self) -> Iterator[Partition]:
         return iter(list(self._partitions.values()))
+
+    def is_offline(self, topic: str, partition: int) -> bool:
+        """Whether a replica is here, in a log directory that has failed, until the broker is started again."""
+        return (topic, partition) in self._offline
 
     def on_leadership(self, topic: str, gained: LeadershipListener, lost: LeadershipListener) -> None:
         """Tell a coordinator when this broker starts and stops leading partitions of its internal topic."""
@@ -195,9 +202,25 @@ class ReplicaManager:
         for partition in self.hosted():
             if partition.topic == topic:
                 partition.log.reconfigure(config)
+                copy = self._log_manager.future(topic, partition.partition)
+                if copy is not None:
+                    copy.reconfigure(config)
+
+    def directory_failed(self) -> list[TopicPartition]:
+        """Serve no more what lay in log directories that have failed; return what that takes out of service.
+
+        Whoever waits for such a partition is told KAFKA_STORAGE_ERROR.
+        """
+        lost = [partition for partition in self.hosted() if partition.log.is_offline]
+        for partition in lost:
+            self._offline.add((partition.topic, partition.partition))
+            self._close(partition.topic, partition.partition)
+        return [(partition.topic, partition.partition) for partition in lost]
 
     def _apply(self, topic: str, topic_id: UUID, state: LeaderAndIsrPartitionState, now_ms: int) -> ErrorCode:
         key = (topic, state.partition_index)
+        if key in self._offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         partition = self._partitions.get(key)
         if partition is not None and state.leader_epoch < partition.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
@@ -221,6 +244,11 @@ class ReplicaManager:
         return ErrorCode.NONE
 
     def _open(self, topic: str, topic_id: UUID, state: LeaderAndIsrPartitionState, now_ms: int) -> Partition:
+        logs = self._log_manager
+        if not state.is_new and logs.has_offline_directory and logs.get(topic, state.partition_index) is None:
+            # An empty log in its place would be taken for the whole truth.
+            self._offline.add((topic, state.partition_index))
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its log may lie in a log directory that is offline")
         log = self._log_manager.get_or_create(
             topic,
             state.partition_index,
@@ -238,6 +266,7 @@ class ReplicaManager:
             )
         partition = Partition(topic, state.partition_index, self._broker_id, log)
         self._partitions[topic, state.partition_index] = partition
+        self.on_opened(partition)
         return partition
 
     def _lead_or_follow(self, partition: Partition, leadership: Leadership) -> None:
@@ -255,13 +284,9 @@ class ReplicaManager:
             purgatory.check_and_complete(key)
 
     def _stop(self, topic: str, partition_index: int, is_deleted: bool, now_ms: int) -> ErrorCode:
-        key = (topic, partition_index)
-        partition = self._partitions.pop(key, None)
-        if partition is not None and partition.is_leader:
-            partition.is_leader = False
-            self._announce(partition, gained=False)
-        for purgatory in self._purgatories:
-            purgatory.force_complete_all(key)
+        if (topic, partition_index) in self._offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        self._close(topic, partition_index)
         if is_deleted:
             try:
                 self._log_manager.delete(topic, partition_index, now_ms=now_ms)
@@ -269,6 +294,16 @@ class ReplicaManager:
                 logger.error("cannot delete %s-%d: %s", topic, partition_index, error)
                 return error.code
         return ErrorCode.NONE
+
+    def _close(self, topic: str, partition_index: int) -> None:
+        """Host a partition no more, and let nobody wait for it."""
+        key = (topic, partition_index)
+        partition = self._partitions.pop(key, None)
+        if partition is not None and partition.is_leader:
+            partition.is_leader = False
+            self._announce(partition, gained=False)
+        for purgatory in self._purgatories:
+            purgatory.force_complete_all(key)
 
     def _announce(self, partition: Partition, *, gained: bool) -> None:
         for topic, on_gained, on_lost in self._leadership_listeners:

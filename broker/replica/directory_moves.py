@@ -1,0 +1,233 @@
+"""Moves logs between the log directories of this broker, in the background (KIP-113).
+
+Owns: which moves run, how many at a time, how fast all of them together, and the one step in which a copy takes the
+place of its log. Must not know: requests, or how a copy catches up (`storage.log_moves`).
+
+A move needs nobody to stop it: it goes on while its partition is hosted, with the log and the copy that it began with,
+and ends by itself when one of them went. A copy that is left over on the disk is taken up again when its partition is
+opened. While a copy exists, retention and the cleaner leave the log alone.
+
+Invariants: only the thread of its move changes a copy; the change from log to copy happens between two requests, when
+the copy holds everything, and what was synced in the log is synced in the copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from broker.clock import Clock
+from broker.replica.manager import ReplicaManager
+from broker.replica.partition import Partition
+from protocol.errors import ErrorCode, KafkaError
+from storage.log import Log
+from storage.log_directory import LogDirectory
+from storage.log_manager import LogManager
+from storage.log_moves import catch_up
+from storage.mapped_index import CorruptIndexError
+
+logger = logging.getLogger("kafka.server.ReplicaAlterLogDirsManager")
+
+T = TypeVar("T")
+
+CHUNK_SIZE = 256 * 1024
+"""Copied before others get their turn, and what may be left to copy in the step that ends a move."""
+PACE_CHECK_MS_MAX = 1_000
+"""The limit may be raised while a move waits for its turn."""
+RETRY_SECONDS = 0.01
+FLUSHES_MAX = 5
+
+MovedListener = Callable[[Log, LogDirectory], None]
+
+
+class Pacer:
+    """Spreads bytes over time so that no more than so many a second pass. Pure; times are monotonic."""
+
+    def __init__(self) -> None:
+        self._bytes_ahead = 0.0
+        self._checked_ms = 0
+
+    def wait_ms(self, bytes_per_second: int, now_ms: int) -> int:
+        """How long to wait before the next bytes, as far as can be told; without any limit in sight, the longest."""
+        self._bytes_ahead = max(0.0, self._bytes_ahead - bytes_per_second * (now_ms - self._checked_ms) / 1000)
+        self._checked_ms = now_ms
+        if bytes_per_second <= 0:
+            return PACE_CHECK_MS_MAX
+        return min(-int(-self._bytes_ahead * 1000 // bytes_per_second), PACE_CHECK_MS_MAX)
+
+    def passed(self, size: int) -> None:
+        self._bytes_ahead += size
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """What a move began with."""
+
+    partition: Partition
+    log: Log
+    copy: Log
+
+    @property
+    def title(self) -> str:
+        return f"{self.partition.topic}-{self.partition.partition}"
+
+
+class DirectoryMoves:
+    """All moves of one broker. `on_moved(log, old_directory)` is told of a log in service elsewhere than before."""
+
+    def __init__(
+        self,
+        log_manager: LogManager,
+        replica_manager: ReplicaManager,
+        clock: Clock,
+        *,
+        threads: int,
+        bytes_per_second_max: Callable[[], int],
+    ) -> None:
+        self._log_manager = log_manager
+        self._replica_manager = replica_manager
+        self._clock = clock
+        self._threads = threads
+        self._bytes_per_second_max = bytes_per_second_max
+        self._pacer = Pacer()
+        self._slots = asyncio.Semaphore(threads)
+        self._executor: ThreadPoolExecutor | None = None
+        self._tasks: dict[Log, asyncio.Task[None]] = {}
+        self.on_moved: MovedListener = lambda log, old_directory: None
+
+    def move(self, partition: Partition, directory: LogDirectory) -> None:
+        """Begin to move a partition's log; where it is already, give up what was begun. Harmless to repeat.
+
+        Raises KafkaError: INVALID_TOPIC_EXCEPTION, KAFKA_STORAGE_ERROR.
+        """
+        logs, now_ms = self._log_manager, self._clock.now_ms()
+        topic, index = partition.topic, partition.partition
+        if logs.future_directory_of(topic, index) not in (None, directory):
+            logs.drop_future(topic, index, now_ms=now_ms)
+        if logs.directory_of(topic, index) is directory:
+            return
+        if logs.future(topic, index) is None:
+            logs.create_future(partition.log, directory, now_ms=now_ms)
+            logger.info("moving %s-%d from %s to %s", topic, index, partition.log.directory.parent, directory.path)
+        self.resume(partition)
+
+    def resume(self, partition: Partition) -> None:
+        """Go on with the move of a partition's log if there is a copy of it."""
+        copy = self._log_manager.future(partition.topic, partition.partition)
+        if copy is not None and copy not in self._tasks:
+            name = f"move of {partition.topic}-{partition.partition}"
+            task = self._tasks[copy] = asyncio.create_task(self._run(_Move(partition, partition.log, copy)), name=name)
+            task.add_done_callback(lambda _: self._tasks.pop(copy, None))
+
+    async def stop(self) -> None:
+        """Leave everything as it is; `resume` goes on after the next start."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            await asyncio.to_thread(executor.shutdown)
+
+    async def _run(self, move: _Move) -> None:
+        async with self._slots:
+            try:
+                while self._goes_on(move):
+                    await self._catch_up(move)
+                    if await self._switch(move):
+                        return
+            except KafkaError as error:
+                if self._goes_on(move):
+                    logger.error("the move of %s is stopped, it stays in its directory: %s", move.title, error)
+            except Exception:
+                logger.exception("the move of %s is stopped, it stays in its directory", move.title)
+
+    def _goes_on(self, move: _Move) -> bool:
+        partition = move.partition
+        topic, index = partition.topic, partition.partition
+        return (
+            self._replica_manager.find(topic, index) is partition
+            and partition.log is move.log
+            and self._log_manager.future(topic, index) is move.copy
+            and not move.log.is_offline
+            and not move.copy.is_offline
+        )
+
+    async def _catch_up(self, move: _Move) -> None:
+        """Copy until there is nothing left, for the moment."""
+        log, copy = move.log, move.copy
+        is_first = True
+        while self._goes_on(move) and (is_first or copy.log_end_offset != log.log_end_offset):
+            is_first = False
+            await self._wait_for_turn()
+            size_max = max(1, min(CHUNK_SIZE, self._bytes_per_second_max()))
+            size, now_ms = 0, self._clock.now_ms()
+            try:
+                size = await self._in_thread(lambda: catch_up(log, copy, size_max, now_ms=now_ms))  # noqa: B023
+            except KafkaError as error:
+                # The log was truncated, or its start was raised, while it was read.
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+            self._pacer.passed(size)
+            if not size:
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _wait_for_turn(self) -> None:
+        while True:
+            wait_ms = self._pacer.wait_ms(self._bytes_per_second_max(), self._clock.monotonic_ms())
+            if not wait_ms:
+                return
+            await asyncio.sleep(wait_ms / 1000)
+
+    async def _switch(self, move: _Move) -> bool:
+        """Put the copy in the place of the log; False when there is too much to copy first, or the move is over."""
+        log, copy, partition = move.log, move.copy, move.partition
+        for is_last in (*[False] * FLUSHES_MAX, True):
+            await self._in_thread(lambda: self._prepare(move))
+            # From here to the end nothing waits, so nobody appends, reads or truncates meanwhile.
+            if not self._goes_on(move) or not self._copy_rest(move):
+                return False
+            if is_last:
+                copy.flush(self._clock.now_ms())
+            if copy.recovery_point >= log.recovery_point:
+                break
+        old_directory = self._log_manager.directory_of(partition.topic, partition.partition)
+        assert old_directory is not None
+        copy.take_over_state(log)
+        partition.log = self._log_manager.put_future_in_service(
+            partition.topic, partition.partition, now_ms=self._clock.now_ms()
+        )
+        logger.info("moved %s to %s", move.title, copy.directory)
+        self.on_moved(copy, old_directory)
+        await self._in_thread(lambda: self._log_manager.finish_move(copy, old_directory))
+        return True
+
+    def _prepare(self, move: _Move) -> None:
+        """What waits for the disk before a switch."""
+        move.copy.flush(self._clock.now_ms())
+        with contextlib.suppress(OSError, CorruptIndexError):
+            # In memory they are not looked for in a directory that gets another name at this moment.
+            for segment in move.log.segments.all():
+                segment.transaction_index.entries()
+        self._log_manager.mark_future_whole(move.copy, move.log)
+
+    def _copy_rest(self, move: _Move) -> bool:
+        """Copy what was appended since, which is in memory; False when that is too much for one step."""
+        log, copy = move.log, move.copy
+        if copy.log_end_offset < log.log_end_offset:
+            size = log.size_between(copy.log_end_offset, log.log_end_offset)
+            if size is None or size > CHUNK_SIZE:
+                return False
+        while catch_up(log, copy, CHUNK_SIZE, now_ms=self._clock.now_ms()):
+            pass
+        return copy.log_end_offset == log.log_end_offset
+
+    def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._threads, "replica-alter-log-dirs")
+        return asyncio.get_running_loop().run_in_executor(self._executor, work)

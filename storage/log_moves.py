@@ -1,0 +1,151 @@
+"""Moving a log to another log directory: how its copy catches up, and how a start takes up what a crash has left.
+
+Owns the steps of the copy, and the marker by which a start tells a finished move from two logs of one partition. Must
+not know who asks for a move, how fast it may go, or in which thread it runs.
+
+A copy lives in `<topic>-<partition>.<id>-future`. Once it holds everything it is synced and gets the file
+`moved-from`, which names the log directory that it comes from; then it takes the log's own name, then the old log gets
+the name of one that is to be deleted, and at last the marker goes. A crash between any two of these steps leaves at
+least one whole log, and the marker says which.
+
+Invariant: the copy holds nothing but a piece of the log, from where the log started when it was last looked at.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from storage import names
+from storage.checkpoints import TopicPartition
+from storage.files import Files
+from storage.leader_epochs import NO_EPOCH
+from storage.log import Log
+from storage.names import DirectoryState
+from storage.stored_batch import extent_at
+
+_logger = logging.getLogger(__name__)
+
+
+class FoundLog(NamedTuple):
+    """A partition directory as a start finds it, in service or a copy; `directory` is the log directory it lies in."""
+
+    directory: str
+    path: str
+    name: TopicPartition
+    state: DirectoryState
+
+
+class Settled(NamedTuple):
+    """`served` are to be loaded as they are, `promoted` as the log that they are a copy of, `retired` to be deleted."""
+
+    served: list[FoundLog]
+    promoted: list[FoundLog]
+    retired: list[FoundLog]
+
+
+def catch_up(log: Log, copy: Log, max_bytes: int, *, now_ms: int) -> int:
+    """Copies the next batches, about `max_bytes`, and returns how many bytes that were; 0 when the copy has all.
+
+    What the log has lost at either end meanwhile, the copy loses first. Any thread, if it is the only one that changes
+    the copy. Raises KafkaError: what reading the one or writing the other raises.
+    """
+    _follow_truncation(log, copy, now_ms)
+    if copy.log_end_offset < log.log_start_offset:
+        copy.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
+    end_offset = log.log_end_offset
+    if copy.log_end_offset >= end_offset:
+        _follow_roll(copy, log.segments.active.base_offset, now_ms)
+        _follow_offsets(log, copy)
+        return 0
+    fetched = log.read(copy.log_end_offset, max_bytes, upper_bound_offset=end_offset, min_one_batch=True)
+    if fetched is None or not fetched.records:
+        return 0
+    first_offset = extent_at(fetched.records, 0, 0).base_offset
+    if first_offset < copy.log_end_offset:
+        # The log starts within a batch: the copy has to begin with the whole of it.
+        copy.truncate_fully_and_start_at(first_offset, now_ms=now_ms)
+    _follow_roll(copy, fetched.segment_base_offset, now_ms)
+    start_offset = copy.log_end_offset
+    copy.append_as_follower(fetched.records, now_ms=now_ms)
+    _follow_offsets(log, copy)
+    return len(fetched.records) if copy.log_end_offset > start_offset else 0
+
+
+def _follow_truncation(log: Log, copy: Log, now_ms: int) -> None:
+    """Cuts off what the log does not hold any more, by the rules of followers: one epoch is the same everywhere."""
+    while (latest := copy.leader_epochs.latest) != NO_EPOCH:
+        asked = min(latest, log.leader_epochs.latest)
+        if asked == NO_EPOCH:
+            copy.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
+            return
+        epoch, end_offset = log.leader_epochs.end_offset_for(asked, log.log_end_offset)
+        _, own_end_offset = copy.leader_epochs.end_offset_for(epoch, copy.log_end_offset)
+        copy.truncate_to(min(end_offset, own_end_offset), now_ms=now_ms)
+        if epoch == latest:
+            break
+    copy.truncate_to(log.log_end_offset, now_ms=now_ms)
+
+
+def _follow_roll(copy: Log, base_offset: int, now_ms: int) -> None:
+    """Begins a segment where the log does: what is cleaned and what is deleted goes by segments."""
+    if copy.segments.active.base_offset < base_offset:
+        copy.roll(now_ms)
+
+
+def _follow_offsets(log: Log, copy: Log) -> None:
+    copy.advance_high_watermark(log.high_watermark)
+    copy.delete_records_before(min(log.log_start_offset, copy.high_watermark))
+
+
+# The marker
+
+
+def write_marker(files: Files, path: str, source: str) -> None:
+    """The copy at `path` is whole and about to replace the log in the log directory `source`. Waits for the disk."""
+    files.replace(f"{path}/{names.MOVED_FROM}", f"{source}\n".encode(), durable=True)
+
+
+def remove_marker(files: Files, path: str) -> None:
+    """The move is over, also for a machine that loses its power. Waits for the disk."""
+    if files.unlink_if_there(f"{path}/{names.MOVED_FROM}"):
+        files.sync_directory(path)
+
+
+def read_marker(files: Files, path: str) -> str | None:
+    """The log directory that the marker names; None without one."""
+    try:
+        return files.read_whole(f"{path}/{names.MOVED_FROM}").decode("utf-8", "replace").rstrip("\n")
+    except FileNotFoundError:
+        return None
+
+
+# A start
+
+
+def settle(found: Iterable[FoundLog], live: Collection[str], marker_of: Callable[[FoundLog], str | None]) -> Settled:
+    """Decides what becomes of moves that were under way when the broker stopped. Touches nothing itself.
+
+    `live` are the log directories that were listed. A copy without its log stays where it is, in no list, unless it is
+    marked as whole: the log may be in a directory that is offline, or gone, and then the copy is all there is.
+    """
+    of_partition: dict[TopicPartition, list[FoundLog]] = {}
+    for one in found:
+        of_partition.setdefault(one.name, []).append(one)
+    settled = Settled([], [], [])
+    for logs in of_partition.values():
+        current = [log for log in logs if log.state is DirectoryState.CURRENT]
+        copies = [log for log in logs if log.state is DirectoryState.FUTURE]
+        if len(current) > 1:
+            replaced = {marker_of(log) for log in current} - {None}
+            settled.retired.extend(log for log in current if log.directory in replaced)
+            current = [log for log in current if log.directory not in replaced]
+        if current:
+            settled.served.extend([*current, *copies[:1]])
+            settled.retired.extend(copies[1:])
+        else:
+            whole = [copy for copy in copies if marker_of(copy) in live]
+            settled.promoted.extend(whole[:1])
+            for copy in copies:
+                if copy not in whole[:1]:
+                    _logger.warning("%s is left alone: it is a copy that was not finished", copy.path)
+    return settled

@@ -1,0 +1,269 @@
+"""Logs that move between log directories of a running broker, beside producers and consumers and over restarts."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from broker.replica.directory_moves import PACE_CHECK_MS_MAX, Pacer
+from protocol.errors import ErrorCode
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from protocol.records.batch import batches, records
+from protocol.schema import ZERO_UUID
+from tests.broker.handlers.test_produce_and_fetch import SIZE_MAX, batch_of, fetch, produce
+from tests.support.in_process import InProcessBroker, running_broker
+
+THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
+TIMEOUT_S = 20
+NOWHERE_NEAR_DONE = {THROTTLE: "1"}
+
+
+class Place(NamedTuple):
+    directory: str
+    is_future: bool
+    lag: int
+
+
+class Disks:
+    """Two log directories and the brokers that use them, one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.paths = [str(folder / "a"), str(folder / "b")]
+
+    def running(self, overrides: dict[str, str] | None = None) -> AbstractAsyncContextManager[InProcessBroker]:
+        return running_broker(self._folder, {"log.dirs": ",".join(self.paths), **(overrides or {})})
+
+    def other(self, path: str) -> str:
+        return next(it for it in self.paths if it != path)
+
+    def names_in(self, path: str) -> list[str]:
+        """Of everything there that has to do with partition 0 of the topic "t"."""
+        return [entry.name for entry in Path(path).glob("t-0*")]
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Disks:
+    return Disks(tmp_path)
+
+
+async def move(broker: InProcessBroker, topic: str, path: str, partition: int = 0) -> ErrorCode:
+    asked = AlterReplicaLogDir(path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=[partition])])
+    response = await broker.ask(AlterReplicaLogDirsRequest(dirs=[asked]))
+    return ErrorCode(response.results[0].partitions[0].error_code)
+
+
+async def places(broker: InProcessBroker, topic: str, partition: int = 0) -> list[Place]:
+    """Where the log lies, then its copy."""
+    found = [
+        Place(result.log_dir, one.is_future_key, one.offset_lag)
+        for result in (await broker.ask(DescribeLogDirsRequest(topics=None))).results
+        for described in result.topics
+        for one in described.partitions
+        if (described.name, one.partition_index) == (topic, partition)
+    ]
+    return sorted(found, key=lambda place: place.is_future)
+
+
+async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            if await is_so():
+                return
+            await asyncio.sleep(0.01)
+
+
+async def until_it_lies_in(broker: InProcessBroker, topic: str, path: str) -> None:
+    async def is_there() -> bool:
+        return await places(broker, topic) == [Place(path, False, 0)]
+
+    await until(is_there)
+
+
+async def values(broker: InProcessBroker, topic: str, offset: int = 0) -> AsyncIterator[bytes]:
+    """Of all records from `offset` on, as a consumer reads them."""
+    while True:
+        answered = (await fetch(broker, topic, {0: offset})).responses[0].partitions[0]
+        assert answered.error_code == ErrorCode.NONE, ErrorCode(answered.error_code)
+        if not answered.records:
+            return
+        for position, header in batches(answered.records):
+            for record in records(answered.records, position, size_max=SIZE_MAX):
+                if record.offset >= offset:
+                    yield bytes(record.value)
+            offset = header.next_offset
+
+
+async def fill(broker: InProcessBroker, topic: str, count: int = 20, size: int = 1) -> list[bytes]:
+    written = [str(number).encode() * size for number in range(count)]
+    for value in written:
+        assert not (await produce(broker, topic, {0: batch_of(value)}, acks=-1))[0].error_code
+    return written
+
+
+async def test_a_log_moves_there_and_back(disks: Disks) -> None:
+    async with disks.running({"log.segment.delete.delay.ms": "0"}) as broker:
+        await broker.create_topic("t", segment_bytes="1000")
+        written = await fill(broker, "t")
+        ((here, _, _),) = await places(broker, "t")
+        for path in (disks.other(here), here):
+            assert await move(broker, "t", path) is ErrorCode.NONE
+            await until_it_lies_in(broker, "t", path)
+            assert [value async for value in values(broker, "t")] == written
+            written += await fill(broker, "t", 3)
+
+        async def is_gone() -> bool:
+            return not disks.names_in(disks.other(here))
+
+        await until(is_gone)
+    async with disks.running() as broker:
+        assert await places(broker, "t") == [Place(here, False, 0)]
+        assert [value async for value in values(broker, "t")] == written
+
+
+async def test_producers_and_consumers_notice_nothing(disks: Disks) -> None:
+    async with disks.running() as broker:
+        await broker.create_topic("t", segment_bytes="20000", flush_messages="1")
+        written = await fill(broker, "t", 50, size=200)
+        ((here, _, _),) = await places(broker, "t")
+        is_over = False
+        consumed: list[bytes] = []
+
+        async def keep_producing(producer: int) -> None:
+            number = 0
+            while not is_over:
+                value = f"{producer}-{number}".encode()
+                answered = (await produce(broker, "t", {0: batch_of(value)}, acks=-1))[0]
+                assert answered.error_code == ErrorCode.NONE, ErrorCode(answered.error_code)
+                written.append(value)
+                number += 1
+                await asyncio.sleep(0)
+
+        async def keep_consuming() -> None:
+            while not is_over:
+                consumed.extend([value async for value in values(broker, "t", len(consumed))])
+                await asyncio.sleep(0)
+
+        tasks = [asyncio.create_task(keep_producing(number)) for number in range(3)]
+        tasks.append(asyncio.create_task(keep_consuming()))
+        for path in (disks.other(here), here, disks.other(here)):
+            assert await move(broker, "t", path) is ErrorCode.NONE
+            await until_it_lies_in(broker, "t", path)
+        is_over = True
+        await asyncio.gather(*tasks)
+        consumed.extend([value async for value in values(broker, "t", len(consumed))])
+        assert sorted(consumed) == sorted(written)
+        assert [value async for value in values(broker, "t")] == consumed
+
+
+async def test_the_throttle_holds_a_move_back_until_it_is_lifted(disks: Disks) -> None:
+    async with disks.running(NOWHERE_NEAR_DONE) as broker:
+        await broker.create_topic("t")
+        written = await fill(broker, "t")
+        ((here, _, _),) = await places(broker, "t")
+        there = disks.other(here)
+        assert await move(broker, "t", there) is ErrorCode.NONE
+        log, copy = await places(broker, "t")
+        assert (log, copy.directory, copy.is_future) == (Place(here, False, 0), there, True)
+
+        async def has_begun() -> bool:
+            return (await places(broker, "t"))[1].lag < len(written)
+
+        await until(has_begun)
+        lag = (await places(broker, "t"))[1].lag
+        await fill(broker, "t", 3)
+        assert (await places(broker, "t"))[1].lag == lag + 3
+        lifted = AlterableConfig(name=THROTTLE, config_operation=0, value="1000000")
+        resource = AlterConfigsResource(resource_type=4, resource_name="0", configs=[lifted])
+        response = await broker.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
+        assert not response.responses[0].error_code
+        await until_it_lies_in(broker, "t", there)
+
+
+async def test_to_name_the_present_directory_gives_a_move_up(disks: Disks) -> None:
+    async with disks.running(NOWHERE_NEAR_DONE) as broker:
+        await broker.create_topic("t")
+        await fill(broker, "t")
+        ((here, _, _),) = await places(broker, "t")
+        assert await move(broker, "t", disks.other(here)) is ErrorCode.NONE
+        assert len(await places(broker, "t")) == 2
+        assert await move(broker, "t", here) is ErrorCode.NONE
+        assert await places(broker, "t") == [Place(here, False, 0)]
+
+
+async def test_a_move_goes_on_after_a_restart(disks: Disks) -> None:
+    async with disks.running(NOWHERE_NEAR_DONE) as broker:
+        await broker.create_topic("t")
+        written = await fill(broker, "t")
+        ((here, _, _),) = await places(broker, "t")
+        assert await move(broker, "t", disks.other(here)) is ErrorCode.NONE
+    async with disks.running() as broker:
+        await until_it_lies_in(broker, "t", disks.other(here))
+        assert [value async for value in values(broker, "t")] == written
+
+
+async def test_a_deleted_topic_takes_its_copies_with_it(disks: Disks) -> None:
+    async with disks.running(NOWHERE_NEAR_DONE) as broker:
+        await broker.create_topic("t")
+        await fill(broker, "t")
+        ((here, _, _),) = await places(broker, "t")
+        assert await move(broker, "t", disks.other(here)) is ErrorCode.NONE
+        response = await broker.ask(
+            DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=5000)
+        )
+        assert not response.responses[0].error_code
+        assert await places(broker, "t") == []
+        await broker.create_topic("t")
+        assert [place.is_future for place in await places(broker, "t")] == [False]
+
+
+async def test_a_replica_that_is_not_there_yet_is_made_where_it_is_wanted(disks: Disks) -> None:
+    async with disks.running() as broker:
+        for number, path in enumerate(reversed(disks.paths)):
+            assert await move(broker, f"t{number}", path) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            await broker.create_topic(f"t{number}")
+            assert await places(broker, f"t{number}") == [Place(path, False, 0)]
+
+
+# The pace
+
+
+def test_the_pace_is_that_of_all_together() -> None:
+    pacer = Pacer()
+    assert pacer.wait_ms(1000, 5_000) == 0
+    pacer.passed(300)
+    pacer.passed(200)
+    assert pacer.wait_ms(1000, 5_000) == 500
+    assert pacer.wait_ms(1000, 5_400) == 100
+    assert pacer.wait_ms(1000, 5_500) == 0
+
+
+def test_idle_time_is_not_saved_up() -> None:
+    pacer = Pacer()
+    assert pacer.wait_ms(1000, 0) == 0
+    assert pacer.wait_ms(1000, 60_000) == 0
+    pacer.passed(100)
+    assert pacer.wait_ms(1000, 60_000) == 100
+
+
+def test_a_raised_limit_counts_at_once() -> None:
+    pacer = Pacer()
+    pacer.passed(10_000)
+    assert pacer.wait_ms(1, 1) == PACE_CHECK_MS_MAX
+    assert pacer.wait_ms(0, 1) == PACE_CHECK_MS_MAX
+    assert pacer.wait_ms(100_000, 1) == 100
+    assert pacer.wait_ms(100_000, 101) == 0
