@@ -92,6 +92,11 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             self.kill()
 
+    def wait_for_exit(self) -> int:
+        """The exit code of a server that ends by itself; TimeoutExpired when it does not."""
+        assert self._process is not None
+        return self._process.wait(STOP_TIMEOUT_S)
+
     def kill(self) -> None:
         """End it as a power cut would."""
         if self._process is not None:

@@ -1,0 +1,237 @@
+"""A log directory that fails takes its partitions with it, and nothing else."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from protocol.errors import ErrorCode
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponsePartition
+from protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tests.broker.handlers.test_produce_and_fetch import batch_of, fetch, produce
+from tests.broker.replica.test_directory_moves import TIMEOUT_S, Place, move, places, until
+from tests.support.broker import BrokerProcess
+from tests.support.in_process import InProcessBroker, running_broker
+
+# The checkpoint is what looks at an idle directory.
+SOON = {"replica.high.watermark.checkpoint.interval.ms": "20"}
+
+
+class Disks:
+    """Two log directories; the second can be taken away and brought back."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.good, self.bad = folder / "a", folder / "b"
+
+    def running(self) -> AbstractAsyncContextManager[InProcessBroker]:
+        return running_broker(self.folder, {"log.dirs": f"{self.good},{self.bad}", **SOON})
+
+    def take_away(self) -> None:
+        """As when a disk is gone: every path below it is an error."""
+        self.bad.rename(self.folder / "kept")
+        self.bad.write_text("no directory any more")
+
+    def bring_back(self) -> None:
+        self.bad.unlink()
+        (self.folder / "kept").rename(self.bad)
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Disks:
+    return Disks(tmp_path)
+
+
+async def create_in_both(broker: InProcessBroker, disks: Disks) -> None:
+    for topic, path in (("stays", disks.good), ("goes", disks.bad)):
+        await move(broker, topic, str(path))
+        await broker.create_topic(topic)
+        assert await places(broker, topic) == [Place(str(path), False, 0)]
+        assert await produced(broker, topic) is ErrorCode.NONE
+
+
+async def produced(broker: InProcessBroker, topic: str) -> ErrorCode:
+    return ErrorCode((await produce(broker, topic, {0: batch_of(b"value")}, acks=-1))[0].error_code)
+
+
+async def fetched(broker: InProcessBroker, topic: str) -> ErrorCode:
+    return ErrorCode((await fetch(broker, topic, {0: 0})).responses[0].partitions[0].error_code)
+
+
+async def listed(broker: InProcessBroker, topic: str) -> ErrorCode:
+    partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
+    return ErrorCode((await broker.ask(request)).topics[0].partitions[0].error_code)
+
+
+async def deleted(broker: InProcessBroker, topic: str) -> ErrorCode:
+    partition = DeleteRecordsPartition(partition_index=0, offset=0)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=1000)
+    return ErrorCode((await broker.ask(request)).topics[0].partitions[0].error_code)
+
+
+async def epoch_told(broker: InProcessBroker, topic: str) -> ErrorCode:
+    partition = OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    request = OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic, partitions=[partition])]
+    )
+    return ErrorCode((await broker.ask(request)).topics[0].partitions[0].error_code)
+
+
+ASKED: dict[str, Callable[[InProcessBroker, str], Awaitable[ErrorCode]]] = {
+    "produce": produced,
+    "fetch": fetched,
+    "list offsets": listed,
+    "delete records": deleted,
+    "offset for leader epoch": epoch_told,
+}
+
+
+async def partition_of(broker: InProcessBroker, topic: str) -> MetadataResponsePartition:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    (partition,) = (await broker.ask(request)).topics[0].partitions
+    assert isinstance(partition, MetadataResponsePartition)
+    return partition
+
+
+async def until_offline(broker: InProcessBroker, topic: str) -> None:
+    async def is_offline() -> bool:
+        return (await partition_of(broker, topic)).offline_replicas == [0]
+
+    await until(is_offline)
+
+
+async def check_what_is_left(broker: InProcessBroker, disks: Disks) -> None:
+    for name, ask in ASKED.items():
+        assert await ask(broker, "goes") is ErrorCode.KAFKA_STORAGE_ERROR, name
+        assert await ask(broker, "stays") is ErrorCode.NONE, name
+    gone = await partition_of(broker, "goes")
+    assert (gone.leader_id, gone.error_code) == (-1, ErrorCode.LEADER_NOT_AVAILABLE)
+    results = (await broker.ask(DescribeLogDirsRequest(topics=None))).results
+    assert {result.log_dir: ErrorCode(result.error_code) for result in results} == {
+        str(disks.good): ErrorCode.NONE,
+        str(disks.bad): ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+    assert await move(broker, "stays", str(disks.bad)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert await move(broker, "goes", str(disks.good)) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_directory_fails_while_the_broker_runs(disks: Disks) -> None:
+    async with disks.running() as broker:
+        await create_in_both(broker, disks)
+        disks.take_away()
+        await until_offline(broker, "goes")
+        await check_what_is_left(broker, disks)
+        await broker.create_topic("new")
+        assert await places(broker, "new") == [Place(str(disks.good), False, 0)]
+    disks.bring_back()
+    async with disks.running() as broker:
+        for topic in ("stays", "goes", "new"):
+            assert await produced(broker, topic) is ErrorCode.NONE
+            assert (await partition_of(broker, topic)).offline_replicas == []
+        ((_, records),) = [
+            (one.partition_index, one.records) for one in (await fetch(broker, "goes", {0: 0})).responses[0].partitions
+        ]
+        assert len(records) == 2 * len(batch_of(b"value"))
+
+
+async def test_a_directory_cannot_be_used_from_the_start(disks: Disks) -> None:
+    async with disks.running() as broker:
+        await create_in_both(broker, disks)
+    disks.take_away()
+    async with disks.running() as broker:
+        await until_offline(broker, "goes")
+        await check_what_is_left(broker, disks)
+        # No empty log takes the place of the one that is out of reach.
+        assert await places(broker, "goes") == []
+        await broker.create_topic("new")
+        assert await produced(broker, "new") is ErrorCode.NONE
+    disks.bring_back()
+    async with disks.running() as broker:
+        assert await fetched(broker, "goes") is ErrorCode.NONE
+        assert await places(broker, "goes") == [Place(str(disks.bad), False, 0)]
+
+
+async def test_who_waits_for_records_is_told(disks: Disks) -> None:
+    async with disks.running() as broker:
+        await create_in_both(broker, disks)
+        waiting = asyncio.create_task(fetch_waiting(broker, "goes"))
+        await asyncio.sleep(0)  # it is parked now
+        disks.take_away()
+        assert await waiting in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+async def fetch_waiting(broker: InProcessBroker, topic: str) -> ErrorCode:
+    answered = await fetch(broker, topic, {0: 1}, max_wait_ms=20_000)
+    return ErrorCode(answered.responses[0].partitions[0].error_code)
+
+
+def test_clients_of_a_process_that_loses_one_directory_and_then_the_other(tmp_path: Path) -> None:
+    disks = Disks(tmp_path / "broker")
+    disks.folder.mkdir()
+    with BrokerProcess(disks.folder, {"log.dirs": f"{disks.good},{disks.bad}", **SOON}) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("t", 2, 1)])["t"].result()
+        lies_in = {int(path.name[-1]): path.parent for path in disks.folder.glob("*/t-*")}
+        assert set(lies_in.values()) == {disks.good, disks.bad}
+        (stays,) = (number for number, path in lies_in.items() if path == disks.good)
+        acknowledged: dict[int, list[bytes]] = {0: [], 1: []}
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 3000})
+
+        def send(partition: int, value: bytes) -> None:
+            def delivered(error: object, _: object) -> None:
+                if error is None:
+                    acknowledged[partition].append(value)
+
+            producer.produce("t", value, partition=partition, on_delivery=delivered)
+
+        for number in range(100):
+            send(number % 2, str(number).encode())
+        producer.flush()
+        assert [len(values) for values in acknowledged.values()] == [50, 50]
+        disks.take_away()
+        for number in range(100, 200):
+            send(number % 2, str(number).encode())
+        producer.flush()
+        assert len(acknowledged[stays]) == 100
+        assert leaders(admin, expected={stays: 0, 1 - stays: -1}) == {stays: 0, 1 - stays: -1}
+        (disks.folder / "gone").mkdir()
+        disks.good.rename(disks.folder / "gone" / "a")
+        assert broker.wait_for_exit() == 1
+    (disks.folder / "gone" / "a").rename(disks.good)
+    disks.bring_back()
+    with BrokerProcess(disks.folder, {"log.dirs": f"{disks.good},{disks.bad}"}) as broker:
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.partition.eof": True})
+        for partition, values in acknowledged.items():
+            assert set(values) <= set(read_all(consumer, partition))
+        consumer.close()
+
+
+def leaders(admin: AdminClient, expected: dict[int, int]) -> dict[int, int]:
+    """Of the partitions as clients see them, once they are as expected or the time is up."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        described = admin.list_topics("t", timeout=5).topics["t"].partitions
+        found = {number: partition.leader for number, partition in described.items()}
+        if found == expected or time.monotonic() > deadline:
+            return found
+
+
+def read_all(consumer: Consumer, partition: int) -> list[bytes]:
+    consumer.assign([TopicPartition("t", partition, 0)])
+    found = []
+    while (message := consumer.poll(10)) is not None and message.error() is None:
+        found.append(message.value())
+    return found
