@@ -1,7 +1,8 @@
 """Turning source text that this package writes itself into functions. The only call of `exec` in the project.
 
-The text is made from our own declarations (`protocol.schema`), at no time from what a peer sent. Compiled source is
-registered with `linecache`, so that tracebacks, debuggers and profilers show its lines.
+Owns compiling, and that tracebacks, debuggers and profilers show the lines: the source is registered with `linecache`.
+Must not know what the text does. It is made from our own declarations (`protocol.schema`), at no time from what a peer
+sent.
 """
 
 import linecache

@@ -2,7 +2,8 @@
 
 Owns their formats, in both directions. Line 1 is the version (0), line 2 the number of entries, then one entry a line,
 fields separated by a space. `partition.metadata` is two `name: value` lines. Replaced as a whole, so a reader finds the
-old or the new content; a file that is neither is reported with its path and line, never taken for an empty one.
+old or the new content; a file that is neither is reported with its path and line, never taken for an empty one. Must
+not know what the offsets are good for.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """What compaction decides: which part of which log is cleaned, which segments become one, which records stay.
 
-Pure decisions over plain values; `cleaner` does what they say. Must not know files or threads.
+Owns these decisions, as pure functions over plain values; `cleaner` does what they say. Must not know files or threads.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """`meta.properties`: which broker of which cluster a log directory belongs to.
 
 Owns its format and the check at start. Nothing is ever overwritten: a directory of another broker is a mistake of the
-operator, and writing into it would make it a loss of data.
+operator, and writing into it would make it a loss of data. Must not know logs.
 """
 
 from typing import NamedTuple

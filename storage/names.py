@@ -1,7 +1,7 @@
 """Every name that storage gives to a file or directory, built and parsed side by side.
 
-Owns the spelling only: it never looks at a disk. Invariants: `parse_*` accepts exactly what Kafka accepts, and what a
-builder makes its parser takes apart into the same values.
+Owns the spelling only. Must not know what is on a disk. Invariants: `parse_*` accepts exactly what Kafka accepts, and
+what a builder makes its parser takes apart into the same values.
 """
 
 import re

@@ -2,7 +2,8 @@
 
 Owns the format of `.index`: entries of 8 bytes, int32 offset relative to the segment's base, int32 file position. One
 entry for about `index.interval.bytes` of log. An entry holds the last offset of an append and the position where that
-append starts, as Kafka writes it: the greatest entry at or below a wanted offset is therefore never behind it.
+append starts, as Kafka writes it: the greatest entry at or below a wanted offset is therefore never behind it. Must
+not know the log file that it points into.
 """
 
 import struct

@@ -2,6 +2,7 @@
 
 Owns their format and the set of them in one directory. The offset in the name says how far into the log the state
 reaches. Derived data: a snapshot that cannot be read is deleted, an older one and the log after it give the same state.
+Must not know what the state allows a producer.
 
 Format: int16 version 1, uint32 CRC-32C of what follows, int32 count, then entries of 46 bytes: int64 producer id, int16
 epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch, int64 first

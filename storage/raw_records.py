@@ -2,7 +2,7 @@
 
 Owns a second, narrower reader of the record layout (docs/formats/record-batch.md): `protocol.records` makes objects of
 values and headers, which costs many times as much, and the cleaner looks at the key alone. Each function is one loop
-with the short cases of the varints in line: they decide how fast the cleaner is.
+with the short cases of the varints in line: they decide how fast the cleaner is. Must not know which records stay.
 
 Invariant: a record that is written again differs from its bytes in length and timestamp delta only.
 """

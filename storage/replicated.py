@@ -1,7 +1,7 @@
 """What a follower accepts from its leader: the leader's bytes as they are, once they are known to be whole.
 
 Owns the checks of length, CRC and order over a fetched run of batches. Pure. Offsets are the leader's and may have
-gaps; limits of size are the leader's too, and are not asked again.
+gaps; limits of size are the leader's too, and are not asked again. Must not know who leads, or how bytes are fetched.
 """
 
 import struct

@@ -1,4 +1,7 @@
-"""Which segments of a log are too old, too many or below its start. Pure decisions over plain values."""
+"""Which segments of a log are too old, too many or below its start.
+
+Owns these decisions, as pure functions over plain values. Must not know files: the log deletes what they name.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple

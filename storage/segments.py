@@ -1,6 +1,6 @@
 """The segments of one log in the order of their base offsets.
 
-Owns order and look-up only; it touches no file. Invariant: every change replaces one tuple, so a reader in another
+Owns order and look-up only. Must not know files. Invariant: every change replaces one tuple, so a reader in another
 thread that took `all()` or made one look-up works on a consistent set for as long as it likes.
 """
 

@@ -2,7 +2,8 @@
 
 Owns the format of `.timeindex`: entries of 12 bytes, int64 timestamp, int32 offset relative to the segment's base. An
 entry says: up to this offset no record of the segment is younger than this timestamp. Written at the same moments as
-offset index entries, and once more when the segment is sealed or closed, but only where the timestamp has grown.
+offset index entries, and once more when the segment is sealed or closed, but only where the timestamp has grown. Must
+not know records: whoever looks up a time opens them.
 """
 
 import mmap

@@ -2,7 +2,8 @@
 
 Owns the format of `.txnindex`: entries of 34 bytes, int16 version (0), then int64 producer id, first offset, last
 offset (of the abort marker) and last stable offset at that moment. An entry stands in the segment that holds the
-marker. The file exists only where there is an entry. Rebuilt by replaying the log.
+marker. The file exists only where there is an entry. Rebuilt by replaying the log. Must not know transactions that are
+still open.
 """
 
 import struct

@@ -2,7 +2,7 @@
 
 Owns the byte at the end of a frame's header: the second one of xxHash-32 over the frame descriptor, the bytes between
 the magic number and the checksum itself. Clients before 0.10 hashed the magic number as well, brokers of that time
-expect it so, and libraries refuse such a frame.
+expect it so, and libraries refuse such a frame. Must not know messages: who reads or writes one says which it wants.
 """
 
 from protocol.errors import Malformed

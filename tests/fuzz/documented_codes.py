@@ -93,17 +93,18 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "": "TOPIC_ALREADY_EXISTS",
         "topics": "INVALID_REQUEST",
         "topics.name": "INVALID_TOPIC_EXCEPTION",
-        "topics.num_partitions": "INVALID_REQUEST",
-        "topics.replication_factor": "INVALID_REQUEST",
+        "topics.num_partitions": "INVALID_PARTITIONS INVALID_REQUEST",
+        "topics.replication_factor": "INVALID_REPLICATION_FACTOR INVALID_REQUEST",
         "topics.assignments": "INVALID_REPLICA_ASSIGNMENT",
         "topics.assignments.partition_index": "INVALID_REPLICA_ASSIGNMENT",
         "topics.assignments.broker_ids": "INVALID_REPLICA_ASSIGNMENT",
         "topics.configs.name": "INVALID_CONFIG",
         "topics.configs.value": "INVALID_CONFIG",
+        "timeout_ms": "REQUEST_TIMED_OUT",
     },
     "DeleteTopics": {
         "topic_names": "INVALID_REQUEST UNKNOWN_TOPIC_OR_PARTITION",
-        "timeout_ms": "UNKNOWN_TOPIC_OR_PARTITION",
+        "timeout_ms": "REQUEST_TIMED_OUT UNKNOWN_TOPIC_OR_PARTITION",
         "topics": "INVALID_REQUEST",
         "topics.name": "UNKNOWN_TOPIC_ID UNKNOWN_TOPIC_OR_PARTITION",
         "topics.topic_id": "INVALID_REQUEST",
@@ -112,6 +113,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "topics.name": "INVALID_TOPIC_EXCEPTION UNKNOWN_TOPIC_OR_PARTITION",
         "topics.partitions.partition_index": "UNKNOWN_TOPIC_OR_PARTITION",
         "topics.partitions.offset": "OFFSET_OUT_OF_RANGE",
+        "timeout_ms": "REQUEST_TIMED_OUT",
     },
     "InitProducerId": {
         "": "CONCURRENT_TRANSACTIONS",
@@ -205,6 +207,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "topics.count": "INVALID_PARTITIONS INVALID_REPLICA_ASSIGNMENT POLICY_VIOLATION",
         "topics.assignments": "INVALID_REPLICA_ASSIGNMENT",
         "topics.assignments.broker_ids": "INVALID_REPLICA_ASSIGNMENT",
+        "timeout_ms": "REQUEST_TIMED_OUT",
     },
     "CreateDelegationToken": {
         "": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
@@ -226,6 +229,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "topic_partitions.topic": "UNKNOWN_TOPIC_OR_PARTITION",
         "topic_partitions.partitions": "UNKNOWN_TOPIC_OR_PARTITION",
         "election_type": "INVALID_REQUEST",
+        "timeout_ms": "REQUEST_TIMED_OUT",
     },
     "IncrementalAlterConfigs": {
         "resources": "INVALID_REQUEST",
@@ -287,7 +291,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "topics.partition_indexes": "UNKNOWN_TOPIC_OR_PARTITION",
     },
     "DescribeTransactions": {
-        "transactional_ids": "INVALID_REQUEST",
+        "transactional_ids": "INVALID_REQUEST TRANSACTIONAL_ID_NOT_FOUND",
     },
     "ListTransactions": {},
     "ConsumerGroupHeartbeat": {
