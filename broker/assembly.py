@@ -36,6 +36,7 @@ from broker.timer import Timer
 from broker.topic_configs import TopicConfigs
 from broker.topics import TopicAdministration
 from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.late import LateTransactions
 from broker.transactions.links import LocalCoordinator
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Marker, MarkerSender
@@ -166,6 +167,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
             clock,
         ),
         marker_writer=marker_writer,
+        late_transactions=LateTransactions(replica_manager, config[properties.TRANSACTION_MAX_TIMEOUT_MS]),
         blocking=on.blocking,
         computing=on.computing,
         unsent_answers=on.unsent_answers,

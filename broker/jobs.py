@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 
 from broker.clock import Clock
 from broker.housekeeping import Job, take_turns
+from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from storage.log_manager import LogManager
@@ -16,7 +17,7 @@ RETENTION_INITIAL_DELAY_MS = 30_000
 WRITEBACK_INTERVAL_MS = 200
 REMOVAL_INTERVAL_MS = 1_000
 IDLE_RELEASE_INTERVAL_MS = 30_000
-PRODUCER_EXPIRATION_CHECK_INTERVAL_MS = 600_000
+LATE_TRANSACTIONS_CHECK_INTERVAL_MS = 60_000
 FLUSH_CHECK_INTERVAL_MS_MAX = 1_000
 
 
@@ -60,8 +61,19 @@ def storage_jobs(config: BrokerConfig, clock: Clock, logs: LogManager, blocking:
         ),
         Job(
             "producer expiration",
-            PRODUCER_EXPIRATION_CHECK_INTERVAL_MS,
-            lambda: on_loop(logs.expire_producers(clock.now_ms())),
+            config[properties.PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS],
+            lambda: on_loop(logs.expire_producers(clock.now_ms(), config[properties.PRODUCER_ID_EXPIRATION_MS])),
         ),
         Job("release of idle files", IDLE_RELEASE_INTERVAL_MS, lambda: on_loop(logs.release_idle())),
+    ]
+
+
+def transaction_jobs(clock: Clock, late: LateTransactions) -> list[Job]:
+    """What watches over transactions beside their coordinator."""
+    return [
+        Job(
+            "late transactions",
+            LATE_TRANSACTIONS_CHECK_INTERVAL_MS,
+            lambda: take_turns(late.check(clock.now_ms()), clock),
+        )
     ]

@@ -30,7 +30,7 @@ from broker.clock import Clock, SystemClock
 from broker.computing import Computing
 from broker.dispatch import RequestDispatcher
 from broker.housekeeping import Housekeeping
-from broker.jobs import storage_jobs
+from broker.jobs import storage_jobs, transaction_jobs
 from broker.load_display import load_display
 from broker.log_cleaner import LogCleaner, WorkerProcesses
 from broker.loop_timer import LoopTimer
@@ -243,7 +243,12 @@ class Server:
             coordinator.start()
             self._undo.push_async_callback(coordinator.stop)
         await self._start_cleaning()
-        housekeeping = Housekeeping(storage_jobs(self._config, self._clock, self._log_manager, self._blocking))
+        housekeeping = Housekeeping(
+            [
+                *storage_jobs(self._config, self._clock, self._log_manager, self._blocking),
+                *transaction_jobs(self._clock, services.late_transactions),
+            ]
+        )
         housekeeping.start()
         self._undo.push_async_callback(housekeeping.stop)
 

@@ -27,6 +27,7 @@ from broker.scram_credentials import ScramCredentials
 from broker.topic_configs import TopicConfigs
 from broker.topics import TopicAdministration
 from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.late import LateTransactions
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.verification import TransactionVerifier
 from config.broker import BrokerConfig
@@ -62,6 +63,7 @@ class Services:
     transactions: TransactionCoordinator
     verifier: TransactionVerifier
     marker_writer: MarkerWriter
+    late_transactions: LateTransactions
     blocking: Executor
     computing: Computing
     unsent_answers: UnsentAnswers

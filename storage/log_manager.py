@@ -539,9 +539,8 @@ class LogManager:
 
         return self._each_online(apply, self.logs())
 
-    def expire_producers(self, now_ms: int) -> Iterator[int]:
-        """Forgets idle producers of every log, one a step; yields how many."""
-        expiration_ms = self.settings.producer_id_expiration_ms
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
+        """Forgets producers of every log that have been idle for so long, one log a step; yields how many."""
         return self._each_online(lambda log: log.expire_producers(now_ms, expiration_ms), self.logs())
 
     def release_idle(self) -> Iterator[int]:

@@ -107,6 +107,12 @@ class ProducerState:
         return self._producers
 
     @property
+    def oldest_open(self) -> ProducerEntry | None:
+        """The producer whose open transaction begins first."""
+        producer_id = next(iter(self._open.values()), None)
+        return None if producer_id is None else self._producers[producer_id]
+
+    @property
     def has_open_transaction(self) -> bool:
         return bool(self._open)
 
