@@ -8,6 +8,8 @@ from tests.interop.conftest import RunJava, Server, create_topic
 
 # 3.9.1 is the reference; 4.0 knows transactions with an epoch each, and must do without where the broker has none.
 CLIENT_VERSIONS = ("3.9.1", "4.0.0")
+# Transactions came with 0.11.
+TRANSACTION_VERSIONS = ("1.1.1", "2.8.2", "3.9.1", "4.1.0")
 
 
 @pytest.mark.parametrize("version", CLIENT_VERSIONS)
@@ -21,4 +23,15 @@ def test_transactions(server: Server, run_java: RunJava, version: str) -> None:
         "open true",
         "read [committed, newer]",
         "states first=CompleteCommit,hanging=Ongoing",
+    ]
+
+
+@pytest.mark.parametrize("version", TRANSACTION_VERSIONS)
+def test_clients_of_any_age_commit_and_abort(server: Server, run_java: RunJava, version: str) -> None:
+    topic = f"transaction-{version}"
+    create_topic(server.bootstrap, topic, partitions=2)
+    # Each marker has an offset of its own, and what was aborted keeps its place.
+    assert run_java("OneTransaction", server.bootstrap, topic, f"{topic}-group", version=version) == [
+        "read 0:kept 4:kept-too",
+        "position 7",
     ]
