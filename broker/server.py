@@ -75,6 +75,7 @@ T = TypeVar("T")
 
 BLOCKING_THREADS = 8
 # The oldest generation of what start-up built never dies; scanning it again would stall the loop for nothing.
+GROUP_PROTOCOLS = {"classic"}
 GC_THRESHOLDS = (50_000, 20, 50)
 # How long the event loop waits at the most for a thread that computes; Python's own 5 ms would be felt.
 SWITCH_INTERVAL_S = 0.001
@@ -365,6 +366,12 @@ def _refuse_what_is_not_served(config: BrokerConfig) -> None:
                 f"Invalid value {listener} for configuration listeners: "
                 f"security protocol {listener.security_protocol.name} is not served yet, expected PLAINTEXT"
             )
+    protocols = set(config[properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS])
+    if protocols != GROUP_PROTOCOLS:
+        raise StartupError(
+            f"Invalid value {','.join(sorted(protocols))} for configuration group.coordinator.rebalance.protocols: "
+            "as in Kafka 3.9 with ZooKeeper, the classic protocol alone is served, expected classic"
+        )
     if config[properties.ZOOKEEPER_CONNECT]:
         raise StartupError(
             f"Invalid value {config[properties.ZOOKEEPER_CONNECT]} for configuration zookeeper.connect: "

@@ -51,6 +51,12 @@ async def test_a_listener_whose_protection_is_not_there(tmp_path: Path, protocol
     assert "listeners" in reason
 
 
+@pytest.mark.parametrize("protocols", ["consumer", "classic,consumer", "classic,share"])
+async def test_group_protocols_that_are_not_there(tmp_path: Path, protocols: str) -> None:
+    reason = await reason_not_to_start(settings(tmp_path, group_coordinator_rebalance_protocols=protocols))
+    assert "group.coordinator.rebalance.protocols" in reason
+
+
 async def test_a_cluster(tmp_path: Path) -> None:
     reason = await reason_not_to_start(settings(tmp_path, zookeeper_connect="127.0.0.1:2181"))
     assert "zookeeper.connect" in reason
