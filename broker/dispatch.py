@@ -33,7 +33,7 @@ from protocol.schema import Struct
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
-PRODUCE_KEY, FETCH_KEY, METADATA_KEY, OFFSET_COMMIT_KEY, API_VERSIONS_KEY = 0, 1, 3, 8, 18
+PRODUCE_KEY, FETCH_KEY, METADATA_KEY, OFFSET_COMMIT_KEY, OFFSET_FETCH_KEY, API_VERSIONS_KEY = 0, 1, 3, 8, 9, 18
 
 LEARNERS: Mapping[int, Callable[..., Shortcut | None]] = {
     PRODUCE_KEY: produce.learn,
@@ -41,6 +41,9 @@ LEARNERS: Mapping[int, Callable[..., Shortcut | None]] = {
     OFFSET_COMMIT_KEY: offset_commit.learn,
 }
 """Where shortcuts are learned from."""
+
+ENCODED_BESIDE_THE_LOOP = frozenset({OFFSET_FETCH_KEY})
+"""Answers that are awaited because they are large: all offsets of a group may be megabytes of small fields."""
 
 # Records stay bytes, but the lists of other requests become objects of up to fifty times their size. Kafka knows one
 # limit for both; the largest request of use (the offsets of a hundred thousand partitions) has about 3 MB.
@@ -150,7 +153,11 @@ class RequestDispatcher:
             raise
         except Exception as error:
             response = self._failure(route, request, context, error)
-        return None if response is None else self._framed(route, context, response)
+        if response is None:
+            return None
+        if route.api.key in ENCODED_BESIDE_THE_LOOP:
+            return await self._services.run_blocking(lambda: self._framed(route, context, response))
+        return self._framed(route, context, response)
 
     def _framed(self, route: Route, context: RequestContext, response: object) -> Buffers:
         header = response_header(context.api_key, context.api_version, context.correlation_id)

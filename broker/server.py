@@ -74,8 +74,8 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 T = TypeVar("T")
 
 BLOCKING_THREADS = 8
-# The oldest generation of what start-up built never dies; scanning it again would stall the loop for nothing.
 GROUP_PROTOCOLS = {"classic"}
+# The oldest generation of what start-up built never dies; scanning it again would stall the loop for nothing.
 GC_THRESHOLDS = (50_000, 20, 50)
 # How long the event loop waits at the most for a thread that computes; Python's own 5 ms would be felt.
 SWITCH_INTERVAL_S = 0.001

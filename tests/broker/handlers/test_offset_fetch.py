@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.dispatch import RequestDispatcher
 from broker.groups.batches import CommittingProducer
 from broker.groups.coordinator import Committer
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers import offset_fetch
+from broker.network.connection import Buffers
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -19,6 +24,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tests.broker.groups.served import Served, versions_of
+from tests.support.in_process import running_broker
 
 VERSIONS = versions_of(OffsetFetchRequest)
 ASKED = {"t": [0, 1], "nosuch": [0]}
@@ -153,3 +159,28 @@ async def test_version_0_reads_where_consumers_of_0_8_store() -> None:
     assert shown(await served.ask(offset_fetch, request(0, {"t": [0]}), 0), 0)[1] == {
         ("t", 0): (-1, -1, "", ErrorCode.UNKNOWN_SERVER_ERROR)
     }
+
+
+async def test_a_large_answer_is_encoded_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoding: set[threading.Thread] = set()
+
+    def framed(self: RequestDispatcher, *arguments: Any) -> Buffers:
+        encoding.add(threading.current_thread())
+        return encode_in_dispatcher(self, *arguments)
+
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.create_topic("t", 2)
+        await broker.ask(FindCoordinatorRequest(key="g", key_type=0), 2)
+        wanted = [OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
+        question = OffsetFetchRequest(group_id="g", topics=wanted)
+        async with asyncio.timeout(10):
+            while (  # noqa: ASYNC110 - nobody tells when the partition is loaded
+                expected := await broker.ask(question, 7)
+            ).error_code:
+                await asyncio.sleep(0.01)
+        encode_in_dispatcher = RequestDispatcher._framed
+        monkeypatch.setattr(RequestDispatcher, "_framed", framed)
+        monkeypatch.setattr(offset_fetch, "SLICE_SIZE", 1)
+        assert await broker.ask(question, 7) == expected
+    assert len(encoding) == 1
+    assert threading.main_thread() not in encoding
