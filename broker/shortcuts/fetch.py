@@ -27,7 +27,7 @@ NO_SESSION = -1
 READ_UNCOMMITTED = 0
 FETCH = APIS[1]
 
-_OFFSET = Struct(">q")
+_OFFSET_SIZE = 8
 
 
 class FetchShortcut:
@@ -42,11 +42,11 @@ class FetchShortcut:
         "_is_flexible",
         "_kind",
         "_leader_epoch",
-        "_offset_end",
-        "_offset_position",
         "_partition",
         "_prefix",
+        "_size",
         "_suffix",
+        "_unpack",
         "_unsent",
     )
 
@@ -71,21 +71,21 @@ class FetchShortcut:
         self._bytes_min = bytes_min
         self._bytes_max = bytes_max
         self._is_flexible = FETCH.is_flexible_in(version)
-        self._offset_position = offset_position
-        self._offset_end = offset_position + _OFFSET.size
-        self._kind = bytes(frame[:KIND_SIZE])
-        self._prefix = bytes(frame[CORRELATION_END:offset_position])
-        self._suffix = bytes(frame[self._offset_end :])
+        self._size = len(frame)
+        correlation_size, prefix_size = CORRELATION_END - KIND_SIZE, offset_position - CORRELATION_END
+        suffix_size = len(frame) - offset_position - _OFFSET_SIZE
+        parts = Struct(f">{KIND_SIZE}s{correlation_size}s{prefix_size}sq{suffix_size}s")
+        self._unpack = parts.unpack_from
+        self._kind, _, self._prefix, _, self._suffix = parts.unpack(frame)
         self._answer_head = answer_head
         self._answer_middle = answer_middle
         self._answer_tail = answer_tail
 
     def answer(self, frame: memoryview) -> list[Buffer] | None:
-        if (
-            frame[:KIND_SIZE] != self._kind
-            or frame[CORRELATION_END : self._offset_position] != self._prefix
-            or frame[self._offset_end :] != self._suffix
-        ):
+        if len(frame) != self._size:
+            return None
+        kind, correlation_id, prefix, offset, suffix = self._unpack(frame)
+        if prefix != self._prefix or suffix != self._suffix or kind != self._kind:
             return None
         partition = self._partition
         if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
@@ -93,7 +93,6 @@ class FetchShortcut:
         if self._unsent.allowance < self._bytes_max:
             return None
         log = partition.log
-        (offset,) = _OFFSET.unpack_from(frame, self._offset_position)
         high_watermark, last_stable_offset = log.high_watermark, log.last_stable_offset
         try:
             fetched = log.read(
@@ -108,7 +107,7 @@ class FetchShortcut:
         length = uvarint(size + 1) if self._is_flexible else LENGTH.pack(size)
         head = b"".join(
             (
-                frame[KIND_SIZE:CORRELATION_END],
+                correlation_id,
                 self._answer_head,
                 NUMBERS.pack(high_watermark, last_stable_offset, log.log_start_offset),
                 self._answer_middle,
