@@ -16,6 +16,7 @@ from protocol.schema import Encoded
 
 LEADER_OF_DELETED_TOPIC = -2
 NO_LEADER = -1
+NO_EPOCH = -1
 TOLD_MAX: Final = 8
 """Ways to ask for a topic whose answer is kept: versions in use times listeners."""
 
@@ -74,6 +75,12 @@ class MetadataCache:
         state = self.topics.get(topic)
         known = None if state is None else state.partitions.get(partition)
         return NO_LEADER if known is None else known.leader
+
+    def leader_epoch_of(self, topic: str, partition: int) -> int:
+        """The epoch of the leader that `leader_of` names, -1 for an unknown partition."""
+        state = self.topics.get(topic)
+        known = None if state is None else state.partitions.get(partition)
+        return NO_EPOCH if known is None else known.leader_epoch
 
     def preferred_leader_of(self, topic: str, partition: int) -> int:
         """The id of the broker that should lead, the first of the replicas; NO_LEADER for an unknown partition."""

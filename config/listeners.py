@@ -58,8 +58,9 @@ def read_listeners(settings: Settings) -> BrokerListeners:
     else:
         advertised = _parse_listeners(advertised_row, advertised_text, protocols)
     _refuse(advertised_row, settings, _advertised_problem(advertised, bound))
-    _refuse(rows.CONTROL_PLANE_LISTENER_NAME, settings, _control_plane_problem(settings, bound))
-    return BrokerListeners(bound, advertised, _inter_broker_listener(settings, advertised))
+    inter_broker = _inter_broker_listener(settings, advertised)
+    _refuse(rows.CONTROL_PLANE_LISTENER_NAME, settings, _control_plane_problem(settings, advertised, inter_broker))
+    return BrokerListeners(bound, advertised, inter_broker)
 
 
 def _refuse(row: Property[object], settings: Settings, problem: str | None) -> None:
@@ -126,12 +127,16 @@ def _advertised_problem(advertised: Sequence[Listener], bound: Sequence[Listener
     return None
 
 
-def _control_plane_problem(settings: Settings, bound: Sequence[Listener]) -> str | None:
+def _control_plane_problem(settings: Settings, advertised: Sequence[Listener], inter_broker: Listener) -> str | None:
     name = settings[rows.CONTROL_PLANE_LISTENER_NAME]
-    names = [listener.name for listener in bound]
-    if name is None or name.upper() in names:
+    if name is None:
         return None
-    return f"Expected the name of a listener ({', '.join(names)})"
+    names = [listener.name for listener in advertised]
+    if name.upper() not in names:
+        return f"Expected the name of an advertised listener ({', '.join(names)})"
+    if name.upper() == inter_broker.name:
+        return "Expected another listener than the one that brokers exchange data on"
+    return None
 
 
 def _inter_broker_listener(settings: Settings, advertised: Sequence[Listener]) -> Listener:

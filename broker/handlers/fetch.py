@@ -4,7 +4,8 @@ Stored bytes go out untouched. A request that finds too few bytes parks in the p
 whose bytes are not in the page cache is read in a thread.
 
 Version notes: v3 request-wide byte limit and whole first batch; v4 isolation levels; v5 log start offset; v7 sessions
-(KIP-227); v9 leader epoch check; v12 last fetched epoch and diverging epoch; v13 topic ids; v15 replica state.
+(KIP-227); v9 leader epoch check; v12 last fetched epoch and diverging epoch; v13 topic ids; v15 replica state; v16
+where the leader is, with codes 6 and 74 (KIP-951).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 
+from broker.leader_hints import leader_hint
 from broker.replica.delayed_fetch import AwaitedPartition
 from broker.replica.fetch_sessions import FetchContext, FetchPartition, PartitionKey
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD, convert, needs_conversion, refuse_zstd
@@ -28,13 +30,18 @@ from protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
 CONSUMER = -1
 READ_COMMITTED = 1
 FIRST_VERSION_WITH_REQUEST_LIMIT = 3
+FIRST_VERSION_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_LEADERS = 16
+LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 Located = tuple[PartitionKey, FetchPartition, Partition | None, ErrorCode]
 
@@ -100,6 +107,8 @@ class _Fetch:
         if self._context.api_version < FIRST_VERSION_WITH_ZSTD:
             for partition_read in read.partitions:
                 refuse_zstd(partition_read, self._context.api_version)
+                if partition_read.error_code is ErrorCode.KAFKA_STORAGE_ERROR and not self._knows_storage_errors:
+                    partition_read.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return read
 
     def is_ready(self, read: FetchRead) -> bool:
@@ -174,7 +183,7 @@ class _Fetch:
             ):
                 _add(topics, partition_read)
         if session is not None:
-            return FetchResponse(session_id=session.id, responses=topics)
+            return self._with_leaders(FetchResponse(session_id=session.id, responses=topics), read)
         for partition_read in read.partitions:
             partition_read.wanted.sent_high_watermark = partition_read.high_watermark
             partition_read.wanted.sent_log_start_offset = partition_read.log_start_offset
@@ -184,7 +193,31 @@ class _Fetch:
             uses_topic_ids=self._uses_topic_ids,
             now_ms=self._services.clock.monotonic_ms(),
         )
-        return FetchResponse(session_id=session_id, responses=topics)
+        return self._with_leaders(FetchResponse(session_id=session_id, responses=topics), read)
+
+    @property
+    def _knows_storage_errors(self) -> bool:
+        return self._context.api_version >= FIRST_VERSION_WITH_STORAGE_ERROR
+
+    def _with_leaders(self, response: FetchResponse, read: FetchRead) -> FetchResponse:
+        """Say of partitions that were asked in the wrong place, or time, where their leader is (version 16 and up)."""
+        if not read.has_news or self._context.api_version < FIRST_VERSION_WITH_LEADERS:
+            return response
+        nodes: dict[int, NodeEndpoint] = {}
+        listener = self._context.listener
+        for topic in response.responses:
+            for data in topic.partitions:
+                if data.error_code not in LEADER_ERRORS:
+                    continue
+                hint = leader_hint(self._services, topic.topic, data.partition_index, listener)
+                data.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
+                if hint.node is not None:
+                    host, port = hint.node.endpoints[listener]
+                    nodes[hint.leader_id] = NodeEndpoint(
+                        node_id=hint.leader_id, host=host, port=port, rack=hint.node.rack
+                    )
+        response.node_endpoints = list(nodes.values())
+        return response
 
     @property
     def _uses_topic_ids(self) -> bool:

@@ -7,6 +7,7 @@ leader epoch; v7 -3 (largest timestamp); v8 -4 (earliest local); v9 -5 (latest t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable
 
 from broker.replica.partition import Partition
 from broker.request_context import RequestContext
@@ -35,7 +36,20 @@ UNKNOWN_OFFSET = -1
 UNKNOWN_TIMESTAMP = -1
 
 
-def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+def handle(
+    services: Services, request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    if any(_reads_records(one.timestamp) for topic in request.topics for one in topic.partitions):
+        return services.run_blocking(lambda: _answer_all(services, request, context))
+    return _answer_all(services, request, context)
+
+
+def _reads_records(timestamp: int) -> bool:
+    """Whether the answer is looked up in the log, which may wait for a disk."""
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
+
+
+def _answer_all(services: Services, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     asked = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )

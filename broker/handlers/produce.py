@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
 
+from broker.leader_hints import leader_hint
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.request_context import CloseConnection, RequestContext
 from broker.services import Services
@@ -26,6 +27,8 @@ from broker.transactions.verification import Admission, transactional_header
 from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -41,6 +44,7 @@ ACKS_ALL = -1
 ACKS_NONE = 0
 VALID_ACKS = frozenset({ACKS_ALL, ACKS_NONE, 1})
 ADMIN_CLIENT_ID = "__admin_client"
+FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_ABORTABLE = 11
 
 Prepared = Mapping[int, PreparedAppend | KafkaError]
@@ -165,10 +169,12 @@ def _append_all(
                 appends.append((answer, append))
             except KafkaError as error:
                 answer = _refused(data.index, error)
+                if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    _add_leader(services, context, response, topic.name, answer)
             partitions.append(answer)
         response.responses.append(TopicProduceResponse(name=topic.name, partition_responses=partitions))
     if any(append.error is None or append.partition.log.needs_flush for _, append in appends):
-        return _when_safe(services, request, response, appends)
+        return _when_safe(services, request, context, response, appends)
     _decide(appends)
     return _answer(request, response)
 
@@ -222,6 +228,7 @@ def _append(
 async def _when_safe(
     services: Services,
     request: ProduceRequest,
+    context: RequestContext,
     response: ProduceResponse,
     appends: list[tuple[PartitionProduceResponse, AwaitedAppend]],
 ) -> ProduceResponse | None:
@@ -237,6 +244,9 @@ async def _when_safe(
     )
     await decided
     _decide(appends)
+    for answer, append in appends:
+        if append.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            _add_leader(services, context, response, append.partition.topic, answer)
     return _answer(request, response)
 
 
@@ -261,6 +271,24 @@ def _answer(request: ProduceRequest, response: ProduceResponse) -> ProduceRespon
                     f"{ErrorCode(partition.error_code).name}"
                 )
     return None
+
+
+def _add_leader(
+    services: Services,
+    context: RequestContext,
+    response: ProduceResponse,
+    topic: str,
+    answer: PartitionProduceResponse,
+) -> None:
+    """Say where the leader of a partition is, from version 10 on."""
+    if context.api_version < FIRST_VERSION_WITH_LEADERS:
+        return
+    hint = leader_hint(services, topic, answer.index, context.listener)
+    answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
+    if hint.node is not None and all(node.node_id != hint.leader_id for node in response.node_endpoints):
+        host, port = hint.node.endpoints[context.listener]
+        node = NodeEndpoint(node_id=hint.leader_id, host=host, port=port, rack=hint.node.rack)
+        response.node_endpoints = [*response.node_endpoints, node]
 
 
 def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:

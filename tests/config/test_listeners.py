@@ -97,7 +97,26 @@ def test_ipv6_is_written_in_brackets() -> None:
             "inter.broker.listener.name",
             "Only one of it and security.inter.broker.protocol may be set",
         ),
-        ({"control.plane.listener.name": "CONTROL"}, "control.plane.listener.name", "Expected the name of a listener"),
+        (
+            {"control.plane.listener.name": "CONTROL"},
+            "control.plane.listener.name",
+            "Expected the name of an advertised listener",
+        ),
+        (
+            {"control.plane.listener.name": "PLAINTEXT"},
+            "control.plane.listener.name",
+            "Expected another listener than the one that brokers exchange data on",
+        ),
+        (
+            {
+                **TWO,
+                "inter.broker.listener.name": "BROKER",
+                "control.plane.listener.name": "CLIENT",
+                "advertised.listeners": "BROKER://b:2",
+            },
+            "control.plane.listener.name",
+            "advertised listener (BROKER)",
+        ),
     ],
 )
 def test_names_must_fit_together(settings: dict[str, str], key: str, expected: str) -> None:

@@ -15,6 +15,7 @@ from broker.dispatch import RequestDispatcher
 from broker.network.connection import Buffers
 from broker.request_context import Peer
 from broker.server import Server
+from broker.services import Services
 from config.broker import BrokerConfig
 from protocol.api import APIS
 from protocol.codec import decode, encode
@@ -30,8 +31,10 @@ LISTENER = "PLAINTEXT"
 class InProcessBroker:
     """One running broker; `ask` is a client that never misreads."""
 
-    def __init__(self, dispatcher: RequestDispatcher) -> None:
+    def __init__(self, dispatcher: RequestDispatcher, services: Services) -> None:
         self.dispatcher = dispatcher
+        self.services = services
+        """Its parts, to bring them into a state that no request brings about."""
         self.peer = Peer("127.0.0.1", 50_000, LISTENER)
 
     async def ask(self, request: object, version: int | None = None, *, client_id: str = "test") -> Any:
@@ -94,6 +97,6 @@ async def running_broker(
     server = Server(config, clock or SystemClock())
     try:
         await server.start()
-        yield InProcessBroker(server.dispatcher)
+        yield InProcessBroker(server.dispatcher, server._services)
     finally:
         await server.stop()

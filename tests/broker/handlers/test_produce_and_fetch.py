@@ -2,9 +2,12 @@
 
 import asyncio
 import struct
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from broker.network.unsent_answers import UNSENT_SIZE_MAX
 from broker.request_context import CloseConnection
 from protocol.api import APIS
 from protocol.errors import ErrorCode
@@ -14,6 +17,7 @@ from protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
     ForgottenTopic,
+    LeaderIdAndEpoch,
     PartitionData,
 )
 from protocol.messages.init_producer_id import InitProducerIdRequest
@@ -29,7 +33,7 @@ from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.records.entries import entries, entry_records
 from protocol.schema import ZERO_UUID
-from tests.support.in_process import InProcessBroker
+from tests.support.in_process import InProcessBroker, running_broker
 
 PRODUCE, FETCH = APIS[0], APIS[1]
 SIZE_MAX = 1 << 24
@@ -372,3 +376,98 @@ async def test_batches_leave_as_they_came(served: InProcessBroker, name: str) ->
     ((_, header),) = batches(data.records or b"")
     assert bytes(data.records or b"")[16:] == sent[16:], "only offset and leader epoch are the broker's"
     assert header.partition_leader_epoch == 0
+
+
+async def test_who_asked_the_wrong_broker_is_told_the_leader(served: InProcessBroker, name: str) -> None:
+    """The replica here follows broker 7, whom nobody knows; in older versions there is no place to say so."""
+    await served.create_topic(name, partitions=2)
+    partition = served.services.replica_manager.find(name, 0)
+    assert partition is not None
+    partition.follow(replace(partition.leadership, leader_id=7, leader_epoch=5))
+    for version in (9, 11):
+        produced = await produce(served, name, {0: batch_of(b"x"), 1: batch_of(b"y")}, version=version)
+        assert produced[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert produced[1].current_leader is None
+        leader = produced[0].current_leader
+        assert (leader is not None) == (version >= 10)
+    assert leader is not None
+    assert (leader.leader_id, leader.leader_epoch) == (7, 5)
+    fetched = await fetch(served, name, {0: 0}, version=17)
+    assert partitions_of(fetched)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partitions_of(fetched)[0].current_leader == LeaderIdAndEpoch(leader_id=7, leader_epoch=5)
+    assert fetched.node_endpoints == []
+
+
+@pytest.mark.parametrize("version", [12, 15, 16, 17])
+async def test_a_reader_of_an_older_epoch_is_told_the_leader(served: InProcessBroker, name: str, version: int) -> None:
+    await served.create_topic(name)
+    partition = served.services.replica_manager.find(name, 0)
+    assert partition is not None
+    partition.lead(replace(partition.leadership, leader_epoch=4))
+    fetched = await fetch(served, name, {0: 0}, version=version, leader_epoch=3)
+    data = partitions_of(fetched)[0]
+    assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    if version < 16:
+        assert data.current_leader is None
+        return
+    assert data.current_leader == LeaderIdAndEpoch(leader_id=0, leader_epoch=4)
+    (node,) = fetched.node_endpoints
+    assert (node.node_id, node.host) == (0, "127.0.0.1")
+
+
+@pytest.mark.parametrize("version", [5, 6])
+async def test_an_offline_log_is_no_leader_to_readers_that_know_no_better(
+    served: InProcessBroker, name: str, version: int
+) -> None:
+    await served.create_topic(name)
+    partition = served.services.replica_manager.find(name, 0)
+    assert partition is not None
+    partition.log.take_offline()
+    code = partitions_of(await fetch(served, name, {0: 0}, version=version))[0].error_code
+    assert code == (ErrorCode.KAFKA_STORAGE_ERROR if version >= 6 else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+async def test_the_leader_is_the_nearest_replica_when_it_is_the_only_one(tmp_path: Path, name: str) -> None:
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    async with running_broker(tmp_path, {"replica.selector.class": selector, "broker.rack": "here"}) as broker:
+        await broker.create_topic(name)
+        await produce(broker, name, {0: batch_of(b"x")})
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=SIZE_MAX,
+            session_epoch=-1,
+            rack_id="there",
+            topics=[
+                FetchTopic(
+                    topic=name, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=SIZE_MAX)]
+                )
+            ],
+        )
+        data = partitions_of(await broker.ask(request, 11))[0]
+        assert values_in(data) == [(0, b"x")]
+        assert data.preferred_read_replica == -1
+
+
+async def test_a_fetch_waits_for_room_and_small_answers_still_bring_a_whole_batch(
+    served: InProcessBroker, name: str
+) -> None:
+    await served.create_topic(name)
+    large = batch_of(bytes(200_000))
+    for _ in range(4):
+        await produce(served, name, {0: large})
+    unsent = served.services.unsent_answers
+
+    async def read_size() -> int:
+        records = partitions_of(await fetch(served, name, {0: 0}))[0].records
+        assert records is not None
+        return len(records)
+
+    assert await read_size() == 4 * len(large)
+    with unsent.reserved(UNSENT_SIZE_MAX - 1):
+        assert await read_size() == len(large), "one batch whatever is left"
+    with unsent.reserved(UNSENT_SIZE_MAX):
+        waiting = asyncio.ensure_future(read_size())
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+    assert await waiting == 4 * len(large)

@@ -1,13 +1,14 @@
 """Several listeners over real sockets: limits that they share."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
-from broker.network.listener import ListenerSettings
+from broker.network.listener import ListenError, ListenerSettings
 from broker.network.socket_server import SocketServer
 from config.listeners import Listener as Address
 from config.listeners import SecurityProtocol
@@ -170,3 +171,71 @@ async def test_nobody_is_read_while_there_is_no_room_for_requests() -> None:
         for client in clients:
             assert await read_frame(client[0]) == b"e"
             assert await is_served(client)
+
+
+@pytest.mark.parametrize(
+    ("host", "reached"),
+    [("127.0.0.1", ["127.0.0.1"]), ("::1", ["::1"]), ("", ["127.0.0.1", "::1"]), ("localhost", ["127.0.0.1"])],
+)
+async def test_addresses_of_both_families(host: str, reached: list[str]) -> None:
+    """An empty host is every address; both families then share one port, also when it is any free one."""
+    if "::1" in reached and not _has_ipv6():
+        pytest.skip("needs IPv6 on the loopback interface: sysctl net.ipv6.conf.lo.disable_ipv6=0")
+    server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits())
+    server.bind([Address("A", host, 0, SecurityProtocol.PLAINTEXT)])
+    server.start(Script())
+    try:
+        for address in reached:
+            reader, writer = await asyncio.open_connection(address, server.ports["A"])
+            assert await is_served((reader, writer))
+            writer.close()
+    finally:
+        server.stop_accepting()
+        server.close_connections()
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+async def test_an_address_that_is_taken_leaves_none_of_the_others_taken() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = int(other.getsockname()[1])
+        server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits())
+        addresses = [Address("A", "127.0.0.1", 0, SecurityProtocol.PLAINTEXT)]
+        server.bind(addresses)
+        with pytest.raises(ListenError, match=str(taken)):
+            server.bind([Address("B", "127.0.0.1", taken, SecurityProtocol.PLAINTEXT)])
+        port = server.ports["A"]
+        server.stop_accepting()
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", port))
+
+
+async def test_sockets_have_the_configured_buffers_and_do_not_wait_to_fill_packets() -> None:
+    settings = ListenerSettings(request_size_max=1 << 20, send_buffer_bytes=50_000, receive_buffer_bytes=60_000)
+    server = SocketServer(settings, ConnectionLimits())
+    server.bind([Address("A", "127.0.0.1", 0, SecurityProtocol.PLAINTEXT)])
+    server.start(Script())
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.ports["A"])
+        assert await is_served((reader, writer))
+        ((connection,),) = [list(listener.connections()) for listener in server._listeners.values()]
+        assert connection._transport is not None
+        stream = connection._transport.get_extra_info("socket")
+        # Linux doubles what is asked for, for its own bookkeeping.
+        assert stream.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 100_000
+        assert stream.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 120_000
+        assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer.close()
+    finally:
+        server.stop_accepting()
+        server.close_connections()
