@@ -176,7 +176,8 @@ class RequestDispatcher:
 
     def _new_route(self, header: RequestHeader) -> Route:
         if header.api_key not in self._table:
-            raise Malformed(f"API key {header.api_key} is not served, from client {header.client_id!r}")
+            api = APIS[header.api_key]
+            raise Malformed(f"{_named(api, header)}: API key {header.api_key} is not served")
         return self._route(APIS[header.api_key], header.api_version)
 
     def _route(self, api: Api, version: int) -> Route:

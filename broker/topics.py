@@ -59,7 +59,7 @@ class TopicAdministration:
         self._config = config
         self._clock = clock
         self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
-        self.purgatory = Purgatory("Topic", timer)
+        self.purgatory = Purgatory("topic", timer)
 
     def metadata_changed(self, topics: Iterable[str]) -> None:
         """This broker's metadata of `topics` was updated."""

@@ -90,9 +90,6 @@ class ConnectionQuotas:
         """Whether a listener that is not protected has to give a connection back."""
         return self.count > self._limits.connections_max
 
-    def count_of(self, listener: str) -> int:
-        return self._count_by_listener[listener]
-
     def reconfigure(self, limits: ConnectionLimits) -> None:
         """Applies from the next connection on; those that are open stay."""
         self._limits = limits

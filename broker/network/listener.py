@@ -35,9 +35,7 @@ IDLE_SWEEPS_PER_LIMIT = 10
 
 # So many at a time, so that a crowd of new connections does not keep those that are there waiting.
 ACCEPTED_PER_TURN_MAX = 32
-# Descriptors or memory are used up: try again when somebody may have closed something.
-OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-OUT_OF_RESOURCES_PAUSE_MS = 1000
+ACCEPT_RETRY_MS = 1000
 
 # Where Linux keeps the milliseconds since data was last sent and received.
 _LAST_DATA_SENT, _LAST_DATA_RECEIVED = 44, 52
@@ -156,11 +154,10 @@ class Listener:
             except (BlockingIOError, ConnectionError, InterruptedError):
                 return
             except OSError as error:
-                if error.errno not in OUT_OF_RESOURCES:
-                    raise
+                # Descriptors or memory are used up: try again when somebody may have closed something.
                 logger.error("listener %s cannot accept connections now: %s", self.name, error.strerror)
                 self._pause_accepting()
-                self._loop.call_later(OUT_OF_RESOURCES_PAUSE_MS / 1000, self._accept_again)
+                self._loop.call_later(ACCEPT_RETRY_MS / 1000, self._accept_again)
                 return
             delay_ms = self._quotas.record_creation(self.name, int(self._loop.time() * 1000))
             if not self._quotas.open(self.name, address[0]):

@@ -37,10 +37,6 @@ class SocketServer:
         """The real ports, by the names of the listeners."""
         return self._ports
 
-    @property
-    def connection_count(self) -> int:
-        return self.quotas.count
-
     def bind(self, addresses: Sequence[Address]) -> None:
         """Take the addresses of all listeners. Raises ListenError; `stop_accepting` gives back what was taken."""
         for address in addresses:

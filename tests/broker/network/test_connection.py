@@ -1,6 +1,8 @@
 """Connections over real sockets with a scripted dispatcher: order, waiting, back-pressure, bad frames, limits."""
 
 import asyncio
+import errno
+import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -227,3 +229,38 @@ def test_an_address_in_use_names_itself() -> None:
             second.bind("127.0.0.1", port)
     finally:
         first.stop_accepting()
+
+
+async def test_without_descriptors_a_connection_waits_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("broker.network.listener.ACCEPT_RETRY_MS", 20)
+    async with listening(Script()) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"e"))
+        assert await read_frame(reader) == b"e"
+        bound = listener._sockets[0]
+        with monkeypatch.context() as used_up:
+            used_up.setattr(listener, "_sockets", [NoDescriptors(bound)])
+            listener._accept(listener._sockets[0])
+            writer.write(framed(b"e"))
+            assert await read_frame(reader) == b"e"
+        assert "cannot accept connections now" in caplog.text
+        later, later_writer = await asyncio.open_connection("127.0.0.1", port)
+        later_writer.write(framed(b"e"))
+        assert await read_frame(later) == b"e"
+        later_writer.close()
+        writer.close()
+
+
+class NoDescriptors:
+    """A listening socket of a process that has no descriptors left."""
+
+    def __init__(self, bound: socket.socket) -> None:
+        self._bound = bound
+
+    def fileno(self) -> int:
+        return self._bound.fileno()
+
+    def accept(self) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")

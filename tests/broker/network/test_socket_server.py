@@ -43,7 +43,7 @@ async def serving(limits: ConnectionLimits, *names: str, **settings: int) -> Asy
             writer.close()
         server.stop_accepting()
         server.close_connections()
-        await until(lambda: server.connection_count == 0)
+        await until(lambda: server.quotas.count == 0)
 
 
 async def is_served(streams: Streams) -> bool:
@@ -75,7 +75,7 @@ async def test_at_the_limit_of_the_broker_a_connection_waits_until_another_close
         first[1].close()
         async with asyncio.timeout(10):
             assert await read_frame(third[0]) == b"e", "what it had sent is answered"
-        assert served.server.connection_count == 2
+        assert served.server.quotas.count == 2
 
 
 async def test_a_raised_limit_lets_in_who_waits() -> None:
@@ -104,7 +104,7 @@ async def test_a_broker_takes_the_place_of_the_client_that_was_silent_longest() 
         assert await is_closed(clients[1])
         assert await is_served(clients[0])
         assert await is_served(clients[2])
-        assert served.server.connection_count == 3
+        assert served.server.quotas.count == 3
 
 
 async def test_connections_above_the_rate_are_taken_in_later() -> None:
@@ -125,7 +125,7 @@ async def test_a_connection_that_waits_for_its_turn_is_closed_with_the_listener(
     async with serving(limits, "A") as served:
         for _ in range(61):
             waiting = await served.connected("A")
-        await until(lambda: served.server.connection_count == 61)
+        await until(lambda: served.server.quotas.count == 61)
         served.server.stop_accepting()
         assert await is_closed(waiting)
 
