@@ -189,11 +189,17 @@ class _Fetch:
             partition_read.wanted.sent_log_start_offset = partition_read.log_start_offset
         session_id = sessions.open(
             self._wanted,
-            is_follower=self._request.replica_id > CONSUMER,
+            is_follower=self._is_follower,
             uses_topic_ids=self._uses_topic_ids,
             now_ms=self._services.clock.monotonic_ms(),
         )
         return self._with_leaders(FetchResponse(session_id=session_id, responses=topics), read)
+
+    @property
+    def _is_follower(self) -> bool:
+        request = self._request
+        replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
+        return replica_id > CONSUMER
 
     @property
     def _knows_storage_errors(self) -> bool:

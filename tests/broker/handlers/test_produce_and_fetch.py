@@ -19,6 +19,7 @@ from protocol.messages.fetch import (
     ForgottenTopic,
     LeaderIdAndEpoch,
     PartitionData,
+    ReplicaState,
 )
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -471,3 +472,28 @@ async def test_a_fetch_waits_for_room_and_small_answers_still_bring_a_whole_batc
         await asyncio.sleep(0.01)
         assert not waiting.done()
     assert await waiting == 4 * len(large)
+
+
+@pytest.mark.parametrize("version", [14, 15, 17])
+async def test_a_follower_takes_the_session_of_a_consumer_when_slots_are_used_up(
+    tmp_path: Path, name: str, version: int
+) -> None:
+    async with running_broker(tmp_path, {"max.incremental.fetch.session.cache.slots": "1"}) as broker:
+        await broker.create_topic(name)
+        assert (await fetch(broker, name, {0: 0}, session=(0, 0))).session_id > 0
+        assert (await fetch(broker, name, {0: 0}, session=(0, 0))).session_id == 0, "no slot is no error"
+        follower = FetchRequest(
+            replica_id=3 if version < 15 else -1,
+            replica_state=None if version < 15 else ReplicaState(replica_id=3),
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=SIZE_MAX,
+            topics=[
+                FetchTopic(
+                    topic_id=await topic_id_of(broker, name),  # type: ignore[arg-type]
+                    partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=SIZE_MAX)],
+                )
+            ],
+            session_epoch=0,
+        )
+        assert (await broker.ask(follower, version)).session_id > 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import itertools
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -182,6 +183,32 @@ async def test_one_that_sends_thousands_of_requests_leaves_turns_to_the_others()
         assert [await read_frame(greedy_reader) for _ in range(count)] == [b"e%06d" % number for number in range(count)]
         greedy.close()
         writer.close()
+
+
+async def requests_in_a_row(monkeypatch: pytest.MonkeyPatch, turn_requests_max: int) -> int:
+    """How many requests of a greedy connection are served at the most between two of one that asks again and again."""
+    monkeypatch.setattr("broker.network.connection.TURN_REQUESTS_MAX", turn_requests_max)
+    script = Script()
+    async with listening(script) as (_, port):
+        greedy_reader, greedy = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        draining = asyncio.create_task(greedy_reader.read())
+        greedy.write(framed(b"e") * 40_000)
+        asked = 0
+        while len(script.served) - asked < 40_000:
+            writer.write(framed(b"other"))
+            assert await read_frame(reader) == b"other"
+            asked += 1
+        greedy.close()
+        writer.close()
+        await draining
+    return max(sum(1 for _ in group) for payload, group in itertools.groupby(script.served) if payload == b"e")
+
+
+async def test_turns_bound_what_one_connection_gets_served_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await requests_in_a_row(monkeypatch, TURN_REQUESTS_MAX) <= 5 * TURN_REQUESTS_MAX
+    # The twin without turns: whatever arrived together is served together.
+    assert await requests_in_a_row(monkeypatch, 1 << 30) > 10 * TURN_REQUESTS_MAX
 
 
 async def test_whoever_sends_faster_than_served_is_not_read_ahead() -> None:
