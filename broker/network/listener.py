@@ -73,7 +73,8 @@ class Listener:
     ) -> None:
         """`request_memory` bounds what arrives, None when nothing does.
 
-        `on_exceeded` is called when this listener, being protected, took a connection beyond the broker's limit."""
+        `on_exceeded` is called when this listener, being protected, took a connection beyond the broker's limit.
+        """
         self.name = name
         self._settings = settings
         self._quotas = quotas
@@ -124,9 +125,10 @@ class Listener:
         return iter(self._connections)
 
     def closed(self, connection: Connection) -> None:
-        """Part of `Registry`: a connection is gone."""
-        self._connections.discard(connection)
-        self._quotas.close(self.name, connection.peer.client_host)
+        """Part of `Registry`: a connection is gone, perhaps before it was served. Harmless the second time."""
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._quotas.close(self.name, connection.peer.client_host)
 
     # Accepting
 

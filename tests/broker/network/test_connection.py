@@ -291,3 +291,19 @@ class NoDescriptors:
 
     def accept(self) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
+
+
+async def test_connections_that_come_and_go_are_counted_once_each() -> None:
+    async with listening(Script()) as (listener, port):
+        for number in range(60):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            if number % 3 == 0:
+                reset = struct.pack("ii", 1, 0)  # a close with a reset, perhaps before it was accepted
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            writer.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"e"))
+        assert await read_frame(reader) == b"e", "those before it were accepted before it"
+        await until(lambda: listener.connection_count == 1)
+        assert listener._quotas.count == 1
+        writer.close()
