@@ -82,6 +82,7 @@ _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its
 # Records from this size on that must be opened take more than a millisecond; decompressing alone is cheaper.
 COSTLY_SIZE = 16 << 10
 COSTLY_COMPRESSED_SIZE = 64 << 10
+COSTLY_RECORDS_COUNT = 4096  # if no two of them have one size
 NO_LEADER_EPOCH = -1
 
 _LOG_APPEND_TIME = "LogAppendTime"
@@ -222,7 +223,11 @@ def is_costly(records: memoryview, rules: AppendRules, origin: AppendOrigin) -> 
     except Malformed:
         return False
     is_compressed = header.attributes & CODEC_MASK != 0
-    return (is_compressed and len(records) >= COSTLY_COMPRESSED_SIZE) or _must_open(header, rules, origin)
+    return (
+        (is_compressed and len(records) >= COSTLY_COMPRESSED_SIZE)
+        or header.records_count >= COSTLY_RECORDS_COUNT
+        or _must_open(header, rules, origin)
+    )
 
 
 def prepare(records: memoryview, rules: AppendRules, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend:

@@ -1,6 +1,13 @@
 """Request and response headers, their exceptions, and what is wrong with them."""
 
+import dataclasses
+from io import BytesIO
+from typing import Any
+
 import pytest
+from kio.index import KioIndexError, load_payload_module
+from kio.serial import entity_writer
+from kio.static.constants import EntityType
 
 from protocol.api import APIS
 from protocol.errors import Malformed
@@ -116,3 +123,52 @@ def test_only_api_versions_keeps_its_response_header() -> None:
         for version in api.versions:
             has_tags = len(response_header(api.key, version, 0)) == 5
             assert has_tags == (api.flexible is not None and version >= api.flexible and api.name != "ApiVersions")
+
+
+def _kio_payload(key: int, version: int, kind: EntityType) -> Any:
+    """kio's class for a payload, or None when it is older than what kio has."""
+    try:
+        module = load_payload_module(key, version, kind)  # type: ignore[arg-type]
+    except KioIndexError:
+        return None
+    return getattr(module, getattr(APIS[key], kind.name).__name__)
+
+
+EVERY_PAIR = [(api.key, version) for api in APIS.values() for version in api.versions]
+
+
+def test_request_headers_are_those_of_kio_for_every_version() -> None:
+    compared = 0
+    for key, version in EVERY_PAIR:
+        payload = _kio_payload(key, version, EntityType.request)
+        if payload is None:
+            continue
+        for client_id in (None, "", "me"):
+            theirs = BytesIO()
+            header = payload.__header_schema__
+            fields: dict[str, Any] = {
+                "request_api_key": key,
+                "request_api_version": version,
+                "correlation_id": 7,
+                "client_id": client_id,
+            }
+            known = {field.name for field in dataclasses.fields(header)}
+            entity_writer(header)(theirs, header(**{name: fields[name] for name in known}))
+            assert request_header(key, version, 7, client_id) == theirs.getvalue(), (key, version)
+        compared += 1
+    assert compared > 200
+
+
+def test_response_headers_are_those_of_kio_for_every_version() -> None:
+    compared = 0
+    for key, version in EVERY_PAIR:
+        payload = _kio_payload(key, version, EntityType.response)
+        if payload is None:
+            continue
+        theirs = BytesIO()
+        header = payload.__header_schema__
+        entity_writer(header)(theirs, header(correlation_id=7))
+        assert response_header(key, version, 7) == theirs.getvalue(), (key, version)
+        assert read_response_header(key, version, theirs.getvalue()) == (7, len(theirs.getvalue()))
+        compared += 1
+    assert compared > 200

@@ -828,6 +828,12 @@ def test_what_is_large_and_must_be_opened_is_costly(
     assert is_costly(batch, AppendRules(is_compacted=is_compacted), AppendOrigin.CLIENT) is expected
 
 
+@pytest.mark.parametrize(("count", "expected"), [(4095, False), (4096, True)])
+def test_very_many_records_are_costly(count: int, expected: bool) -> None:
+    batch = memoryview(build_batch([RecordData(NOW_MS, b"k", b"v")] * count))
+    assert is_costly(batch, PLAIN_RULES, AppendOrigin.CLIENT) is expected
+
+
 def test_what_is_no_batch_is_not_costly() -> None:
     for junk in (bytes(100_000), b"\xff" * 100_000):
         assert not is_costly(memoryview(junk), AppendRules(is_compacted=True), AppendOrigin.CLIENT)

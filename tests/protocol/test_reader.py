@@ -1,0 +1,64 @@
+"""What generated readers call off their fast path; `test_codec` holds the readers themselves against an interpreter."""
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from protocol.errors import Malformed
+from protocol.reader import null, read_tag, read_uuid, read_uvarint, refuse_end, refuse_null, refuse_size, skip_tags
+
+
+def test_a_uuid_is_as_the_library_makes_it() -> None:
+    for made in (uuid4(), UUID(int=0), UUID(int=(1 << 128) - 1)):
+        read = read_uuid(b"." + made.bytes + b".", 1)
+        assert (read, hash(read), str(read), read.is_safe) == (made, hash(made), str(made), made.is_safe)
+
+
+@pytest.mark.parametrize(
+    ("data", "value"), [("00", 0), ("7f", 127), ("8001", 128), ("ac02", 300), ("ffffffff07", 2**31 - 1), ("8000", 0)]
+)
+def test_unsigned_varints(data: str, value: int) -> None:
+    encoded = bytes.fromhex(data)
+    assert read_uvarint(b"." + encoded + b"\xff", 1) == (value, 1 + len(encoded))
+
+
+@pytest.mark.parametrize(
+    ("data", "text"), [("ffffffff08", "above the largest length"), ("808080808001", "more than 5 bytes")]
+)
+def test_varints_that_no_length_can_have(data: str, text: str) -> None:
+    with pytest.raises(Malformed, match=text):
+        read_uvarint(bytes.fromhex(data), 0)
+
+
+def test_a_varint_that_is_cut_off() -> None:
+    with pytest.raises(IndexError):
+        read_uvarint(b"\x80", 0)
+
+
+def test_a_tag_and_where_its_value_is() -> None:
+    assert read_tag(bytes.fromhex("0302aabb"), 0, 2) == (3, 2, 4)
+    with pytest.raises(Malformed, match="tag 3 after tag 3"):
+        read_tag(bytes.fromhex("0302aabb"), 0, 3)
+    with pytest.raises(Malformed, match="tag 3 of 3 bytes, but 2 are left"):
+        read_tag(bytes.fromhex("0303aabb"), 0, -1)
+
+
+def test_unknown_tags_are_stepped_over() -> None:
+    assert skip_tags(b"", 0, 0) == 0
+    assert skip_tags(bytes.fromhex("02 00 01 aa 05 00"), 1, 2) == 6
+    many = bytes.fromhex("8101") + b"".join(bytes((tag % 128 | 0x80, tag // 128, 0)) for tag in range(129))
+    assert skip_tags(many, 1, many[0]) == len(many)
+
+
+def test_lengths_below_zero_say_null_or_nothing() -> None:
+    null("f", -1)
+    with pytest.raises(Malformed, match="f: length -2"):
+        null("f", -2)
+    assert "f: null, which this version does not allow" in str(refuse_null("f", -1))
+    assert "f: length -2" in str(refuse_null("f", -2))
+
+
+def test_refusals_name_field_and_number() -> None:
+    assert "f: 5 is more than" in str(refuse_size("f", 5))
+    assert str(refuse_end("M v1", 3, 5)) == "M v1: 2 bytes too many"
+    assert str(refuse_end("M v1", 6, 5)) == "M v1: bytes are missing"

@@ -1,0 +1,74 @@
+"""What is stored in logs or passed through groups, against Kafka's own schemas and kio, for every version.
+
+As with messages (`test_declarations`), but names are compared by place: what is stored has our own names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+from zipfile import ZipFile
+
+import pytest
+from kafka.protocol.schemas import load_json
+
+from broker.groups.records import GroupMetadataKey, GroupMetadataValue, OffsetAndMetadata, OffsetCommitKey
+from broker.transactions.records import TransactionLogKey, TransactionLogValue
+from protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from protocol.schema import Struct, message_info
+from tests.protocol.test_declarations import Line, _json_range, _resolve_common_structs, declared, in_json
+from tests.support import apache_kafka
+from tests.support.parts import skip_when_unavailable
+
+
+class Stored(NamedTuple):
+    cls: type
+    schema: str
+    jar: str
+    tags_of_later_kafkas: bool = False
+
+
+STORED = [
+    Stored(OffsetCommitKey, "OffsetCommitKey", "kafka-group-coordinator"),
+    Stored(OffsetAndMetadata, "OffsetCommitValue", "kafka-group-coordinator"),
+    Stored(GroupMetadataKey, "GroupMetadataKey", "kafka-group-coordinator"),
+    Stored(GroupMetadataValue, "GroupMetadataValue", "kafka-group-coordinator"),
+    Stored(TransactionLogKey, "TransactionLogKey", "kafka-transaction-coordinator"),
+    Stored(TransactionLogValue, "TransactionLogValue", "kafka-transaction-coordinator", tags_of_later_kafkas=True),
+    Stored(ConsumerProtocolSubscription, "ConsumerProtocolSubscription", "kafka-clients"),
+    Stored(ConsumerProtocolAssignment, "ConsumerProtocolAssignment", "kafka-clients"),
+]
+
+
+def shapes(lines: list[Line]) -> list[tuple[int, str, bool, bool, int | None]]:
+    """Without names: how deep a field is nested, and all that makes its bytes."""
+    return [(line.path.count("."), *line[1:]) for line in lines]
+
+
+@pytest.mark.parametrize("stored", STORED, ids=lambda stored: stored.schema)
+def test_fields_are_those_of_apache_kafka(stored: Stored) -> None:
+    with skip_when_unavailable():
+        jar = apache_kafka.jars() / f"{stored.jar}-{apache_kafka.VERSION}.jar"
+    with ZipFile(jar) as files:
+        text = files.read(f"common/message/{stored.schema}.json").decode()
+    schema = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
+    _resolve_common_structs(schema["fields"], {s["name"]: s["fields"] for s in schema.get("commonStructs", [])})
+    _same(stored, schema, list(_json_range(schema["validVersions"])))
+
+
+@pytest.mark.parametrize("stored", STORED[-2:], ids=lambda stored: stored.schema)
+def test_fields_are_those_of_kafka_python(stored: Stored) -> None:
+    schema: dict[str, Any] = load_json(stored.schema)
+    _same(stored, schema, [v for v in message_info(stored.cls).versions if v in _json_range(schema["validVersions"])])
+
+
+def _same(stored: Stored, schema: dict[str, Any], versions: list[int]) -> None:
+    info = message_info(stored.cls)
+    assert versions == list(info.versions)
+    flexible = _json_range(schema["flexibleVersions"] if schema["flexibleVersions"] != "none" else None)
+    cls: type[Struct] = stored.cls
+    for version in versions:
+        ours = [line for line in declared(cls, version) if line.tag is None or not stored.tags_of_later_kafkas]
+        assert shapes(ours) == shapes(in_json(schema["fields"], version)), version
+        assert info.is_flexible_in(version) == (version in flexible)

@@ -1,0 +1,30 @@
+"""What generated writers call off their fast path; `test_codec` holds the writers themselves against an interpreter."""
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.writer import SHORT_LENGTHS, long_string_length, refuse_loss, uvarint
+
+
+@pytest.mark.parametrize(
+    ("value", "data"),
+    [(0, "00"), (1, "01"), (127, "7f"), (128, "8001"), (300, "ac02"), (16383, "ff7f"), (2**32 - 1, "ffffffff0f")],
+)
+def test_unsigned_varints(value: int, data: str) -> None:
+    assert uvarint(value).hex() == data
+
+
+def test_short_lengths_are_a_table_of_them() -> None:
+    assert list(SHORT_LENGTHS) == [uvarint(value) for value in range(128)]
+
+
+def test_a_string_is_no_longer_than_old_versions_can_carry() -> None:
+    assert long_string_length(32768) == uvarint(32768)
+    with pytest.raises(ValueError, match="a string of 32768 bytes; 32767 is the most"):
+        long_string_length(32769)
+
+
+def test_what_a_version_cannot_say_is_refused() -> None:
+    with pytest.raises(KafkaError, match="rack_id is 'a', which version 2 cannot say") as raised:
+        refuse_loss("rack_id", 2, "a")
+    assert raised.value.code is ErrorCode.UNSUPPORTED_VERSION
