@@ -1,6 +1,7 @@
 """librdkafka through confluent-kafka: the client most Python users have."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -219,6 +220,26 @@ def test_a_static_member_that_restarts_disturbs_nobody(broker: BrokerProcess, to
     assert (seen.given, seen.taken) == before
     first.close()
     second.close()
+
+
+def test_new_topics_and_partitions_are_taken_up(broker: BrokerProcess, topic: str, group: str) -> None:
+    """The client sees them in the metadata and joins again."""
+    create_topic(broker, topic)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    consumer = consumer_of(broker, group, **{"topic.metadata.refresh.interval.ms": 100})
+    consumer.subscribe([f"^{topic}(-later)?$"])
+
+    def owns(*expected: tuple[str, int]) -> bool:
+        consumer.poll(0.05)
+        counts = Counter(assigned.topic for assigned in consumer.assignment())
+        return counts == dict(expected)
+
+    until(lambda: owns((topic, 4)), "the topic that is there")
+    create_topic(broker, f"{topic}-later")
+    until(lambda: owns((topic, 4), (f"{topic}-later", 4)), "the topic that came later")
+    admin.create_partitions([NewPartitions(topic, 6)])[topic].result(DEADLINE_S)
+    until(lambda: owns((topic, 6), (f"{topic}-later", 4)), "the partitions that were added")
+    consumer.close()
 
 
 def test_members_of_a_group_share_and_groups_do_not(broker: BrokerProcess, topic: str, group: str) -> None:
