@@ -1,6 +1,7 @@
 """aiokafka: asyncio, with a codec of its own and kafka-python's former group protocol."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,8 @@ from aiokafka.errors import ProducerFenced
 from tests.support.broker import BrokerProcess
 
 DEADLINE_S = 30
+START_MS = time.time_ns() // 1_000_000
+"""Records with times long past would be gone half a minute after the broker's start, by retention."""
 POLL_S = 0.05
 PARTITIONS = 4
 
@@ -64,7 +67,7 @@ async def test_produced_records_come_back_as_they_were(
     sent = [(b"key %d" % number, b"value %d" % number * 20, (("trace", b"%d" % number),)) for number in range(200)]
     async with producing(broker, compression_type=compression, enable_idempotence=idempotence, linger_ms=5) as producer:
         deliveries = [
-            await producer.send(topic, value, key, partition=0, timestamp_ms=1000 + number, headers=list(headers))
+            await producer.send(topic, value, key, partition=0, timestamp_ms=START_MS + number, headers=list(headers))
             for number, (key, value, headers) in enumerate(sent)
         ]
         written = [(await delivery).offset for delivery in deliveries]
@@ -73,7 +76,7 @@ async def test_produced_records_come_back_as_they_were(
         consumer.assign([TopicPartition(topic, 0)])
         records = await take(consumer, len(sent))
     assert [(record.key, record.value, tuple(record.headers)) for record in records] == sent
-    assert [record.timestamp for record in records] == [1000 + number for number in range(len(sent))]
+    assert [record.timestamp for record in records] == [START_MS + number for number in range(len(sent))]
 
 
 async def test_a_group_rebalances_commits_and_resumes(broker: BrokerProcess, topic: str, group: str) -> None:
