@@ -1,11 +1,13 @@
 """Kafka's own administration tools print the same against Milena as against Apache Kafka."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.interop.conftest import Server, create_topic, output_lines
+from tests.interop.conftest import Server, StartServer, create_topic, output_lines
 from tests.support.apache_kafka import tool_command
 
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -112,3 +114,37 @@ def test_reassignments(server: Server, tmp_path: Path) -> None:
         f"Successfully started moving log directory to {server.log_dir} for replica {TOPIC}-0 with broker 0",
     ]
     assert run(server, tool, "--list") == ["No partition reassignments found."]
+
+
+def test_moving_a_log_to_another_directory(start_server: StartServer, tmp_path: Path) -> None:
+    tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+    directories = [tmp_path / "first", tmp_path / "second"]
+    with start_server({"log.dirs": ",".join(map(str, directories))}) as server:
+        create_topic(server.bootstrap, TOPIC)
+        producer = Producer({"bootstrap.servers": server.bootstrap})
+        values = [str(number).encode() for number in range(1000)]
+        for value in values:
+            producer.produce(TOPIC, value)
+        producer.flush()
+        (here,) = (path.parent for path in tmp_path.glob(f"*/{TOPIC}-0"))
+        there = next(path for path in directories if path != here)
+        plan = tmp_path / "plan.json"
+        moved = {"topic": TOPIC, "partition": 0, "replicas": [0], "log_dirs": [str(there)]}
+        plan.write_text(json.dumps({"version": 1, "partitions": [moved]}))
+        assert run(server, tool, "--execute", "--reassignment-json-file", str(plan))[-1] == (
+            f"Successfully started moving log directory to {there} for replica {TOPIC}-0 with broker 0"
+        )
+        completed = f"Reassignment of replica {TOPIC}-0-0 completed successfully."
+        deadline = time.monotonic() + 60
+        while completed not in (verified := run(server, tool, "--verify", "--reassignment-json-file", str(plan))):
+            assert time.monotonic() < deadline, verified
+        *_, described = run(server, "org.apache.kafka.tools.LogDirsCommand", "--describe", "--topic-list", TOPIC)
+        found = {
+            directory["logDir"]: [(one["offsetLag"], one["isFuture"]) for one in directory["partitions"]]
+            for directory in json.loads(described)["brokers"][0]["logDirs"]
+        }
+        assert found == {str(here): [], str(there): [(0, False)]}
+        consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "mover"})
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        assert [message.value() for message in consumer.consume(len(values), 30)] == values
+        consumer.close()
