@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from config.log_config import LogConfig
@@ -63,6 +63,8 @@ from storage.validation import (
 )
 
 __all__ = ["AppendOrigin", "AppendResult", "FetchedRecords", "Log", "LogOptions", "PreparedAppend", "TimestampedOffset"]
+
+_REPORTS_MAX: Final = 100
 
 
 _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
@@ -116,6 +118,7 @@ class Log:
         "_previous_directory",
         "_producers",
         "_reader",
+        "_reported",
         "_rules",
         "_segment_age_ms_max",
         "_segments",
@@ -154,6 +157,7 @@ class Log:
         self._producers = loaded.producer_state
         self._deleted: deque[tuple[int, str]] = deque()  # (due, file name), rising
         self._flushed_ms = now_ms
+        self._reported: set[str] = set()
         self.truncation_count = 0
         self._is_metadata_synced = False
         self.leader_epochs: LeaderEpochs = loaded.leader_epochs
@@ -492,21 +496,32 @@ class Log:
     ) -> FetchedRecords:
         """A second try that does not ask the index: what looked like damage of the log may be an index that lies.
 
-        The index of a sealed segment goes then, and is rebuilt at the next start. That of the active one stays as it
-        is, because this may not be the thread that appends to it.
+        If so, the index of a sealed segment goes, and is rebuilt at the next start. That of the active one stays as it
+        is, because this may not be the thread that appends to it. Where the log itself is damaged the index stays: it
+        is the way to what lies behind.
         """
-        self._options.on_damage(f"{damage}; read without the index")
-        segment = self._segments.floor(offset)
-        if segment is not None and segment is not self._segments.active:
-            segment.offset_index.reset()
         try:
-            return self._reader.read_without_index(offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch)
+            fetched = self._reader.read_without_index(
+                offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch
+            )
         except SegmentGoneError as error:
             raise self._gone_error(offset) from error
         except CorruptSegmentError as error:
+            self._report_once(f"{error}; answered CORRUPT_MESSAGE")
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except OSError as error:
             raise self._storage_error(error) from error
+        self._report_once(f"{damage}; read without the index")
+        segment = self._segments.floor(offset)
+        if segment is not None and segment is not self._segments.active:
+            segment.offset_index.reset()
+        return fetched
+
+    def _report_once(self, text: str) -> None:
+        """A consumer that comes back to the same damage again and again must not fill the broker's log."""
+        if text not in self._reported and len(self._reported) < _REPORTS_MAX:
+            self._reported.add(text)
+            self._options.on_damage(text)
 
     def size_between(self, start_offset: int, end_offset: int) -> int | None:
         """Bytes from the batch that holds one offset up to the batch that holds the other; 0 when there are none.
@@ -565,7 +580,19 @@ class Log:
         return [offset for offset, _ in reversed(aged)][:max_count]
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Those that have records from `start_offset` on and below `end_offset`. Any thread."""
+        """Those that have records from `start_offset` on and below `end_offset`. Any thread.
+
+        Raises KafkaError: CORRUPT_MESSAGE when that cannot be told, KAFKA_STORAGE_ERROR.
+        """
+        try:
+            return self._aborted_transactions(start_offset, end_offset)
+        except CorruptIndexError as damage:
+            self._report_once(f"{damage}; answered CORRUPT_MESSAGE")
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def _aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         found = []
         for segment in self._segments.covering(start_offset, self.log_end_offset):
             for aborted in segment.transaction_index.entries():

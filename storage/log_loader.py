@@ -99,7 +99,12 @@ class LogLoader:
         if are_epochs_lost:
             self._find_leader_epochs(segments[:first_to_scan], leader_epochs)
         if segments:
-            without_index = {segment.base_offset for segment in segments if _lacks_index(sizes[segment.base_offset])}
+            without_index = {
+                segment.base_offset
+                for segment in segments
+                if _lacks_index(sizes[segment.base_offset])
+                or (names.TRANSACTION_INDEX in sizes[segment.base_offset] and _has_bad_transaction_index(segment))
+            }
             repair = _Repair(
                 self._name,
                 segments,
@@ -226,7 +231,7 @@ class _Repair:
     def rebuild_indexes(self, number: int) -> None:
         """Of a sealed segment. Nothing is cut: what lies behind damage was synced once, and is reported, not judged."""
         segment = self.segments[number]
-        self._progress.on_damage(f"{segment.path}: an index is missing or cut off, rebuilt")
+        self._progress.on_damage(f"{segment.path}: an index is missing, cut off or garbled, rebuilt")
         producer_state = self._state_at(segment.base_offset)
         scan = scan_segment(segment, producer_state, self._leader_epochs, self._progress.on_bytes_scanned)
         if scan.damage is not None:
@@ -238,7 +243,9 @@ class _Repair:
         try:
             self.log_end_offset = _checked_end(self.segments[-1])
         except (CorruptSegmentError, CorruptIndexError) as damage:
-            self._progress.on_damage(f"{damage}; scanned although the stop was clean")
+            # The scan will say where the log itself is damaged; nothing is told twice.
+            what = damage.path if isinstance(damage, CorruptSegmentError) else str(damage)
+            self._progress.on_damage(f"{what}: scanned although the stop was clean")
             self.scan_from(len(self.segments) - 1)
 
     def scan_from(self, first: int) -> None:
@@ -308,6 +315,15 @@ def _segment_file_sizes(entries: Iterable[DirectoryEntry]) -> dict[int, dict[str
         if name is not None and not name.stage:
             sizes.setdefault(name.base_offset, {})[name.suffix] = entry.size
     return sizes
+
+
+def _has_bad_transaction_index(segment: Segment) -> bool:
+    """Few segments have one, and what it says cannot be checked in use."""
+    try:
+        segment.transaction_index.entries()
+    except CorruptIndexError:
+        return True
+    return False
 
 
 def _lacks_index(sizes: Mapping[str, int]) -> bool:

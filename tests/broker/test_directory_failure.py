@@ -1,6 +1,7 @@
 """A log directory that fails takes its partitions with it, and nothing else."""
 
 import asyncio
+import resource
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -216,6 +217,33 @@ def test_clients_of_a_process_that_loses_one_directory_and_then_the_other(tmp_pa
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.partition.eof": True})
         for partition, values in acknowledged.items():
             assert set(values) <= set(read_all(consumer, partition))
+        consumer.close()
+
+
+def test_a_process_whose_disk_takes_no_more(tmp_path: Path) -> None:
+    acknowledged: list[bytes] = []
+    # Indexes are made at their full size in advance, which must stay below what the disk takes.
+    broker = BrokerProcess(tmp_path / "broker", {"log.index.size.max.bytes": "4096"})
+    with broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result()
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 2000, "linger.ms": 0})
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
+        for number in range(400):
+            value = str(number).encode() * 2000
+
+            def delivered(error: object, _: object, value: bytes = value) -> None:
+                if error is None:
+                    acknowledged.append(value)
+
+            producer.produce("t", value, partition=0, on_delivery=delivered)
+            producer.poll(0)
+        assert broker.wait_for_exit() == 1
+        producer.flush()
+    assert 0 < len(acknowledged) < 400
+    with broker:
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.partition.eof": True})
+        assert read_all(consumer, 0)[: len(acknowledged)] == acknowledged
         consumer.close()
 
 

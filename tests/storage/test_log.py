@@ -1,5 +1,6 @@
 """A log as its callers see it: answers, refusals, rolls, idempotence, transactions, bounds, deletion, failure."""
 
+import contextlib
 import errno
 import uuid
 from pathlib import Path
@@ -272,9 +273,9 @@ def test_an_index_that_lies_costs_no_record(tmp_path: Path) -> None:
     assert any(str(index) in text for text in damage.texts)
 
 
-def test_damage_in_a_sealed_segment_is_told_with_its_place(tmp_path: Path) -> None:
-    config = log_config(segment_bytes=1000)
-    log = create_log(tmp_path, config)
+def test_damage_in_a_sealed_segment_is_told_once_with_its_place(tmp_path: Path) -> None:
+    damage = Damage()
+    log = create_log(tmp_path, log_config(segment_bytes=1000), log_options(on_damage=damage.on_damage))
     for _ in range(20):
         append(log, batch(1, size=40))
     path = log.directory / f"{0:020d}.log"
@@ -283,10 +284,50 @@ def test_damage_in_a_sealed_segment_is_told_with_its_place(tmp_path: Path) -> No
     content[2 * size + 16] = 9  # the magic of the third batch
     path.write_bytes(content)
     assert [header.base_offset for _, header in batches(_read(log, 0, size))] == [0]
-    with pytest.raises(KafkaError, match=f"{path} at position {2 * size}") as raised:
-        _read(log, 2, size)
-    assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
+    for _ in range(3):
+        with pytest.raises(KafkaError, match=f"{path} at position {2 * size}") as raised:
+            _read(log, 2, size)
+        assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert [text for text in damage.texts if f"{path} at position {2 * size}" in text] == damage.texts[:1]
     assert _read(log, 15, size)
+
+
+def test_what_lies_behind_damage_in_a_sealed_segment_is_read(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(segment_bytes=2000, index_interval_bytes=100))
+    size = len(batch(1, size=40))
+    for _ in range(30):
+        append(log, batch(1, size=40))
+    assert bases(log)[1] > 12
+    path = log.directory / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[2 * size + 16] = 9
+    path.write_bytes(content)
+    for offset in (2, 1, 2):
+        with contextlib.suppress(KafkaError):
+            _read(log, offset, size)
+    # The index leads past the damage, so it must not have gone with it.
+    for offset in range(6, 30):
+        assert [header.base_offset for _, header in batches(_read(log, offset, size))] == [offset]
+
+
+def test_a_garbled_index_of_aborted_transactions_is_rebuilt_and_never_taken_for_none(tmp_path: Path) -> None:
+    config = log_config(segment_bytes=500)
+    log = create_log(tmp_path, config)
+    for number in range(4):
+        append(log, batch(1, producer_id=8, sequence=number, is_transactional=True))
+        append_marker(log, marker(ControlType.ABORT, 8))
+    log.advance_high_watermark(log.log_end_offset)
+    expected = log.aborted_transactions(0, 8)
+    assert len(expected) == 4
+    first = log.directory / f"{0:020d}.txnindex"
+    log.close(NOW_MS)
+    first.write_bytes(first.read_bytes()[:-1])
+    unchecked = load_log(tmp_path, config, is_clean=True)
+    assert unchecked.aborted_transactions(0, 8) == expected
+    for segment in unchecked.segments.all():
+        segment.transaction_index.release()
+    first.write_bytes(b"garbage")
+    assert code_of(lambda: unchecked.aborted_transactions(0, 8)) is ErrorCode.CORRUPT_MESSAGE
 
 
 def _read(log: Log, offset: int, max_bytes: int) -> memoryview:

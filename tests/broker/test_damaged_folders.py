@@ -1,0 +1,224 @@
+"""A broker over folders that something has spoiled: what can be read is served, and each fault is told once."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from broker.clock import SystemClock
+from broker.server import Server, StartupError
+from config.broker import BrokerConfig
+from protocol.errors import ErrorCode
+from protocol.records.batch import batches
+from tests.broker.handlers.test_produce_and_fetch import batch_of, fetch, produce
+from tests.broker.replica.test_directory_moves import move
+from tests.support.in_process import InProcessBroker, running_broker
+
+COUNT = 40
+# Index entries lead to every second batch, so that what lies behind a damaged one is found.
+BATCH_SIZE = len(batch_of(b"%020d" % 0))
+SEGMENT_BATCHES = 10
+
+
+class Folders:
+    """Two log directories; the topic "t" lies in the second, beside nothing that the broker needs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.first, self.second = folder / "a", folder / "b"
+
+    @property
+    def partition(self) -> Path:
+        return self.second / "t-0"
+
+    def segment(self, number: int, suffix: str = ".log") -> Path:
+        return self.partition / f"{number * SEGMENT_BATCHES:020d}{suffix}"
+
+    def running(self) -> AbstractAsyncContextManager[InProcessBroker]:
+        return running_broker(self.folder, {"log.dirs": f"{self.first},{self.second}"})
+
+
+class Fault(NamedTuple):
+    """`spoil` returns what the broker's log must name, once; `lost` are the offsets that are answered `code`."""
+
+    spoil: Callable[[Folders], str]
+    lost: tuple[int, ...] = ()
+    code: ErrorCode = ErrorCode.CORRUPT_MESSAGE
+
+
+def change(path: Path, position: int, content: bytes) -> None:
+    before = path.read_bytes()
+    path.write_bytes(before[:position] + content + before[position + len(content) :])
+
+
+def wrong_magic(folders: Folders) -> str:
+    position = 3 * BATCH_SIZE
+    change(folders.segment(1), position + 16, b"\x09")
+    return f"{folders.segment(1)} at position {position}"
+
+
+def wrong_length(folders: Folders) -> str:
+    position = 3 * BATCH_SIZE
+    change(folders.segment(1), position + 8, b"\x00\x00\x00\x01")
+    return f"{folders.segment(1)} at position {position}"
+
+
+def lying_index(folders: Folders) -> str:
+    path = folders.segment(1, ".index")
+    content = path.read_bytes()
+    assert len(content) >= 16
+    change(path, 4, content[-4:])
+    return str(path)
+
+
+def missing_index(folders: Folders) -> str:
+    folders.segment(2, ".index").unlink()
+    return str(folders.segment(2))
+
+
+def cut_index(folders: Folders) -> str:
+    path = folders.segment(2, ".timeindex")
+    path.write_bytes(path.read_bytes()[:-1])
+    return str(folders.segment(2))
+
+
+def garbage(name: str) -> Callable[[Folders], str]:
+    def spoil(folders: Folders) -> str:
+        path = folders.second / name
+        path.write_text("0\nmany\nt 0 7\n")
+        return f"{path} line 2"
+
+    return spoil
+
+
+def torn_tail(folders: Folders) -> str:
+    path = folders.segment(3)
+    path.write_bytes(path.read_bytes()[:-5])
+    return f"{path} at position {path.stat().st_size + 5 - BATCH_SIZE}"
+
+
+def garbage_behind(folders: Folders) -> str:
+    path = folders.segment(3)
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + b"\x00" * 100)
+    return f"{path} at position {size}"
+
+
+def foreign_files(folders: Folders) -> str:
+    for path in (folders.second / "notes.txt", folders.partition / "notes.txt", folders.partition / "7.log"):
+        path.write_text("mine")
+    return ""
+
+
+def orphaned_index(folders: Folders) -> str:
+    path = folders.segment(9, ".index")
+    path.write_bytes(bytes(8))
+    return str(path)
+
+
+FAULTS: dict[str, Fault] = {
+    "wrong magic in a sealed segment": Fault(wrong_magic, (SEGMENT_BATCHES + 3,)),
+    "wrong length in a sealed segment": Fault(wrong_length, (SEGMENT_BATCHES + 3,)),
+    "an index that lies": Fault(lying_index),
+    "a missing index": Fault(missing_index),
+    "an index that is cut off": Fault(cut_index),
+    "garbage in the recovery points": Fault(garbage("recovery-point-offset-checkpoint")),
+    "garbage in the log starts": Fault(garbage("log-start-offset-checkpoint")),
+    "garbage in the high watermarks": Fault(
+        garbage("replication-offset-checkpoint"), tuple(range(COUNT)), ErrorCode.KAFKA_STORAGE_ERROR
+    ),
+    "a torn tail": Fault(torn_tail, (COUNT - 1,), ErrorCode.NONE),
+    "garbage behind the tail": Fault(garbage_behind),
+    "files that do not belong": Fault(foreign_files),
+    "an index without a log": Fault(orphaned_index),
+}
+
+
+async def filled(folders: Folders) -> dict[int, bytes]:
+    """Four segments of ten batches; what each offset holds."""
+    written = {}
+    async with folders.running() as broker:
+        await move(broker, "t", str(folders.second))
+        configs = {"segment_bytes": str(SEGMENT_BATCHES * BATCH_SIZE), "index_interval_bytes": "100"}
+        await broker.create_topic("t", **configs)
+        for offset in range(COUNT):
+            written[offset] = batch_of(b"%020d" % offset)
+            assert not (await produce(broker, "t", {0: written[offset]}))[0].error_code
+    return written
+
+
+async def read(broker: InProcessBroker, offset: int) -> tuple[ErrorCode, list[int]]:
+    """The first batch from an offset on."""
+    answered = (await fetch(broker, "t", {0: offset}, partition_max_bytes=1)).responses[0].partitions[0]
+    return ErrorCode(answered.error_code), [header.base_offset for _, header in batches(answered.records or b"")]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+async def test_what_can_be_read_is_served_and_the_fault_is_told_once(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fault, folders = FAULTS[name], Folders(tmp_path)
+    await filled(folders)
+    named = fault.spoil(folders)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        async with folders.running() as broker:
+            for _ in range(2):
+                for offset in reversed(range(COUNT)):
+                    if offset not in fault.lost:
+                        assert await read(broker, offset) == (ErrorCode.NONE, [offset])
+                    else:
+                        assert await read(broker, offset) == (fault.code, [])
+    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert sum(bool(named) and named in line for line in told) == bool(named), told
+    repeated = {line: count for line, count in Counter(told).items() if count > 1}
+    assert not repeated
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("broker.id=9", "version=0\nbroker.id=9\ncluster.id=CLUSTER\n"),
+        ("other", "version=0\nbroker.id=0\ncluster.id=other\n"),
+        ("version", "no properties"),
+    ],
+)
+async def test_a_directory_of_somebody_else_stops_the_start(tmp_path: Path, name: str, content: str) -> None:
+    folders = Folders(tmp_path)
+    async with folders.running():
+        pass
+    path = folders.second / "meta.properties"
+    (line,) = [line for line in path.read_text().splitlines() if line.startswith("cluster.id")]
+    content = content.replace("CLUSTER", line.partition("=")[2])
+    path.write_text(content)
+    reason = await reason_not_to_start(folders)
+    assert str(path) in reason
+    assert name.partition("=")[0] in reason
+    assert path.read_text() == content
+
+
+async def test_a_directory_that_is_no_partition_stops_the_start(tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    (folders.second / "lost+found").mkdir(parents=True)
+    assert str(folders.second / "lost+found") in await reason_not_to_start(folders)
+
+
+async def reason_not_to_start(folders: Folders) -> str:
+    config = BrokerConfig.from_properties(
+        {
+            "broker.id": "0",
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": f"{folders.first},{folders.second}",
+        }
+    )
+    server = Server(config, SystemClock())
+    try:
+        with pytest.raises(StartupError) as caught:
+            await server.start()
+    finally:
+        await server.stop()
+    return str(caught.value)
