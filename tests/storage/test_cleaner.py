@@ -1,5 +1,6 @@
 """Cleaning against Kafka's own result, against a dumb twin, and at its edges: horizons, transactions, full maps."""
 
+import dataclasses
 import multiprocessing
 import shutil
 from concurrent.futures import ProcessPoolExecutor
@@ -95,14 +96,20 @@ def commit_and_roll(log: Log) -> None:
 # Kafka's own result
 
 
-def test_two_passes_make_the_bytes_that_kafka_made(tmp_path: Path) -> None:
-    golden = LOGS / "golden-compact-0"
-    shutil.copytree(LOGS / "compact-before" / "golden-compact-0", tmp_path / "golden-compact-0")
+@pytest.mark.parametrize(
+    ("topic", "delete_retention_ms", "second_pass_ms"),
+    [("golden-compact", DAY_MS, 1795229387691), ("golden-compact-nodelete", 0, 1795229387714)],
+)
+def test_two_passes_make_the_bytes_that_kafka_made(
+    tmp_path: Path, topic: str, delete_retention_ms: int, second_pass_ms: int
+) -> None:
+    golden = LOGS / f"{topic}-0"
+    shutil.copytree(LOGS / "compact-before" / f"{topic}-0", tmp_path / f"{topic}-0")
     (tmp_path / names.CLEAN_SHUTDOWN).write_bytes(b"")
-    broker = Broker(tmp_path)
-    log = broker.log(TopicPartition("golden-compact", 0))
+    broker = Broker(tmp_path, dataclasses.replace(CONFIG, delete_retention_ms=delete_retention_ms))
+    log = broker.log(TopicPartition(topic, 0))
     log.advance_high_watermark(139)
-    assert broker.clean(1795315782562 - DAY_MS)
+    assert broker.clean(1795229382562)
     for number in range(6):
         tail = keyed(*[(f"tail-{key:02d}", "x" * 140) for key in range(6)], timestamp_ms=1700000050000 + 1000 * number)
         if log.log_end_offset in (145, 169):
@@ -110,12 +117,16 @@ def test_two_passes_make_the_bytes_that_kafka_made(tmp_path: Path) -> None:
         append(log, tail, leader_epoch=0)
     _put_golden_tail(log, golden)
     log.advance_high_watermark(175)
-    assert broker.clean(1795315787691 - DAY_MS)
+    assert broker.clean(second_pass_ms)
     ours = {path.name: path.read_bytes() for path in log.directory.glob("*.log")}
     theirs = {path.name: path.read_bytes() for path in golden.glob("*.log")}
     assert ours.keys() == theirs.keys()
     for name, content in theirs.items():
         assert list(map(without_zstd, batches_of(ours[name]))) == list(map(without_zstd, batches_of(content))), name
+    log.close(NOW_MS)
+    for path in golden.iterdir():
+        if path.suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.PRODUCER_SNAPSHOT):
+            assert (log.directory / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 def batches_of(content: bytes) -> list[bytes]:
