@@ -970,9 +970,24 @@ class Log:
         return not held
 
     def take_offline(self) -> None:
-        """The directory has failed, or the log is to be deleted: everything is refused from now on."""
+        """The directory has failed: everything is refused from now on."""
         self.is_offline = True
         self.release()
+
+    def retire(self) -> None:
+        """The log is to be deleted: everything is refused from now on.
+
+        Its files come to their final form first: until the folder is gone, whoever starts on it looks for the indexes.
+        Raises OSError.
+        """
+        try:
+            self._segments.active.seal()
+        except OSError as error:
+            # Deletions are what helps a full disk; the indexes are then missing, which a start can live with.
+            if error.errno != errno.ENOSPC:
+                raise
+        finally:
+            self.take_offline()
 
     def _storage_error(self, error: OSError) -> KafkaError:
         # A log that was taken out of service before, deleted perhaps, says nothing about its directory any more.

@@ -270,6 +270,10 @@ class _Repair:
                 break
             if segment is not self.segments[-1]:
                 segment.seal()
+        if self.segments[-1].size:
+            # The last one too, though it is appended on: what lies below a recovery point has its index files, and by
+            # that Kafka tells what a start has to rebuild.
+            self.segments[-1].seal()
         producer_state.map_end_offset = self.log_end_offset
         self.producer_state = producer_state
 

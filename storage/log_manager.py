@@ -434,8 +434,8 @@ class LogManager:
         directory = self._forget(log)
         if log.is_offline:
             return
-        log.take_offline()
         try:
+            log.retire()
             path = directory.rename_partition_directory(str(log.directory), _marked(log.name, DirectoryState.DELETE))
         except OSError as error:
             self.fail_directory(directory, error)

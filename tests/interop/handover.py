@@ -53,6 +53,7 @@ SEQUENCE, CODED, TIMED, TRANSACTIONS, OPEN, COMPACTED, TRIMMED, SHORTENED = (
 OLD_FORMATS = ("old-v0", "old-v1")
 GROUP, TRANSACTIONAL_GROUP = "readers", "movers"
 TRANSACTIONAL_ID, OPEN_TRANSACTIONAL_ID = "mover", "opener"
+TIMES_MS = (0, *range(FIRST_TIMESTAMP - 100, FIRST_TIMESTAMP + 1200, 100), FIRST_TIMESTAMP * 2)
 SMALL = {"segment.bytes": "8192", "index.interval.bytes": "512"}
 TOPICS: Mapping[str, Mapping[str, str]] = {
     SEQUENCE: {"segment.bytes": "65536"},
@@ -94,6 +95,8 @@ class Snapshot:
     uncommitted: Mapping[Partition, Sequence[Record]]
     bounds: Mapping[Partition, tuple[int, int]]
     group_offsets: Mapping[str, Sequence[tuple[str, int, int]]]
+    found_by_time: Sequence[tuple[str, int, int]]
+    """Topic, a time, and the first offset from that time on."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +236,18 @@ class House:
         self._read_in_group()
         assert self._writer.flush(TIMEOUT_S) == 0
 
+    def delete_a_topic(self) -> None:
+        """Its folder stays for a minute, under another name."""
+        name = f"deleted-{self.round}"
+        create_topic(self.bootstrap, name)
+        self._write_plain(name, [(None, b"gone", FIRST_TIMESTAMP)])
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.delete_topics([name])[name].result(TIMEOUT_S)
+        deadline = time.monotonic() + TIMEOUT_S
+        while not list(self.data.glob(f"{name}-0.*-delete")) or name in admin.list_topics(timeout=TIMEOUT_S).topics:
+            assert time.monotonic() < deadline, f"{name} is not deleted"
+            time.sleep(0.02)
+
     def delete_records(self) -> None:
         """Some more from the start of a topic."""
         self._shortened_to = 60 * self.round + 7
@@ -257,14 +272,14 @@ class House:
 
     def _write_coded(self) -> None:
         """All codecs; null and empty keys, values and headers; times that go back and forth."""
-        for codec, producer in self._coded.items():
+        for place, (codec, producer) in enumerate(self._coded.items()):
             for number in range(RECORDS_PER_CODEC):
                 producer.produce(
                     CODED,
                     key=(None, b"", b"key-%d" % number)[number % 3],
                     value=(None, b"", *(b"%s-%d " % (codec.encode(), number) * 20,) * 3)[number % 5],
                     headers=[("codec", codec.encode()), ("empty", b""), ("nothing", None), ("codec", b"again")],
-                    timestamp=FIRST_TIMESTAMP + (number * 7919) % 1000,
+                    timestamp=FIRST_TIMESTAMP + place * 200 + number * 5 + (number * 7919) % 50,
                 )
             assert producer.flush(TIMEOUT_S) == 0
 
@@ -333,6 +348,7 @@ class House:
             uncommitted,
             bounds,
             {group: self._committed_offsets(group) for group in (GROUP, TRANSACTIONAL_GROUP)},
+            self._find_by_time(),
         )
 
     def _read_all(self, isolation: str) -> tuple[dict[Partition, list[Record]], dict[Partition, tuple[int, int]]]:
@@ -369,6 +385,19 @@ class House:
                         pending.discard(partition)
         return records, bounds
 
+    def _find_by_time(self) -> list[tuple[str, int, int]]:
+        # Not the shortened topic: Kafka looks for a time in the first segment that reaches it, and says that there is
+        # none when that segment lies wholly below the log's start.
+        topics = (CODED, TIMED, TRIMMED, *OLD_FORMATS)
+        with closing(Consumer({"bootstrap.servers": self.bootstrap, "group.id": "nobody"})) as consumer:
+            return [
+                (found.topic, time_ms, found.offset)
+                for time_ms in TIMES_MS
+                for found in consumer.offsets_for_times(
+                    [TopicPartition(topic, 0, time_ms) for topic in topics], TIMEOUT_S
+                )
+            ]
+
     def _wait_for_leaders(self, consumer: Consumer) -> list[Partition]:
         """Every partition; a Kafka that has just started does not know all of them."""
         deadline = time.monotonic() + TIMEOUT_S
@@ -395,13 +424,13 @@ class House:
             assert time.monotonic() < deadline, f"{name} does not reach {offset} of {topic}"
             time.sleep(0.02)
 
+    def partitions(self) -> list[Path]:
+        """The folder of each."""
+        return sorted(path for path in self.data.iterdir() if path.is_dir() and not path.name.endswith("-delete"))
+
     def headers(self, topic: str) -> list[BatchHeader]:
         """Of every batch in partition 0, from the files."""
-        return [
-            header
-            for path in sorted((self.data / f"{topic}-0").glob("*.log"))
-            for _, header in batches(path.read_bytes())
-        ]
+        return headers_in(self.data / f"{topic}-0")
 
     # What is done while no broker runs
 
@@ -446,6 +475,11 @@ def _record(message: Message) -> Record:
     )
 
 
+def headers_in(partition: Path) -> list[BatchHeader]:
+    """Of every batch, from the files."""
+    return [header for path in sorted(partition.glob("*.log")) for _, header in batches(path.read_bytes())]
+
+
 def _line_count(log: Path) -> int:
     return len(log.read_text().splitlines()) if log.exists() else 0
 
@@ -465,6 +499,7 @@ def chain(house: House, fixtures: Path, *, cycles: int = 1) -> Iterator[Handover
         steps = ((house.kafka, True), (house.milena, False), (house.kafka, False), (house.milena, True))
         for start, kill in steps * cycles:
             house.write()
+            house.delete_a_topic()
             if not (kill and isinstance(broker, ApacheKafkaProcess)):
                 # Kafka writes the first checkpoint of where logs start after half a minute: kill -9 takes that back.
                 house.delete_records()

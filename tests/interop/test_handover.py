@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from storage.checkpoints import read_leader_epochs
+from storage.files import OsFiles
+from storage.names import LEADER_EPOCH_CHECKPOINT
 from tests.interop.conftest import JAVA_PROGRAMS, output_lines
 from tests.interop.handover import (
+    CODED,
     COMPACTED,
     GROUP,
     OLD_FORMATS,
@@ -26,6 +30,7 @@ from tests.interop.handover import (
     Partition,
     Record,
     chain,
+    headers_in,
 )
 from tests.protocol.records.golden import expected_records, golden_logs
 from tests.support.apache_kafka import VERSION, client_command, jars
@@ -128,6 +133,23 @@ def test_offsets_of_groups_are_known(handover: Handover) -> None:
     assert all(offset > 0 for offsets in handover.after.group_offsets.values() for _, _, offset in offsets)
 
 
+def test_times_lead_to_the_same_offsets(handover: Handover) -> None:
+    assert handover.after.found_by_time == handover.before.found_by_time
+    assert len({offset for topic, _, offset in handover.after.found_by_time if topic == CODED}) > 5
+
+
+def test_leader_epochs_are_those_of_the_batches(story: Story) -> None:
+    for partition in story.house.partitions():
+        starts = read_leader_epochs(OsFiles(), str(partition / LEADER_EPOCH_CHECKPOINT))
+        assert starts == sorted(set(starts))
+        if partition.name.startswith(OLD_FORMATS):
+            continue
+        for header in headers_in(partition):
+            # What lies below the start of the log has lost its epoch.
+            known = [epoch for epoch, start in starts if start <= header.base_offset]
+            assert known[-1:] in ([], [header.partition_leader_epoch]), partition.name
+
+
 def test_a_group_goes_on_where_it_was(story: Story) -> None:
     expected, found = zip(*story.house.resumed, strict=True)
     assert found == expected
@@ -214,8 +236,10 @@ def test_many_more_handovers(tmp_path: Path) -> None:
         test_nothing_is_complained_of(handover)
         test_only_what_was_killed_is_scanned(handover)
         test_offsets_of_groups_are_known(handover)
+        test_times_lead_to_the_same_offsets(handover)
     test_a_group_goes_on_where_it_was(story)
     test_a_producer_lives_through_it_all(story)
+    test_leader_epochs_are_those_of_the_batches(story)
     for topic in (TRANSACTIONS, OPEN):
         test_a_transactional_id_keeps_its_producer_and_raises_its_epoch(story, topic)
     test_messages_of_old_formats_are_what_they_were(story)

@@ -201,12 +201,25 @@ def test_a_deleted_log_frees_its_name_at_once_and_its_files_later(disks: Disks, 
     assert manager.get("topic", 0) is None
     create(manager, "topic")
     assert manager.get("topic", 0).log_end_offset == 0  # type: ignore[union-attr]
-    assert len(list(tmp_path.glob("*/topic-0.*-delete"))) == 1
+    (folder,) = tmp_path.glob("*/topic-0.*-delete")
+    # A Kafka that starts meanwhile opens the log once more, and complains of indexes that are not there.
+    assert {path.suffix for path in folder.glob("0*")} == {".log", ".index", ".timeindex"}
     manager.remove_deleted(NOW_MS + 999)
     assert len(list(tmp_path.glob("*/topic-0.*-delete"))) == 1
     manager.remove_deleted(NOW_MS + 1000)
     assert not list(tmp_path.glob("*/topic-0.*-delete"))
     manager.delete("nosuch", 0, now_ms=NOW_MS)
+
+
+def test_a_full_disk_keeps_no_log_from_being_deleted(disks: Disks, tmp_path: Path) -> None:
+    files = FaultyFiles()
+    manager = disks.start(files)
+    create(manager, "topic")
+    append(manager.get("topic", 0), batch(1))  # type: ignore[arg-type]
+    files.fail_call(len(files.calls), errno.ENOSPC)
+    manager.delete("topic", 0, now_ms=NOW_MS)
+    assert len(list(tmp_path.glob("*/topic-0.*-delete"))) == 1
+    assert disks.failed == []
 
 
 def test_deletion_goes_on_after_a_restart(disks: Disks, tmp_path: Path) -> None:
