@@ -970,7 +970,7 @@ class Log:
         return not held
 
     def take_offline(self) -> None:
-        """The directory has failed: everything is refused from now on."""
+        """Everything is refused from now on: the directory has failed, or the files are about to go."""
         self.is_offline = True
         self.release()
 
