@@ -15,8 +15,8 @@ from protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from protocol.records.batch import Record
-from protocol.records.builder import RecordData, build_batch
+from protocol.records.batch import Record, read_header
+from protocol.records.builder import RecordData, build_batch, rebuild_batch
 from protocol.records.compression import Compression
 from protocol.records.entries import entries, entry_records
 from protocol.records.legacy import build_message_set
@@ -24,6 +24,7 @@ from tests.support.in_process import InProcessBroker, running_broker
 
 TIME = SystemClock().now_ms()  # as the markers have it: a record much older would begin a segment of its own
 OLD_VERSIONS = [0, 1, 2, 3]
+ZSTD_OFFSET = 12  # in the log of all formats
 
 
 @pytest.fixture
@@ -133,3 +134,55 @@ async def test_a_topic_of_zstd_is_for_readers_since_version_10(broker: InProcess
     expected = ErrorCode.NONE if version >= 10 else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert (await fetch(broker, "z", 0, version)).error_code == expected
     assert (await fetch(broker, "t", 0, version)).error_code == ErrorCode.NONE
+
+
+def left_behind() -> tuple[bytes, list[tuple[int, int]]]:
+    """A log file of every format and codec, as installations of three ages leave it; (offset, time) of its records."""
+    pieces: list[bytes] = []
+    expected: list[tuple[int, int]] = []
+    for number, (magic, codec) in enumerate(
+        [(0, 0), (0, 1), (0, 2), (1, 3), (2, 4), (0, 3), (1, 0), (2, 0), (1, 2), (2, 2), (1, 1)]
+    ):
+        offsets = (3 * number, 3 * number + 2)  # compaction took what was between
+        times = [TIME + offset if magic else -1 for offset in offsets]
+        if magic < 2:
+            rows = [Record(offset, time, b"k", b"%d" % offset, []) for offset, time in zip(offsets, times, strict=True)]
+            pieces.append(build_message_set(rows, magic=magic, compression=Compression(codec)))
+        else:
+            data = [RecordData(time, b"k", b"%d" % offset) for offset, time in zip(offsets, times, strict=True)]
+            whole = build_batch([data[0], data[1]], base_offset=offsets[0], compression=Compression(codec))
+            rows = [Record(offset, time, b"k", b"%d" % offset, []) for offset, time in zip(offsets, times, strict=True)]
+            header = read_header(whole)._replace(last_offset_delta=2, partition_leader_epoch=0)
+            pieces.append(rebuild_batch(header, rows))
+        expected += zip(offsets, times, strict=True)
+    return b"".join(pieces), expected
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+async def test_a_log_of_all_formats_is_served_to_everyone(tmp_path: Path, *, is_clean: bool) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.create_topic("t", segment_bytes="1000000")
+    log, expected = left_behind()
+    folder = tmp_path / "t-0"
+    for file in folder.glob("*.*index"):
+        file.unlink()
+    (folder / "00000000000000000000.log").write_bytes(log)
+    if not is_clean:
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+    async with running_broker(tmp_path) as broker:
+        await produce(broker, "t", build_batch([RecordData(TIME, b"k", b"new")]))
+        end = expected[-1][0] + 1
+        every = [(offset, b"%d" % offset) for offset, _ in expected] + [(end, b"new")]
+        found = read(await fetch(broker, "t", 0, 12))
+        assert [(record.offset, record.value) for record in found] == every
+        assert [(record.offset, record.timestamp) for record in found[:-1]] == expected
+        for offset, _ in every:
+            found = read(await fetch(broker, "t", offset, 12))
+            assert [(r.offset, r.value) for r in found if r.offset >= offset] == [e for e in every if e[0] >= offset]
+        for version in OLD_VERSIONS:
+            assert (await fetch(broker, "t", ZSTD_OFFSET, version)).error_code == 76
+            before = read(await fetch(broker, "t", 0, version))
+            after = read(await fetch(broker, "t", ZSTD_OFFSET + 3, version))
+            assert [(r.offset, r.value) for r in before + after] == [
+                one for one in every if one[0] not in (ZSTD_OFFSET, ZSTD_OFFSET + 2)
+            ]
