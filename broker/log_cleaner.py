@@ -3,8 +3,10 @@
 Owns: the worker processes and the tasks that keep them busy. Must not know: which log is due or what a pass does
 (`storage.log_cleaning`, `storage.cleaner`).
 
+Each task has a worker of its own, so that one that dies, or is ended because its log went, takes no other pass with it.
 Workers are spawned, because forking and uvloop do not mix, only when there is something to clean, and end when there is
-nothing more: an idle broker carries no second interpreter.
+nothing more: an idle broker carries no second interpreter. One whose broker was killed ends itself: it must not go on
+in a directory that the next broker has opened.
 """
 
 from __future__ import annotations
@@ -12,10 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from typing import Protocol
+from concurrent.futures import Executor, ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Final, Protocol
 
 from broker.clock import Clock
 from protocol.errors import KafkaError
@@ -26,63 +32,127 @@ from storage.log_directory import LogDirectory
 
 logger = logging.getLogger("kafka.log.LogCleaner")
 
-
-class Workers(Protocol):
-    """Where passes run."""
-
-    def run(self, job: CleaningJob) -> asyncio.Future[CleaningResult]:
-        """One pass. Raises what `storage.cleaner.clean` raises, and BrokenProcessPool when the worker died."""
-
-    def end(self) -> None:
-        """Nothing more to do, or no time for it: let go of the processes. The next `run` begins anew."""
-
-    def resize(self, count: int) -> None:
-        """Run so many passes at a time, from the next beginning on."""
+WANTED_CHECK_S: Final = 0.2  # so often is it asked whether a pass under way is still of use
+END_TIMEOUT_S: Final = 5.0
+_THREADS_PER_WORKER: Final = 2
 
 
-class WorkerProcesses:
-    """`Workers` that are spawned on demand."""
+class WorkerEndedError(Exception):
+    """The process went, by itself or because it was told to, before its pass was done."""
 
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._pool: ProcessPoolExecutor | None = None
-        self._strangers: set[int | None] = set()
 
-    def run(self, job: CleaningJob) -> asyncio.Future[CleaningResult]:
-        if self._pool is None:
-            self._strangers = {process.pid for process in multiprocessing.active_children()}
-            self._pool = ProcessPoolExecutor(self._count, multiprocessing.get_context("spawn"))
-        return asyncio.get_running_loop().run_in_executor(self._pool, clean, job)
+class Worker(Protocol):
+    """Where passes run, one after the other. Both calls block; `end` is for another thread than the one in `clean`."""
 
-    def resize(self, count: int) -> None:
-        self._count = count
+    def clean(self, job: CleaningJob) -> CleaningResult:
+        """One pass. Raises what `storage.cleaner.clean` raises, and WorkerEndedError."""
 
     def end(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is None:
+        """Nothing more to do, or no time for it. Afterwards nobody writes any more; the next `clean` begins anew."""
+
+
+class WorkerProcess:
+    """A `Worker` that is spawned on demand."""
+
+    def __init__(self) -> None:
+        self._process: SpawnProcess | None = None
+        self._connection: Connection | None = None
+        self._lock = threading.Lock()
+
+    def clean(self, job: CleaningJob) -> CleaningResult:
+        connection = self._connection or self._spawn()
+        try:
+            connection.send(job)
+            outcome: CleaningResult | Exception = connection.recv()
+        except (EOFError, OSError) as error:
+            self.end()
+            raise WorkerEndedError from error
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def end(self) -> None:
+        with self._lock:
+            process, self._process, self._connection = self._process, None, None
+        if process is None:
             return
-        pool.shutdown(wait=False, cancel_futures=True)
-        # A pass that is cut off leaves files that the next start removes; waiting for it could take minutes.
-        for process in multiprocessing.active_children():
-            if process.pid not in self._strangers:
-                process.terminate()
+        process.terminate()
+        process.join(END_TIMEOUT_S)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+    def _spawn(self) -> Connection:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs,), name="log cleaner", daemon=True)
+        with self._lock:
+            process.start()
+            theirs.close()  # so that its end is the end of the connection
+            self._process, self._connection = process, ours
+        return ours
+
+
+def _serve(connection: Connection) -> None:
+    """What a worker process runs: the passes that it is sent, until there is nobody to send any."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the broker, which decides when to end its workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        try:
+            outcome: CleaningResult | Exception = clean(job)
+        except Exception as error:
+            outcome = error
+        connection.send(outcome)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+class _Slot:
+    """One task's worker, with a thread for each of the calls that block."""
+
+    def __init__(self, number: int, worker: Worker, threads: Executor) -> None:
+        self.number = number
+        self._worker = worker
+        self._threads = threads
+
+    def clean(self, job: CleaningJob) -> asyncio.Future[CleaningResult]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, self._worker.clean, job)
+
+    def end(self) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, self._worker.end)
 
 
 class LogCleaner:
-    """Keeps cleaning what is due."""
+    """Keeps cleaning what is due. `dead_thread_count`: tasks that an error of ours has ended."""
 
     def __init__(
-        self, cleaning: LogCleaning, workers: Workers, blocking: Executor, clock: Clock, *, count: int, backoff_ms: int
+        self,
+        cleaning: LogCleaning,
+        new_worker: Callable[[], Worker],
+        blocking: Executor,
+        clock: Clock,
+        *,
+        count: int,
+        backoff_ms: int,
     ) -> None:
         """`count` passes at a time; with nothing due, look again after `backoff_ms`."""
         self._cleaning = cleaning
-        self._workers = workers
+        self._new_worker = new_worker
         self._blocking = blocking
         self._clock = clock
         self._count = count
         self._backoff_ms = backoff_ms
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._busy_count = 0
+        self.dead_thread_count = 0
 
     def start(self) -> None:
         for number in range(self._count):
@@ -95,7 +165,6 @@ class LogCleaner:
         self._cleaning.settings = settings
         self._backoff_ms = backoff_ms
         self._count = settings.threads
-        self._workers.resize(settings.threads)
         self.start()
 
     def log_moved(self, log: Log, old_directory: LogDirectory) -> None:
@@ -104,41 +173,73 @@ class LogCleaner:
         self._off_loop(self._cleaning.write_checkpoints)
 
     async def stop(self) -> None:
-        """End all passes, finished or not."""
+        """End all passes, finished or not. What they have written is removed."""
         for task in self._tasks.values():
             task.cancel()
-        self._workers.end()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._tasks.clear()
 
     async def _work(self, number: int) -> None:
-        while number < self._count:
-            due = self._cleaning.pick(self._clock.now_ms())
-            if due is None:
-                if not self._busy_count:
-                    self._workers.end()
-                await asyncio.sleep(self._backoff_ms / 1000)
-                continue
-            self._busy_count += 1
+        with ThreadPoolExecutor(_THREADS_PER_WORKER, "log-cleaner") as threads:
+            slot = _Slot(number, self._new_worker(), threads)
             try:
-                await self._clean(due)
+                while number < self._count:
+                    await self._look_for_work(slot)
+            except Exception:
+                self.dead_thread_count += 1
+                logger.exception("log cleaner %d has died; a change of the cleaner's settings starts it anew", number)
             finally:
-                self._busy_count -= 1
+                await slot.end()
 
-    async def _clean(self, due: Cleaning) -> None:
-        try:
-            result = await self._workers.run(due.job)
-            self._cleaning.finish(due, result, now_ms=self._clock.now_ms())
-        except BrokenProcessPool:
-            logger.warning("a worker died while it cleaned %s-%d; trying again", due.log.topic, due.log.partition)
-            self._cleaning.give_back(due)
-            self._workers.end()
+    async def _look_for_work(self, slot: _Slot) -> None:
+        due = self._cleaning.pick(self._clock.now_ms(), slot.number)
+        if due is not None:
+            await self._clean(slot, due)
+        if slot.number == 0:
+            self._cleaning.delete_expired(self._clock.now_ms())
+        await self._off_loop(self._cleaning.write_checkpoints)
+        if due is None:
+            await slot.end()
             await asyncio.sleep(self._backoff_ms / 1000)
+
+    async def _clean(self, slot: _Slot, due: Cleaning) -> None:
+        try:
+            result = await self._pass(slot, due)
+            if not self._cleaning.finish(due, result, now_ms=self._clock.now_ms()):
+                await self._give_back(due)
         except KafkaError as error:
             logger.error("cannot put cleaned segments into service: %s", error)
+            await self._give_back(due)
+        except asyncio.CancelledError:
+            await self._give_back(due)
+            raise
         except Exception as error:
-            self._cleaning.fail(due, error)
-        await self._off_loop(self._cleaning.write_checkpoints)
+            if not self._cleaning.is_wanted(due):
+                await self._give_back(due)
+            elif isinstance(error, WorkerEndedError):
+                logger.warning("a worker died while it cleaned %s-%d; trying again", due.log.topic, due.log.partition)
+                await self._give_back(due)
+                await asyncio.sleep(self._backoff_ms / 1000)
+            else:
+                self._cleaning.fail(due, error)
+
+    async def _pass(self, slot: _Slot, due: Cleaning) -> CleaningResult:
+        """Also raises WorkerEndedError when the pass became useless. The worker is idle, or gone, in any case."""
+        running = slot.clean(due.job)
+        try:
+            while not (await asyncio.wait({running}, timeout=WANTED_CHECK_S))[0]:
+                if not self._cleaning.is_wanted(due):
+                    await slot.end()
+        except asyncio.CancelledError:
+            while not running.done():
+                await slot.end()  # again if the process was only just about to be spawned
+                await asyncio.wait({running}, timeout=WANTED_CHECK_S)
+            running.exception()
+            raise
+        return running.result()
+
+    def _give_back(self, due: Cleaning) -> asyncio.Future[None]:
+        return self._off_loop(lambda: self._cleaning.give_back(due))
 
     def _off_loop(self, work: Callable[[], None]) -> asyncio.Future[None]:
         return asyncio.get_running_loop().run_in_executor(self._blocking, work)

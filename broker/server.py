@@ -32,7 +32,7 @@ from broker.dispatch import RequestDispatcher
 from broker.housekeeping import Housekeeping
 from broker.jobs import storage_jobs, transaction_jobs
 from broker.load_display import load_display
-from broker.log_cleaner import LogCleaner, WorkerProcesses
+from broker.log_cleaner import LogCleaner, WorkerProcess
 from broker.loop_timer import LoopTimer
 from broker.network.listener import ListenError
 from broker.network.socket_server import SocketServer
@@ -268,16 +268,16 @@ class Server:
         """Begin to compact, unless `log.cleaner.enable` says otherwise."""
         config = self._config
         if not config[properties.LOG_CLEANER_ENABLE]:
+            logger.warning("log.cleaner.enable=false: compacted topics, __consumer_offsets among them, only grow")
             return
         cleaning = LogCleaning(self._log_manager, OsFiles(), CleanerSettings.of(config))
         await self._in_thread(cleaning.load)
-        count = config[properties.LOG_CLEANER_THREADS]
         cleaner = self._cleaner = LogCleaner(
             cleaning,
-            WorkerProcesses(count),
+            WorkerProcess,
             self._blocking,
             self._clock,
-            count=count,
+            count=config[properties.LOG_CLEANER_THREADS],
             backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS],
         )
         cleaner.start()

@@ -43,7 +43,7 @@ from storage.stored_batch import StoredBatch, batch_of, extent_at
 from storage.transaction_index import AbortedTransaction
 from storage.validation import PLAIN_SIZE_MAX
 
-_WRITE_SIZE: Final = 1024 * 1024
+_BUFFER_SIZE_MIN: Final = 4096
 _TOMBSTONE: Final = bytes([TOMBSTONE])
 _DEAD: Final = bytes([DEAD])
 _IS_KEPT: Final = bytes.maketrans(bytes([LIVE, DEAD, TOMBSTONE]), bytes([True, False, True]))
@@ -66,6 +66,7 @@ class CleaningJob:
     map_memory: int
     map_load_factor: float = 0.9
     bytes_per_second_max: float = float("inf")
+    buffer_size: int = 256 * 1024  # of what is read, and again of what is written, at a time
 
 
 @dataclass(slots=True)
@@ -95,7 +96,10 @@ def unstage(files: Files, directory: str) -> None:
 
     One log file becomes `.cleaned` again first: from then on a start after a crash takes none of it for finished.
     """
-    entries = [entry.name for entry in files.list_directory(directory)]
+    try:
+        entries = [entry.name for entry in files.list_directory(directory)]
+    except FileNotFoundError:
+        return  # the log was deleted meanwhile
     staged = [name for name in entries if name.endswith(names.LOG + names.SWAP)]
     for name in staged[:1]:
         cleaned = name.removesuffix(names.SWAP) + names.CLEANED
@@ -223,6 +227,7 @@ class _Pass:
         )
         cleaned.create()
         transactions.kept_aborted = []
+        buffer_size = max(job.buffer_size, _BUFFER_SIZE_MIN)
         pending = bytearray()
         for source in group:
             for batch in self._batches(source):
@@ -230,7 +235,7 @@ class _Pass:
                 if kept:
                     self._result.bytes_kept += len(kept)
                     pending += kept
-                    if len(pending) >= _WRITE_SIZE:
+                    if len(pending) >= buffer_size:
                         self._append(cleaned, pending)
                         pending = bytearray()
         self._append(cleaned, pending)
@@ -350,7 +355,7 @@ class _Pass:
             index_size_max=self._job.segment_index_bytes,
             size=source.size,
         )
-        for batch in stored_batches(segment, 0, source.size):
+        for batch in stored_batches(segment, 0, source.size, chunk_size=max(self._job.buffer_size, _BUFFER_SIZE_MIN)):
             self._result.bytes_read += batch.extent.size
             self._throttle.passed(batch.extent.size)
             yield batch

@@ -40,7 +40,11 @@ class CleanableLog(NamedTuple):
     first_uncleanable_offset: int
     clean_bytes: int
     cleanable_bytes: int
-    is_overdue: bool  # holds a record older than max.compaction.lag.ms
+    overdue_ms: int  # for so long a record has been older than max.compaction.lag.ms; 0 when there is none
+
+    @property
+    def is_overdue(self) -> bool:
+        return self.overdue_ms > 0
 
     @property
     def dirty_ratio(self) -> float:
@@ -83,7 +87,7 @@ def cleanable_part(
         first_uncleanable_offset=cleanable[-1][1] if cleanable else first_dirty,
         clean_bytes=sum(segment.size for segment, end in sealed if end <= first_dirty),
         cleanable_bytes=sum(segment.size for segment, _ in cleanable),
-        is_overdue=bool(firsts) and now_ms - min(firsts) > limits.max_lag_ms,
+        overdue_ms=max(now_ms - min(firsts) - limits.max_lag_ms, 0) if firsts else 0,
     )
 
 

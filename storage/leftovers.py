@@ -48,12 +48,18 @@ def _finish_swaps(
     files: Files, directory: str, entries: Iterable[DirectoryEntry], open_segment: Callable[[int, int], Segment]
 ) -> None:
     swaps = _staged(entries, names.SWAP)
-    for entry, name in swaps:
-        if name.suffix == names.LOG:
-            next_offset = _next_offset(open_segment(name.base_offset, entry.size), f"{directory}/{entry.name}")
-            for replaced, replaced_name in _staged(entries, ""):
-                if name.base_offset < replaced_name.base_offset < next_offset:
-                    files.unlink_if_there(f"{directory}/{replaced.name}")
+    logs = [(entry, name) for entry, name in swaps if name.suffix == names.LOG]
+    # Cleaned segments follow each other without a gap, even one that has nothing in it; only the last one's end is
+    # known from its batches alone.
+    ends = [name.base_offset for _, name in logs[1:]]
+    for place, (entry, name) in enumerate(logs):
+        if place < len(ends):
+            end_offset = ends[place]
+        else:
+            end_offset = _next_offset(open_segment(name.base_offset, entry.size), f"{directory}/{entry.name}")
+        for replaced, replaced_name in _staged(entries, ""):
+            if name.base_offset <= replaced_name.base_offset < end_offset:
+                files.unlink_if_there(f"{directory}/{replaced.name}")
     for entry, _ in swaps:
         path = f"{directory}/{entry.name}"
         files.rename(path, path.removesuffix(names.SWAP))

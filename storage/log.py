@@ -102,6 +102,7 @@ class LogOptions:
     on_io_error: Callable[[OSError], None] = _ignore
     on_damage: Callable[[str], None] = _ignore
     on_flush_wanted: Callable[["Log"], None] = _ignore  # after a roll: the sealed segment is to be synced, off the loop
+    on_truncated: Callable[["Log"], None] = _ignore
 
 
 class Log:
@@ -721,6 +722,7 @@ class Log:
         )
         self._producers.on_high_watermark(self.high_watermark)
         self.truncation_count += 1
+        self._options.on_truncated(self)
 
     def _drop(self, segments: Sequence[Segment]) -> None:
         if segments:
@@ -744,6 +746,7 @@ class Log:
             self._snapshots.delete_outside(offset, offset)
             self._producers.clear(offset)
             self.truncation_count += 1
+            self._options.on_truncated(self)
         except OSError as error:
             raise self._storage_error(error) from error
 

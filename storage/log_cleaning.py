@@ -4,13 +4,15 @@ Owns the first dirty offsets and their checkpoint, the logs that are being clean
 know where a pass runs: the caller takes a job with `pick`, runs `cleaner.clean` on it in a process of its own, and
 brings the result back to `finish`, or the error to `fail`.
 
-`pick`, `finish` and `fail` belong to the thread that owns the logs; `write_checkpoints` waits for the disk.
+`write_checkpoints` and `give_back` wait for the disk and are meant for another thread than the one that owns the logs;
+all else belongs to that one.
 
 Invariants: a log is cleaned by one pass at a time, and by none while it is moved to another log directory; a result for
 a log that was truncated, moved, deleted or shortened meanwhile is thrown away and leaves the log as it was; one bad log
 never keeps the others from being cleaned.
 """
 
+import contextlib
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,12 +23,14 @@ from config.broker import BrokerConfig
 from config.broker_properties import (
     LOG_CLEANER_DEDUPE_BUFFER_SIZE,
     LOG_CLEANER_IO_BUFFER_LOAD_FACTOR,
+    LOG_CLEANER_IO_BUFFER_SIZE,
     LOG_CLEANER_IO_MAX_BYTES_PER_SECOND,
     LOG_CLEANER_THREADS,
 )
-from protocol.errors import Malformed
+from protocol.errors import KafkaError, Malformed
 from storage.checkpoints import MalformedCheckpointError, TopicPartition
 from storage.cleaner import CleaningJob, CleaningResult, unstage
+from storage.cleaning_metrics import CleanerMetrics, CleaningFigures, Uncleanable
 from storage.compaction import (
     ActiveProducer,
     CleanableLog,
@@ -38,7 +42,7 @@ from storage.compaction import (
 from storage.files import Files
 from storage.log import Log
 from storage.log_directory import LogDirectory
-from storage.log_manager import LogManager
+from storage.log_manager import LogManager, LogObserver
 from storage.mapped_index import CorruptIndexError
 from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError
@@ -55,6 +59,7 @@ class CleanerSettings:
     threads: int = 1
     dedupe_buffer_size: int = 134_217_728
     load_factor: float = 0.9
+    io_buffer_size: int = 524_288
     bytes_per_second_max: float = float("inf")
 
     @classmethod
@@ -63,6 +68,7 @@ class CleanerSettings:
             threads=config[LOG_CLEANER_THREADS],
             dedupe_buffer_size=config[LOG_CLEANER_DEDUPE_BUFFER_SIZE],
             load_factor=config[LOG_CLEANER_IO_BUFFER_LOAD_FACTOR],
+            io_buffer_size=config[LOG_CLEANER_IO_BUFFER_SIZE],
             bytes_per_second_max=config[LOG_CLEANER_IO_MAX_BYTES_PER_SECOND],
         )
 
@@ -74,9 +80,10 @@ class Cleaning(NamedTuple):
     directory: LogDirectory
     job: CleaningJob
     truncation_count: int
+    worker: int
 
 
-class LogCleaning:
+class LogCleaning(LogObserver):
     """`settings` may be replaced at any time; passes under way keep theirs."""
 
     def __init__(self, log_manager: LogManager, files: Files, settings: CleanerSettings) -> None:
@@ -85,8 +92,10 @@ class LogCleaning:
         self._first_dirty: dict[TopicPartition, int] = {}
         self._in_progress: set[TopicPartition] = set()
         self._unwritten: set[str] = set()
+        self._figures = CleaningFigures()
         self.settings = settings
         self.uncleanable: set[TopicPartition] = set()
+        log_manager.observer = self
 
     def load(self) -> None:
         """Reads the checkpoints of all directories; once, after the logs are loaded."""
@@ -97,63 +106,99 @@ class LogCleaning:
                 self._log_manager.fail_directory(directory, error)
                 continue
             for name, offset in offsets.items():
+                log = self._log_manager.get(*name)
                 # A log that was moved just before the stop may be known to its old directory alone.
-                if self._log_manager.directory_of(*name) is directory or name not in self._first_dirty:
+                is_its_own = self._log_manager.directory_of(*name) is directory
+                if log is None or not (is_its_own or name not in self._first_dirty):
+                    continue
+                if offset > log.log_end_offset:
+                    _logger.warning(
+                        "%s-%d ends at %d: its first dirty offset %d is reset to the log start %d",
+                        *name,
+                        log.log_end_offset,
+                        offset,
+                        log.log_start_offset,
+                    )
+                else:
                     self._first_dirty[name] = offset
 
-    def pick(self, now_ms: int) -> Cleaning | None:
-        """The log with the greatest share of dirty bytes among those that are due, overdue ones first."""
-        due = [
+    def pick(self, now_ms: int, worker: int = 0) -> Cleaning | None:
+        """The log with the greatest share of dirty bytes among those that are due, overdue ones first.
+
+        `worker` is the number of who asks, for the metrics.
+        """
+        parts = [
             (part.is_overdue, part.dirty_ratio, log, part)
             for log in self._log_manager.logs()
-            if self._may_be_cleaned(log)
-            and (part := self._readable_part_of(log, now_ms)) is not None
-            and part.is_due(log.config.min_cleanable_dirty_ratio)
+            if self._may_be_cleaned(log) and (part := self._readable_part_of(log, now_ms)) is not None
         ]
+        self._figures.looked_for_work(
+            worker,
+            dirtiest_ratio=max((ratio for _, ratio, _, _ in parts), default=0.0),
+            delay_ms_max=max((part.overdue_ms for _, _, _, part in parts), default=0),
+            now_ms=now_ms,
+        )
+        due = [candidate for candidate in parts if candidate[3].is_due(candidate[2].config.min_cleanable_dirty_ratio)]
         if not due:
             return None
         _, _, log, part = max(due, key=lambda candidate: candidate[:2])
         directory = self._log_manager.directory_of(log.topic, log.partition)
         assert directory is not None
         self._in_progress.add(log.name)
-        return Cleaning(log, directory, self._job(log, part, now_ms), log.truncation_count)
+        return Cleaning(log, directory, self._job(log, part, now_ms), log.truncation_count, worker)
+
+    def is_wanted(self, cleaning: Cleaning) -> bool:
+        """Whether a pass under way can still be of use: the log and the segments that it reads are what they were."""
+        log = cleaning.log
+        if (
+            not self._is_in_service(log)
+            or self._is_being_moved(log)
+            or log.truncation_count != cleaning.truncation_count
+            or "compact" not in log.config.cleanup_policy
+        ):
+            return False
+        present = {segment.base_offset for segment in log.segments.all()}
+        return all(source.base_offset in present for source in cleaning.job.segments)
 
     def finish(self, cleaning: Cleaning, result: CleaningResult, *, now_ms: int) -> bool:
-        """Puts the cleaned segments in service. False when the log has changed so that they are of no use.
+        """Puts the cleaned segments in service. False when the log has changed so that they are of no use; then the
+        pass is to be given back.
 
         Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         log = cleaning.log
-        self._in_progress.discard(log.name)
-        if not self._is_in_service(log):
-            return False
-        if log.truncation_count != cleaning.truncation_count or self._is_being_moved(log):
-            self._unstage(cleaning)
+        if not self.is_wanted(cleaning):
             return False
         for cleaned in result.segments:
             if not log.swap_in(cleaned, now_ms=now_ms):
-                self._unstage(cleaning)
                 return False
+        self._in_progress.discard(log.name)
         self._first_dirty[log.name] = result.end_offset
         self._unwritten.add(cleaning.directory.path)
+        self._figures.cleaned(cleaning.worker, result)
         _log_result(cleaning, result)
         return True
 
     def give_back(self, cleaning: Cleaning) -> None:
-        """A pass was cut off through no fault of the log: it is due again."""
+        """A pass was cut off through no fault of the log, and nobody works on it any more: it is due again."""
+        try:
+            unstage(self._files, cleaning.job.directory)
+        except OSError as error:
+            self._log_manager.fail_directory(cleaning.directory, error)
         self._in_progress.discard(cleaning.log.name)
-        if self._is_in_service(cleaning.log):
-            self._unstage(cleaning)
 
     def log_moved(self, directories: Iterable[str]) -> None:
         """A log has left the first of these directories for the other: `write_checkpoints` concerns both."""
         self._unwritten.update(directories)
 
     def fail(self, cleaning: Cleaning, error: Exception) -> None:
-        """A pass has ended in an error. One of the disk takes the directory out of service, one of the data the log."""
+        """A pass over a log that is still wanted has ended in an error.
+
+        One of the disk takes the directory out of service, one of the data the log.
+        """
         log = cleaning.log
         self._in_progress.discard(log.name)
-        if log.truncation_count != cleaning.truncation_count or not self._is_in_service(log):
+        if not self.is_wanted(cleaning):
             return  # its files have gone on purpose
         if isinstance(error, OSError):
             self._log_manager.fail_directory(cleaning.directory, error)
@@ -162,8 +207,42 @@ class LogCleaning:
         _logger.log(level, "%s-%d cannot be cleaned until the next start: %s", log.topic, log.partition, error)
         self.uncleanable.add(log.name)
 
+    def delete_expired(self, now_ms: int) -> int:
+        """Applies log start, and retention where the policy says so, to compacted logs that no pass is reading.
+
+        Returns how many segments went.
+        """
+        count = 0
+        for log in self._log_manager.logs():
+            if "compact" in log.config.cleanup_policy and not log.is_offline and log.name not in self._in_progress:
+                try:
+                    count += log.delete_expired_segments(now_ms)
+                except KafkaError as error:
+                    _logger.error("%s-%d: %s", log.topic, log.partition, error)
+        return count
+
+    # What happens to logs meanwhile
+
+    def truncated(self, log: Log) -> None:
+        first_dirty = self._first_dirty.get(log.name)
+        if not self._is_in_service(log) or first_dirty is None:
+            return  # a copy that is on its way to another directory
+        if first_dirty > log.segments.active.base_offset:
+            self._first_dirty[log.name] = log.segments.active.base_offset
+            self._want_checkpoint(log)
+
+    def deleted(self, name: TopicPartition) -> None:
+        self._first_dirty.pop(name, None)
+        self.uncleanable.discard(name)
+        self._unwritten.update(directory.path for directory in self._log_manager.live_directories)
+
+    def _want_checkpoint(self, log: Log) -> None:
+        directory = self._log_manager.directory_of(log.topic, log.partition)
+        if directory is not None:
+            self._unwritten.add(directory.path)
+
     def write_checkpoints(self) -> None:
-        """Of the directories in which a pass has finished since the last call."""
+        """Of the directories in which something has changed since the last call."""
         paths, self._unwritten = self._unwritten, set()
         for directory in self._log_manager.live_directories:
             if directory.path in paths:
@@ -176,6 +255,20 @@ class LogCleaning:
                     directory.write_cleaner_offsets(offsets)
                 except OSError as error:
                     self._log_manager.fail_directory(directory, error)
+
+    # For metrics
+
+    def metrics(self, now_ms: int) -> CleanerMetrics:
+        return self._figures.at(now_ms)
+
+    def uncleanable_in(self, directory: LogDirectory, now_ms: int) -> Uncleanable:
+        """What has to wait for the next start in a log directory, as far as it can be read."""
+        logs = [log for name, log in directory.logs.items() if name in self.uncleanable]
+        count_of_bytes = 0
+        for log in logs:
+            with contextlib.suppress(OSError, *_UNCLEANABLE):
+                count_of_bytes += self.cleanable_part_of(log, now_ms).cleanable_bytes
+        return Uncleanable(len(logs), count_of_bytes)
 
     def _readable_part_of(self, log: Log, now_ms: int) -> CleanableLog | None:
         """What there is to clean in a log; None when that cannot be told, which takes it out of cleaning."""
@@ -191,7 +284,7 @@ class LogCleaning:
         return None
 
     def cleanable_part_of(self, log: Log, now_ms: int) -> CleanableLog:
-        """For `pick` and for metrics."""
+        """Raises OSError, CorruptIndexError, CorruptSegmentError."""
         config = log.config
         segments = [
             DirtySegment(segment.base_offset, segment.size, segment.first_timestamp_ms, segment.largest().timestamp_ms)
@@ -249,13 +342,8 @@ class LogCleaning:
             map_memory=min(settings.dedupe_buffer_size // threads, MEMORY_MAX),
             map_load_factor=settings.load_factor,
             bytes_per_second_max=settings.bytes_per_second_max / threads,
+            buffer_size=settings.io_buffer_size // threads // 2,
         )
-
-    def _unstage(self, cleaning: Cleaning) -> None:
-        try:
-            unstage(self._files, cleaning.job.directory)
-        except OSError as error:
-            self._log_manager.fail_directory(cleaning.directory, error)
 
 
 def _log_result(cleaning: Cleaning, result: CleaningResult) -> None:

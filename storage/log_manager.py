@@ -51,6 +51,7 @@ __all__ = [
     "LoadStatus",
     "LogManager",
     "LogManagerSettings",
+    "LogObserver",
     "NoUsableDirectoryError",
     "WrongDirectoryError",
 ]
@@ -141,8 +142,19 @@ class _ToRemove(NamedTuple):
     log: Log | None
 
 
+class LogObserver:
+    """Who keeps something about logs by their names. As it stands it keeps nothing. Called by the owning thread."""
+
+    def truncated(self, log: Log) -> None: ...
+
+    def deleted(self, name: TopicPartition) -> None: ...
+
+
 class LogManager:
-    """See the module. `on_directory_failed(path, error)` may be called from any thread, once for each directory."""
+    """See the module. `on_directory_failed(path, error)` may be called from any thread, once for each directory.
+
+    `observer` may be replaced at any time.
+    """
 
     def __init__(
         self,
@@ -163,6 +175,7 @@ class LogManager:
         self._to_remove: list[_ToRemove] = []
         self._flush_wanted: dict[Log, None] = {}
         self.settings = settings
+        self.observer = LogObserver()
         self.directories = [LogDirectory(files, path) for path in log_dirs]
         self._options = {directory.path: self._options_for(directory) for directory in self.directories}
 
@@ -429,6 +442,7 @@ class LogManager:
             log = logs.pop(name, None)
             if log is not None:
                 self._delete(log, now_ms)
+        self.observer.deleted(name)
 
     def _delete(self, log: Log, now_ms: int) -> None:
         directory = self._forget(log)
@@ -649,6 +663,9 @@ class LogManager:
     def _want_flush(self, log: Log) -> None:
         self._flush_wanted[log] = None
 
+    def _truncated(self, log: Log) -> None:
+        self.observer.truncated(log)
+
     def _options_for(self, directory: LogDirectory) -> LogOptions:
         return LogOptions(
             self._files,
@@ -656,6 +673,7 @@ class LogManager:
             on_io_error=lambda error: self.fail_directory(directory, error),
             on_damage=_logger.warning,
             on_flush_wanted=self._want_flush,
+            on_truncated=self._truncated,
         )
 
     def _for_each_directory(

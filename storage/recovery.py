@@ -51,19 +51,21 @@ class Scan(NamedTuple):
     damage: CorruptSegmentError | None
 
 
-def stored_batches(segment: Segment, position: int, end: int) -> Iterator[StoredBatch]:
+def stored_batches(segment: Segment, position: int, end: int, *, chunk_size: int = CHUNK_SIZE) -> Iterator[StoredBatch]:
     """The batches between two positions, read in large pieces. No more of them is checked than where they end.
+
+    A batch that is larger than `chunk_size` is read whole, provided that the file is long enough for it.
 
     Raises CorruptSegmentError at the first that cannot be one.
     """
-    size_wanted = CHUNK_SIZE
+    size_wanted = chunk_size
     while position < end:
         chunk = segment.read(position, min(size_wanted, end - position))
         index = 0
-        size_wanted = CHUNK_SIZE
+        size_wanted = chunk_size
         while (extent := _extent_in(segment, chunk, index, position + index, end)) is not None:
             if index + extent.size > len(chunk):
-                size_wanted = max(CHUNK_SIZE, extent.size)
+                size_wanted = max(chunk_size, extent.size)
                 break
             view = chunk[index : index + extent.size]
             yield batch_of(extent, view)

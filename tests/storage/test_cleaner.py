@@ -17,80 +17,17 @@ from storage import names
 from storage.checkpoints import TopicPartition
 from storage.cleaner import Throttle, clean, unstage
 from storage.log import Log
-from storage.log_cleaning import CleanerSettings, LogCleaning
-from storage.log_manager import LogManager, LogManagerSettings
-from storage.meta_properties import MetaProperties
 from storage.segment import CorruptSegmentError
 from tests.storage.builders import NAME, NOW_MS, QuickFiles, append, append_marker, batch, log_config, marker, read_all
+from tests.storage.compacted import COMPACT, CONFIG, Broker, Kept, commit_and_roll, kept_in, keyed
 
 LOGS = Path(__file__).parent.parent / "fixtures" / "logs"
 DAY_MS = 86_400_000
-COMPACT = frozenset({"compact"})
-CONFIG = log_config(
-    cleanup_policy=COMPACT,
-    min_cleanable_dirty_ratio=0.0,
-    segment_bytes=4096,
-    index_interval_bytes=512,
-    segment_index_bytes=4096,
-    file_delete_delay_ms=0,
-)
-
-Kept = list[tuple[int, bytes | None, bytes | None]]
-
-
-class Broker:
-    """A log manager and its cleaning, over one directory."""
-
-    def __init__(self, directory: Path, config: object = CONFIG, memory: int = 1 << 20) -> None:
-        self.files = QuickFiles()
-        self.manager = LogManager([str(directory)], LogManagerSettings(), self.files, random=Random(1))
-        self.manager.open()
-        self.manager.claim(MetaProperties(1, "cluster"))
-        self.manager.load(lambda topic: config, now_ms=NOW_MS)  # type: ignore[arg-type, return-value]
-        self.cleaning = LogCleaning(self.manager, self.files, CleanerSettings(dedupe_buffer_size=memory))
-        self.cleaning.load()
-
-    def log(self, name: TopicPartition = NAME) -> Log:
-        return self.manager.get_or_create(*name, topic_id=None, config=CONFIG, now_ms=NOW_MS)
-
-    def clean(self, now_ms: int = NOW_MS) -> bool:
-        """One pass over the log that needs it most; False when none does."""
-        picked = self.cleaning.pick(now_ms)
-        if picked is None:
-            return False
-        result = clean(picked.job, self.files)
-        assert self.cleaning.finish(picked, result, now_ms=now_ms)
-        self.cleaning.write_checkpoints()
-        self.manager.remove_deleted(now_ms)
-        return True
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Broker:
     return Broker(tmp_path)
-
-
-def keyed(*pairs: tuple[str, str | None], timestamp_ms: int = NOW_MS, **fields: object) -> memoryview:
-    made = [
-        RecordData(timestamp_ms + number, key.encode(), None if value is None else value.encode())
-        for number, (key, value) in enumerate(pairs)
-    ]
-    return memoryview(bytearray(build_batch(made, **fields)))  # type: ignore[arg-type]
-
-
-def kept_in(log: Log) -> Kept:
-    """Every data record that a consumer would see."""
-    found: Kept = []
-    for _, content in read_all(log):
-        for position, header in batches(content):
-            if not header.is_control:
-                found += [(r.offset, r.key, r.value) for r in records(content, position, size_max=1 << 30)]
-    return found
-
-
-def commit_and_roll(log: Log) -> None:
-    log.advance_high_watermark(log.log_end_offset)
-    log.roll(NOW_MS)
 
 
 # Kafka's own result
@@ -320,6 +257,7 @@ def test_a_result_for_a_log_that_was_truncated_is_thrown_away(broker: Broker) ->
     log.truncate_to(2, now_ms=NOW_MS)
     assert not broker.cleaning.finish(picked, result, now_ms=NOW_MS)
     assert len(kept_in(log)) == 2
+    broker.cleaning.give_back(picked)
     assert not [path for path in log.directory.iterdir() if path.suffix in (names.SWAP, names.CLEANED)]
 
 

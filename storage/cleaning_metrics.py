@@ -1,0 +1,59 @@
+"""What there is to tell about cleaning: how full, how long, how late. Kept as numbers, shown by whoever exports them.
+
+Owns the figures of the last pass of each worker and of the last look for work. Must not know where they are shown.
+"""
+
+from typing import NamedTuple
+
+from storage.cleaner import CleaningResult
+
+
+class CleanerMetrics(NamedTuple):
+    """As Kafka counts them; whole numbers. Of the workers' last passes the greatest, and of their bytes the sum."""
+
+    max_buffer_utilization_percent: int
+    cleaner_recopy_percent: int
+    max_clean_time_secs: int
+    max_compaction_delay_secs: int
+    max_dirty_percent: int
+    time_since_last_run_ms: int
+
+
+class Uncleanable(NamedTuple):
+    """Partitions of one log directory that are not cleaned until the next start, and what could be cleaned of them."""
+
+    partitions_count: int
+    bytes: int
+
+
+class CleaningFigures:
+    """Filled by `LogCleaning`. Times are wall-clock milliseconds."""
+
+    __slots__ = ("_delays_ms", "_dirtiest_ratio", "_last_passes", "_last_run_ms")
+
+    def __init__(self) -> None:
+        self._last_passes: dict[int, CleaningResult] = {}
+        self._delays_ms: dict[int, int] = {}
+        self._dirtiest_ratio = 0.0
+        self._last_run_ms = 0
+
+    def looked_for_work(self, worker: int, *, dirtiest_ratio: float, delay_ms_max: int, now_ms: int) -> None:
+        """`delay_ms_max`: for how long a record has been older than it may get before it is compacted."""
+        self._dirtiest_ratio = dirtiest_ratio
+        self._delays_ms[worker] = delay_ms_max
+        self._last_run_ms = now_ms
+
+    def cleaned(self, worker: int, result: CleaningResult) -> None:
+        self._last_passes[worker] = result
+
+    def at(self, now_ms: int) -> CleanerMetrics:
+        passes = self._last_passes.values()
+        bytes_read = sum(each.bytes_read for each in passes)
+        return CleanerMetrics(
+            max_buffer_utilization_percent=int(100 * max((each.map_utilization for each in passes), default=0)),
+            cleaner_recopy_percent=100 * sum(each.bytes_kept for each in passes) // bytes_read if bytes_read else 0,
+            max_clean_time_secs=int(max((each.map_seconds + each.copy_seconds for each in passes), default=0)),
+            max_compaction_delay_secs=max(self._delays_ms.values(), default=0) // 1000,
+            max_dirty_percent=int(100 * self._dirtiest_ratio),
+            time_since_last_run_ms=now_ms - self._last_run_ms,
+        )

@@ -1,0 +1,76 @@
+"""Compacted logs for tests: a log manager with its cleaning, and what a consumer sees of a log."""
+
+from pathlib import Path
+from random import Random
+
+from protocol.records.batch import batches, records
+from protocol.records.builder import RecordData, build_batch
+from storage.checkpoints import TopicPartition
+from storage.cleaner import clean
+from storage.log import Log
+from storage.log_cleaning import CleanerSettings, LogCleaning
+from storage.log_manager import LogManager, LogManagerSettings
+from storage.meta_properties import MetaProperties
+from tests.storage.builders import NAME, NOW_MS, QuickFiles, log_config, read_all
+
+COMPACT = frozenset({"compact"})
+CONFIG = log_config(
+    cleanup_policy=COMPACT,
+    min_cleanable_dirty_ratio=0.0,
+    segment_bytes=4096,
+    index_interval_bytes=512,
+    segment_index_bytes=4096,
+    file_delete_delay_ms=0,
+)
+
+Kept = list[tuple[int, bytes | None, bytes | None]]
+
+
+class Broker:
+    """A log manager and its cleaning, over one directory."""
+
+    def __init__(self, directory: Path, config: object = CONFIG, memory: int = 1 << 20) -> None:
+        self.files = QuickFiles()
+        self.manager = LogManager([str(directory)], LogManagerSettings(), self.files, random=Random(1))
+        self.manager.open()
+        self.manager.claim(MetaProperties(1, "cluster"))
+        self.manager.load(lambda topic: config, now_ms=NOW_MS)  # type: ignore[arg-type, return-value]
+        self.cleaning = LogCleaning(self.manager, self.files, CleanerSettings(dedupe_buffer_size=memory))
+        self.cleaning.load()
+
+    def log(self, name: TopicPartition = NAME) -> Log:
+        return self.manager.get_or_create(*name, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+
+    def clean(self, now_ms: int = NOW_MS) -> bool:
+        """One pass over the log that needs it most; False when none does."""
+        picked = self.cleaning.pick(now_ms)
+        if picked is None:
+            return False
+        result = clean(picked.job, self.files)
+        assert self.cleaning.finish(picked, result, now_ms=now_ms)
+        self.cleaning.write_checkpoints()
+        self.manager.remove_deleted(now_ms)
+        return True
+
+
+def keyed(*pairs: tuple[str, str | None], timestamp_ms: int = NOW_MS, **fields: object) -> memoryview:
+    made = [
+        RecordData(timestamp_ms + number, key.encode(), None if value is None else value.encode())
+        for number, (key, value) in enumerate(pairs)
+    ]
+    return memoryview(bytearray(build_batch(made, **fields)))  # type: ignore[arg-type]
+
+
+def kept_in(log: Log) -> Kept:
+    """Every data record that a consumer would see."""
+    found: Kept = []
+    for _, content in read_all(log):
+        for position, header in batches(content):
+            if not header.is_control:
+                found += [(r.offset, r.key, r.value) for r in records(content, position, size_max=1 << 30)]
+    return found
+
+
+def commit_and_roll(log: Log) -> None:
+    log.advance_high_watermark(log.log_end_offset)
+    log.roll(NOW_MS)
