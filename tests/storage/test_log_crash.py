@@ -11,6 +11,7 @@ import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import pytest
 
@@ -18,6 +19,7 @@ from protocol.errors import KafkaError
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType
 from storage.cleaner import clean
+from storage.compaction import CleanedSegment
 from storage.files import Files
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings, LogCleaning
@@ -240,9 +242,9 @@ def start_compacted(directory: Path, files: Files) -> LogManager:
     return manager
 
 
-def fill_compacted(directory: Path) -> dict[int, bytes]:
+def fill_compacted(directory: Path, files: Files) -> dict[int, bytes]:
     """A log with few keys, closed; the record that each offset holds."""
-    manager = start_compacted(directory, QuickFiles())
+    manager = start_compacted(directory, files)
     log = manager.get_or_create("topic", 0, topic_id=None, config=COMPACTED, now_ms=NOW_MS)
     for number in range(20):
         records = [RecordData(NOW_MS, f"key-{number % 4}".encode(), f"value-{number}".encode() * 5)]
@@ -254,67 +256,115 @@ def fill_compacted(directory: Path) -> dict[int, bytes]:
     return found
 
 
-def clean_once(directory: Path, files: Files) -> None:
+def clean_once(directory: Path, files: Files) -> list[CleanedSegment]:
     manager = start_compacted(directory, files)
     cleaning = LogCleaning(manager, files, CleanerSettings(dedupe_buffer_size=1 << 16))
     cleaning.load()
     picked = cleaning.pick(NOW_MS)
     assert picked is not None
-    assert cleaning.finish(picked, clean(picked.job, files), now_ms=NOW_MS)
+    result = clean(picked.job, files)
+    assert cleaning.finish(picked, result, now_ms=NOW_MS)
     cleaning.write_checkpoints()
     manager.remove_deleted(NOW_MS)
     manager.close(NOW_MS)
+    return result.segments
 
 
-def check_cleaned(directory: Path, before: dict[int, bytes]) -> None:
+class Cleaned(NamedTuple):
+    """An undisturbed pass: how many calls come before it and with it, and what each group of segments has held."""
+
+    calls_before: int
+    calls: int
+    groups: list[tuple[dict[int, bytes], dict[int, bytes]]]  # before and after
+
+
+def check_cleaned(directory: Path, cleaned: Cleaned) -> None:
+    """Each group is as it was or cleaned, whole, and the log is readable from every offset."""
     manager = start_compacted(directory, QuickFiles())
     log = manager.get("topic", 0)
     assert log is not None
     assert log.log_end_offset == 20
     found = dict(read_all(log))
-    assert found.items() <= before.items()
-    assert {16, 17, 18, 19} <= found.keys()
-    # Each segment is either as it was or cleaned, so nothing newer than a kept record of the same key is missing.
+    for before, after in cleaned.groups:
+        assert {offset: content for offset, content in found.items() if offset in before} in (before, after)
+    assert sum(len(before) for before, _ in cleaned.groups) == 20
     for offset in range(20):
         fetched = log.read(offset, 1, upper_bound_offset=20, min_one_batch=True)
         assert fetched is not None
         assert bytes(fetched.records) == found[min(base_offset for base_offset in found if base_offset >= offset)]
+    assert not [path for path in log.directory.iterdir() if path.suffix in (".swap", ".cleaned", ".deleted")]
+    append(log, memoryview(bytearray(build_batch([RecordData(NOW_MS, b"key-0", b"more")]))))
     manager.unlock()
 
 
 @pytest.fixture(scope="module")
-def cleaning_calls(tmp_path_factory: pytest.TempPathFactory) -> int:
+def cleaned(tmp_path_factory: pytest.TempPathFactory) -> Cleaned:
     directory = tmp_path_factory.mktemp("cleaning") / "logs"
-    fill_compacted(directory)
     files = FaultyFiles()
-    clean_once(directory, files)
-    return len(files.calls)
+    before = fill_compacted(directory, files)
+    files.free_locks()
+    calls_before = len(files.calls)
+    segments = clean_once(directory, files)
+    files.free_locks()
+    calls = len(files.calls)
+    manager = start_compacted(directory, QuickFiles())
+    log = manager.get("topic", 0)
+    assert log is not None
+    after = dict(read_all(log))
+    manager.unlock()
+    assert 4 <= len(after) < 8
+    starts = [segment.base_offset for segment in segments]
+    groups = [
+        tuple(
+            {offset: content for offset, content in found.items() if start <= offset < end} for found in (before, after)
+        )
+        for start, end in zip(starts, [*starts[1:], 20], strict=True)
+    ]
+    assert len(groups) > 1
+    return Cleaned(calls_before, calls, groups)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("torn_bytes", [0, 50])
-def test_cleaning_killed_at_every_call(memory_path: Path, cleaning_calls: int, torn_bytes: int) -> None:
+def test_cleaning_killed_at_every_call(memory_path: Path, cleaned: Cleaned, torn_bytes: int) -> None:
     def run(number: int) -> None:
         files, directory = FaultyFiles(), memory_path / str(number)
-        before = fill_compacted(directory)
+        fill_compacted(directory, QuickFiles())
         files.crash_at(number, torn_bytes=torn_bytes)
         with pytest.raises(Crashed):
             clean_once(directory, files)
         files.bury()
-        check_cleaned(directory, before)
+        check_cleaned(directory, cleaned)
 
-    for _ in each_call(cleaning_calls, run):
+    for _ in each_call(cleaned.calls - cleaned.calls_before, run):
         pass
 
 
-def test_cleaning_fails_at_every_call(memory_path: Path, cleaning_calls: int) -> None:
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_power_cut_at_every_call_of_a_cleaning(memory_path: Path, cleaned: Cleaned, seed: int | None) -> None:
     def run(number: int) -> None:
         files, directory = FaultyFiles(), memory_path / str(number)
-        before = fill_compacted(directory)
+        fill_compacted(directory, files)
+        files.free_locks()
+        files.crash_at(cleaned.calls_before + number)
+        with pytest.raises(Crashed):
+            clean_once(directory, files)
+        files.bury()
+        files.lose_unsynced(directory, None if seed is None else Random(1000 * seed + number))
+        check_cleaned(directory, cleaned)
+
+    for _ in each_call(cleaned.calls - cleaned.calls_before, run):
+        pass
+
+
+def test_cleaning_fails_at_every_call(memory_path: Path, cleaned: Cleaned) -> None:
+    def run(number: int) -> None:
+        files, directory = FaultyFiles(), memory_path / str(number)
+        fill_compacted(directory, QuickFiles())
         files.fail_call(number, errno.ENOSPC)
         with contextlib.suppress(KafkaError, NoUsableDirectoryError, OSError, AssertionError):
             clean_once(directory, files)
         files.bury()
-        check_cleaned(directory, before)
+        check_cleaned(directory, cleaned)
 
-    for _ in each_call(cleaning_calls, run):
+    for _ in each_call(cleaned.calls - cleaned.calls_before, run):
         pass

@@ -54,8 +54,13 @@ class FaultyFiles(OsFiles):
     def bury(self) -> None:
         """What the kernel does for a dead process: its locks are free."""
         self._is_crashed = True
+        self.free_locks()
+
+    def free_locks(self) -> None:
+        """After an orderly stop, when another broker is to start on the same files."""
         for lock in self._locks:
             lock.close()
+        self._locks.clear()
 
     def _count(self, call: str, path: str, *, if_torn: Callable[[int], object] | None = None) -> None:
         if self._is_crashed:
