@@ -1,0 +1,234 @@
+"""Which log is cleaned, what becomes of first dirty offsets, retention of compacted logs, and what there is to tell."""
+
+import dataclasses
+import errno
+from pathlib import Path
+
+import pytest
+
+from config.broker import BrokerConfig
+from storage import names
+from storage.checkpoints import TopicPartition
+from storage.cleaner import clean
+from storage.cleaning_metrics import Uncleanable
+from storage.log import Log
+from storage.log_cleaning import CleanerSettings
+from storage.offset_map import MEMORY_MAX
+from storage.segment import CorruptSegmentError
+from tests.storage.builders import NAME, NOW_MS, append, log_config
+from tests.storage.compacted import CONFIG, Broker, commit_and_roll, kept_in, keyed
+
+OTHER = TopicPartition("other", 0)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return Broker(tmp_path)
+
+
+def fill(log: Log, *values: str, key: str = "a") -> None:
+    for value in values:
+        append(log, keyed((key, value)))
+    commit_and_roll(log)
+
+
+def checkpoint(directory: Path) -> str:
+    return (directory / names.CLEANER_CHECKPOINT).read_text()
+
+
+# Choosing
+
+
+def test_the_dirtiest_log_comes_first_and_each_goes_to_one_worker(broker: Broker) -> None:
+    clean_part, dirty = broker.log(NAME), broker.log(OTHER)
+    fill(clean_part, "x" * 500)
+    assert broker.clean()
+    fill(clean_part, "1")
+    fill(dirty, "1")
+    picked = [broker.cleaning.pick(NOW_MS, worker) for worker in range(3)]
+    assert [each and each.log.topic for each in picked] == ["other", "topic", None]
+
+
+def test_an_overdue_log_comes_before_a_dirtier_one(broker: Broker) -> None:
+    overdue, dirty = broker.log(NAME), broker.log(OTHER)
+    fill(overdue, "x" * 500)
+    assert broker.clean()
+    fill(overdue, "1")
+    fill(dirty, "1")
+    overdue.reconfigure(dataclasses.replace(CONFIG, max_compaction_lag_ms=1000))
+    picked = broker.cleaning.pick(NOW_MS + 5000)
+    assert picked is not None
+    assert picked.log is overdue
+    assert broker.cleaning.metrics(NOW_MS + 5000).max_compaction_delay_secs == 4
+
+
+def test_a_pass_gets_its_share_of_memory_and_bandwidth(broker: Broker) -> None:
+    config = BrokerConfig.from_properties(
+        {
+            "log.cleaner.threads": "4",
+            "log.cleaner.dedupe.buffer.size": str(8 << 30),
+            "log.cleaner.io.buffer.size": "800000",
+            "log.cleaner.io.buffer.load.factor": "0.7",
+            "log.cleaner.io.max.bytes.per.second": "1000",
+        }
+    )
+    fill(broker.log(), "1")
+    broker.cleaning.settings = CleanerSettings.of(config)
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    assert picked.job.map_memory == MEMORY_MAX
+    assert picked.job.map_load_factor == 0.7
+    assert picked.job.buffer_size == 100_000
+    assert picked.job.bytes_per_second_max == 250
+
+
+def test_policies_may_change(broker: Broker) -> None:
+    log = broker.log()
+    log.reconfigure(log_config())
+    fill(log, "1", "2", "3")
+    assert broker.cleaning.pick(NOW_MS) is None
+    log.reconfigure(CONFIG)
+    assert broker.clean()
+    assert kept_in(log) == [(2, b"a", b"3")]
+    fill(log, "4")
+    log.reconfigure(log_config())
+    assert broker.cleaning.pick(NOW_MS) is None
+
+
+# Retention
+
+
+def test_compact_and_delete_together(broker: Broker) -> None:
+    log = broker.log()
+    both = dataclasses.replace(CONFIG, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=10_000)
+    log.reconfigure(both)
+    fill(log, "1", "2")
+    append(log, keyed(("b", "3"), ("b", "4"), timestamp_ms=NOW_MS + 8000))
+    commit_and_roll(log)
+    assert broker.clean(NOW_MS + 9000)
+    assert kept_in(log) == [(1, b"a", b"2"), (3, b"b", b"4")]
+    append(log, keyed(("b", "5"), timestamp_ms=NOW_MS + 30_000))
+    commit_and_roll(log)
+    # The cleaned segment goes when its greatest timestamp is too old, the newest value inside the window stays.
+    assert broker.cleaning.delete_expired(NOW_MS + 30_000) == 1
+    assert kept_in(log) == [(4, b"b", b"5")]
+    assert log.log_start_offset == 4
+
+
+def test_without_delete_only_the_log_start_removes_segments(broker: Broker) -> None:
+    log = broker.log()
+    log.reconfigure(dataclasses.replace(CONFIG, retention_ms=1, retention_bytes=1))
+    fill(log, "1")
+    fill(log, "2")
+    assert broker.cleaning.delete_expired(NOW_MS + 10**9) == 0
+    log.delete_records_before(1)
+    assert broker.cleaning.delete_expired(NOW_MS) == 1
+
+
+def test_retention_leaves_a_log_alone_while_a_pass_reads_it(broker: Broker) -> None:
+    log = broker.log()
+    fill(log, "1")
+    fill(log, "2")
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    log.delete_records_before(1)
+    assert broker.cleaning.delete_expired(NOW_MS) == 0
+    assert broker.cleaning.is_wanted(picked)
+    # The housekeeping of all logs does not ask: then the pass is of no use any more.
+    assert log.delete_expired_segments(NOW_MS) == 1
+    assert not broker.cleaning.is_wanted(picked)
+
+
+# First dirty offsets
+
+
+def test_a_truncation_lowers_the_first_dirty_offset(broker: Broker, tmp_path: Path) -> None:
+    log = broker.log()
+    fill(log, "1", "2")
+    fill(log, "3", "4", key="b")
+    assert broker.clean()
+    assert checkpoint(tmp_path) == "0\n1\ntopic 0 4\n"
+    log.truncate_to(1, now_ms=NOW_MS)
+    broker.cleaning.write_checkpoints()
+    assert checkpoint(tmp_path) == "0\n1\ntopic 0 0\n"
+    fill(log, "5", "6", "7")
+    assert broker.clean()
+    assert [value for _, _, value in kept_in(log)] == [b"7"]
+    log.truncate_fully_and_start_at(100, now_ms=NOW_MS)
+    fill(log, "8", "9")
+    assert broker.clean()
+    assert [value for _, _, value in kept_in(log)] == [b"9"]
+
+
+def test_a_deleted_log_takes_its_first_dirty_offset_along(broker: Broker, tmp_path: Path) -> None:
+    log = broker.log()
+    fill(log, "1", "2", "3")
+    assert broker.clean()
+    broker.manager.delete(*NAME, now_ms=NOW_MS)
+    log = broker.log()
+    broker.cleaning.write_checkpoints()
+    assert checkpoint(tmp_path) == "0\n0\n"
+    fill(log, "4", "5", "6", "7", "8")
+    assert broker.clean()
+    assert kept_in(log) == [(4, b"a", b"8")]
+
+
+def test_a_first_dirty_offset_of_another_life_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(tmp_path)
+    log = broker.log()
+    fill(log, "1", "2", "3")
+    broker.manager.close(NOW_MS)
+    (tmp_path / names.CLEANER_CHECKPOINT).write_text("0\n2\ntopic 0 9\ngone 0 1\n")
+    broker = Broker(tmp_path)
+    assert "topic-0 ends at 3: its first dirty offset 9 is reset to the log start 0" in caplog.text
+    broker.log().advance_high_watermark(3)
+    assert broker.clean()
+    assert checkpoint(tmp_path) == "0\n1\ntopic 0 3\n"
+
+
+def test_an_unreadable_checkpoint_takes_the_directory_out_of_service(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.manager.close(NOW_MS)
+    (tmp_path / names.CLEANER_CHECKPOINT).write_text("what\n")
+    assert not Broker(tmp_path).manager.live_directories
+
+
+# Errors and figures
+
+
+def test_an_error_of_the_disk_takes_the_directory_out_of_service(broker: Broker) -> None:
+    fill(broker.log(), "1")
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    broker.cleaning.fail(picked, OSError(errno.EIO, "I/O error"))
+    assert not broker.manager.live_directories
+
+
+def test_what_cannot_be_cleaned_is_told_of_each_directory(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    log = broker.log()
+    fill(log, "1")
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    (directory,) = broker.manager.directories
+    assert broker.cleaning.uncleanable_in(directory, NOW_MS) == Uncleanable(0, 0)
+    broker.cleaning.fail(picked, CorruptSegmentError("path", 0, "damaged"))
+    assert "topic-0 cannot be cleaned until the next start: path at position 0: damaged" in caplog.text
+    assert broker.cleaning.uncleanable_in(directory, NOW_MS) == Uncleanable(1, log.segments.first.size)
+    assert broker.cleaning.pick(NOW_MS) is None
+    broker.manager.delete(*NAME, now_ms=NOW_MS)
+    assert broker.cleaning.uncleanable_in(directory, NOW_MS) == Uncleanable(0, 0)
+
+
+def test_figures_of_a_pass(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    fill(broker.log(), "1", "2", "3", "4")
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    assert broker.cleaning.metrics(NOW_MS + 7).max_dirty_percent == 100
+    assert broker.cleaning.metrics(NOW_MS + 7).time_since_last_run_ms == 7
+    result = clean(picked.job, broker.files)
+    assert broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+    assert broker.cleaning.metrics(NOW_MS).cleaner_recopy_percent == 12  # read twice, a quarter kept
+    assert (result.records_read, result.records_kept) == (4, 1)
+    assert result.bytes_read == 8 * result.bytes_kept
+    assert "topic-0 cleaned from 0 to 4: 1 of 4 records" in caplog.text
