@@ -74,7 +74,7 @@ class DirtyRecords:
             states = bytearray([number >= 0 for number in newest])
             mapped = len(keys)
         else:
-            states = bytearray([number > own for own, number in enumerate(newest, first)])
+            states = bytearray([number >= 0 and number > own for own, number in enumerate(newest, first)])
             mapped = self.mapped - first
         for place in tombstones:
             if place < mapped and states[place] == LIVE:

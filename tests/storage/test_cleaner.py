@@ -2,21 +2,27 @@
 
 import dataclasses
 import multiprocessing
+import os
 import shutil
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
-from protocol.records.batch import batches, read_header, records
+from protocol.errors import Malformed
+from protocol.records.batch import Record, batches, read_header, records
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.records.control import ControlType
+from protocol.records.entries import entries, entry_crc_is_valid, entry_records
+from protocol.records.legacy import build_message_set
 from storage import names
 from storage.checkpoints import TopicPartition
 from storage.cleaner import Throttle, clean, unstage
 from storage.log import Log
+from storage.log_cleaning import CleanerSettings
 from storage.segment import CorruptSegmentError
 from tests.storage.builders import NAME, NOW_MS, QuickFiles, append, append_marker, batch, log_config, marker, read_all
 from tests.storage.compacted import COMPACT, CONFIG, Broker, Kept, commit_and_roll, kept_in, keyed
@@ -134,6 +140,129 @@ def test_passes_keep_the_newest_of_each_key_in_order(tmp_path: Path, seed: int, 
     assert kept_in(Broker(tmp_path).log()) == found
 
 
+def test_gaps_are_read_over_and_the_end_stays(broker: Broker) -> None:
+    log = broker.log()
+    for number in range(40):
+        append(log, keyed(("same", str(number))))
+    append(log, keyed(("x", "1"), ("y", "2"), ("x", "3")))
+    commit_and_roll(log)
+    assert broker.clean()
+    assert kept_in(log) == [(39, b"same", b"39"), (41, b"y", b"2"), (42, b"x", b"3")]
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark, log.last_stable_offset) == (0, 43, 43, 43)
+    for offset in range(43):
+        first = next(iter(read_all(log, offset)))
+        assert first[0] == (39 if offset <= 39 else 40)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_map_that_is_too_small_leads_to_the_same_in_several_passes(tmp_path: Path, seed: int) -> None:
+    finals, passes = [], []
+    for memory in (1 << 20, 24 * 20, 24 * 4):
+        random = Random(seed)
+        broker = Broker(tmp_path / str(memory), memory=memory)
+        log = broker.log()
+        for _ in range(40):
+            pairs = [
+                (f"k{random.randrange(30)}", None if random.random() < 0.1 else str(random.random()))
+                for _ in range(random.randint(1, 12))
+            ]
+            append(log, keyed(*pairs, compression=random.choice(list(Compression))))
+        commit_and_roll(log)
+        count = 0
+        while broker.clean():
+            count += 1
+            assert count < 500
+        finals.append(kept_in(log))
+        passes.append(count)
+    assert finals[0] == finals[1] == finals[2]
+    assert 1 == passes[0] < passes[1] < passes[2]
+
+
+# Old formats
+
+
+def legacy(magic: int, first_offset: int, *pairs: tuple[str, str | None], codec: Compression) -> bytes:
+    made = [
+        Record(
+            first_offset + number,
+            NOW_MS if magic else -1,
+            key.encode(),
+            None if value is None else value.encode(),
+            [],
+        )
+        for number, (key, value) in enumerate(pairs)
+    ]
+    return build_message_set(made, magic=magic, compression=codec)
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4])
+def test_formats_and_codecs_mixed(tmp_path: Path, codec: Compression) -> None:
+    directory = tmp_path / "topic-0"
+    directory.mkdir()
+    content = legacy(0, 0, ("a", "0"), ("b", "1"), ("c", "2"), codec=codec)
+    content += legacy(1, 3, ("a", "3"), ("d", None), ("b", "5"), codec=codec)
+    newer = bytearray(build_batch([RecordData(NOW_MS, b"b", b"6"), RecordData(NOW_MS, b"e", b"7")], compression=codec))
+    newer[:8] = (6).to_bytes(8)
+    (directory / names.segment_file(0, names.LOG)).write_bytes(content + newer)
+    broker = Broker(tmp_path)
+    log = broker.log()
+    assert log.log_end_offset == 8
+    commit_and_roll(log)
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    result = clean(picked.job, broker.files)
+    assert (result.records_read, result.records_kept) == (8, 5)
+    assert broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+    stored = (directory / names.segment_file(0, names.LOG)).read_bytes()
+    found = [
+        (entry.header.magic, record.offset, record.key, record.value, entry.header.compression)
+        for entry in entries(stored)
+        for record in entry_records(stored, entry.position, size_max=1 << 20)
+    ]
+    assert found == [
+        (0, 2, b"c", b"2", codec),
+        (1, 3, b"a", b"3", codec),
+        (1, 4, b"d", None, codec),
+        (2, 6, b"b", b"6", codec),
+        (2, 7, b"e", b"7", codec),
+    ]
+    assert all(entry_crc_is_valid(stored, entry) for entry in entries(stored))
+
+
+@pytest.mark.parametrize(("days_between", "is_gone"), [(1, True), (0.9, False)])
+def test_tombstones_of_old_formats_go_by_the_age_of_their_segment(
+    tmp_path: Path, days_between: float, is_gone: bool
+) -> None:
+    directory = tmp_path / "topic-0"
+    directory.mkdir()
+    path = directory / names.segment_file(0, names.LOG)
+    path.write_bytes(legacy(1, 0, ("a", None), ("b", "v" * 3000), codec=Compression.NONE))
+    broker = Broker(tmp_path)
+    log = broker.log()
+    log.roll(NOW_MS)
+    append(log, keyed(("c", "v" * 3000)))
+    commit_and_roll(log)
+    assert broker.clean()
+    assert [key for _, key, _ in legacy_kept(path)] == [b"a", b"b"]
+    modified_ms = NOW_MS - int(days_between * DAY_MS)
+    os.utime(path, ns=(0, modified_ms * 10**6))
+    os.utime(directory / names.segment_file(2, names.LOG), ns=(0, NOW_MS * 10**6))
+    append(log, keyed(("d", "1")))
+    commit_and_roll(log)
+    assert broker.clean()
+    assert [key for _, key, _ in legacy_kept(path)] == ([b"b"] if is_gone else [b"a", b"b"])
+    assert log.segments.first.modified_ms == modified_ms
+
+
+def legacy_kept(path: Path) -> Kept:
+    content = path.read_bytes()
+    return [
+        (record.offset, record.key, record.value)
+        for entry in entries(content)
+        for record in entry_records(content, entry.position, size_max=1 << 20)
+    ]
+
+
 # Tombstones
 
 
@@ -195,6 +324,104 @@ def test_an_open_transaction_holds_the_cleaner_back(broker: Broker) -> None:
     log.advance_high_watermark(3)
     assert broker.clean()
     assert kept_in(log) == [(1, b"a", b"2")]
+
+
+def test_a_producers_earlier_abort_does_not_make_later_data_useless(broker: Broker) -> None:
+    log = broker.log()
+    fields: dict[str, object] = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
+    append(log, keyed(("a", "aborted"), base_sequence=0, **fields))
+    append_marker(log, marker(ControlType.ABORT, 1))
+    commit_and_roll(log)
+    assert broker.clean()
+    append(log, keyed(("a", "1"), ("a", "2"), base_sequence=1, **fields))
+    append_marker(log, marker(ControlType.COMMIT, 1))
+    commit_and_roll(log)
+    assert broker.clean()
+    assert kept_in(log) == [(3, b"a", b"2")]
+
+
+def read_committed(log: Log) -> Kept:
+    """What a consumer is given that drops aborted transactions, by Kafka's algorithm: per fetch, from its answer."""
+    found: Kept = []
+    offset = log.log_start_offset
+    while offset < log.last_stable_offset:
+        fetched = log.read(offset, 300, upper_bound_offset=log.last_stable_offset, min_one_batch=True)
+        assert fetched is not None
+        pieces = [(position, header) for position, header in batches(fetched.records)]
+        end = pieces[-1][1].next_offset
+        pending = sorted(log.aborted_transactions(offset, end), key=lambda aborted: aborted.first_offset)
+        ongoing: set[int] = set()
+        for position, header in pieces:
+            while pending and pending[0].first_offset <= header.last_offset:
+                ongoing.add(pending.pop(0).producer_id)
+            if header.is_control:
+                ongoing.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in ongoing):
+                found += [(r.offset, r.key, r.value) for r in records(fetched.records, position, size_max=1 << 20)]
+        offset = end
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_transactions_read_committed_are_the_same_before_and_after(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    broker = Broker(tmp_path)
+    log = broker.log()
+    sequences = dict.fromkeys(range(1, 5), 0)
+    is_open = set[int]()
+    now_ms = NOW_MS
+    for step in range(150):
+        producer_id = random.randrange(5)
+        if producer_id in is_open and random.random() < 0.4:
+            control = random.choice([ControlType.ABORT, ControlType.COMMIT])
+            append_marker(log, marker(control, producer_id))
+            is_open.discard(producer_id)
+            continue
+        pairs = [(f"k{random.randrange(6)}", f"{step}.{number}") for number in range(random.randint(1, 3))]
+        if producer_id == 0:
+            append(log, keyed(*pairs))
+            continue
+        sequence = sequences[producer_id]
+        fields: dict[str, object] = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+        append(log, keyed(*pairs, is_transactional=True, **fields))
+        sequences[producer_id] += len(pairs)
+        is_open.add(producer_id)
+        if random.random() < 0.15:
+            commit_and_roll(log)
+            before = read_committed(log)
+            # Days may lie between, so that markers go too.
+            now_ms += random.choice([0, 2 * DAY_MS])
+            while broker.clean(now_ms):
+                pass
+            _assert_same_to_a_reader(before, read_committed(log))
+    for producer_id in sorted(is_open):
+        append_marker(log, marker(ControlType.ABORT, producer_id))
+    commit_and_roll(log)
+    before = read_committed(log)
+    for _ in range(3):
+        now_ms += 2 * DAY_MS
+        append(log, keyed(("last", str(now_ms))))
+        commit_and_roll(log)
+        assert broker.clean(now_ms)
+    after = [item for item in read_committed(log) if item[1] != b"last"]
+    _assert_same_to_a_reader(before, after)
+    assert len(after) == len({key for _, key, _ in after})
+    # Sequences survive, although no snapshot does.
+    log.close(NOW_MS)
+    broker.manager.unlock()
+    for path in log.directory.glob(f"*{names.PRODUCER_SNAPSHOT}"):
+        path.unlink()
+    log = Broker(tmp_path).log()
+    for producer_id, sequence in sequences.items():
+        if sequence:
+            entry = log.producers().producers[producer_id]
+            assert (entry.epoch, entry.last_sequence) == (0, sequence - 1)
+
+
+def _assert_same_to_a_reader(before: Kept, after: Kept) -> None:
+    """Nothing new, the same order, and the same newest value of each key."""
+    assert [item for item in before if item in set(after)] == after
+    assert {key: value for _, key, value in after} == {key: value for _, key, value in before}
 
 
 # What is cleaned
@@ -326,6 +553,99 @@ def test_a_pass_runs_in_a_process_of_its_own(broker: Broker, is_damaged: bool) -
         else:
             assert broker.cleaning.finish(picked, running.result(), now_ms=NOW_MS)
             assert kept_in(log) == [(2, b"a", b"2")]
+
+
+@pytest.mark.parametrize("rate", [50_000.0, 1_000_000.0])
+def test_a_pass_keeps_to_the_throttle(broker: Broker, monkeypatch: pytest.MonkeyPatch, rate: float) -> None:
+    """Reading for the map, reading and writing for the copy: all of it counts."""
+    now_s = [0.0]
+    monkeypatch.setattr("storage.cleaner.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    log = broker.log()
+    for number in range(200):
+        append(log, keyed((f"k{number % 150}", "v" * 400)))
+    commit_and_roll(log)
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+
+    result = clean(dataclasses.replace(picked.job, bytes_per_second_max=rate), broker.files, sleep)
+    assert result.bytes_read + result.bytes_kept == pytest.approx(rate * now_s[0], rel=0.1)
+
+
+def test_a_batch_may_be_larger_than_the_buffers(broker: Broker) -> None:
+    log = broker.log()
+    log.reconfigure(dataclasses.replace(CONFIG, segment_bytes=1 << 20))
+    for number in range(3):
+        append(log, keyed(("a", "v" * 50_000), (f"b{number}", "w")))
+    commit_and_roll(log)
+    broker.cleaning.settings = CleanerSettings(dedupe_buffer_size=1 << 20, io_buffer_size=0)
+    assert broker.clean()
+    assert [offset for offset, _, _ in kept_in(log)] == [1, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("position", "content", "message"),
+    [
+        (8, b"\x7f\xff\xff\xff", "at position 0: a batch of 2147483659 bytes"),
+        (8, b"\x00\x00\x00\x01", "at position 0"),
+        (70, b"\xff", "CRC"),
+    ],
+)
+def test_damage_ends_a_pass_before_it_is_written_again(
+    broker: Broker, position: int, content: bytes, message: str
+) -> None:
+    log = broker.log()
+    append(log, keyed(("a", "1"), ("a", "2")))
+    commit_and_roll(log)
+    with (log.directory / names.segment_file(0, names.LOG)).open("r+b") as file:
+        file.seek(position)
+        file.write(content)
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    with pytest.raises((CorruptSegmentError, Malformed), match=message) as raised:
+        clean(picked.job, broker.files)
+    broker.cleaning.fail(picked, raised.value)
+    assert broker.cleaning.uncleanable == {NAME}
+    assert not list(log.directory.glob("*" + names.CLEANED))
+
+
+def test_a_batch_that_loses_nothing_is_copied_byte_for_byte(broker: Broker) -> None:
+    log = broker.log()
+    for codec in Compression:
+        append(log, keyed((f"{codec}", "1"), (f"{codec}2", "2"), compression=codec))
+    commit_and_roll(log)
+    before = list(read_all(log))
+    assert broker.clean()
+    assert list(read_all(log)) == before
+
+
+def test_a_group_that_keeps_nothing_leaves_empty_files(broker: Broker) -> None:
+    log = broker.log()
+    append(log, keyed(("a", "v" * 3000)))
+    append(log, keyed(("b", "v" * 3000)))
+    append(log, keyed(("a", "1"), ("b", "2")))
+    commit_and_roll(log)
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    result = clean(picked.job, broker.files)
+    assert [(segment.base_offset, segment.size == 0) for segment in result.segments] == [(0, True), (1, False)]
+    assert broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+    assert [offset for offset, _, _ in kept_in(log)] == [2, 3]
+
+
+def test_a_stamped_batch_keeps_its_first_horizon(broker: Broker) -> None:
+    log = broker.log()
+    append(log, keyed(("a", None)))
+    commit_and_roll(log)
+    assert broker.clean()
+    log.reconfigure(dataclasses.replace(CONFIG, delete_retention_ms=1))
+    append(log, keyed(("b", "1")))
+    commit_and_roll(log)
+    assert broker.clean(NOW_MS + DAY_MS - 1)
+    (content,) = [content for offset, content in read_all(log) if offset == 0]
+    assert read_header(content).delete_horizon_ms == NOW_MS + DAY_MS
 
 
 def test_throttle() -> None:

@@ -57,5 +57,5 @@ def test_an_older_record_is_dead_if_its_key_is_mapped() -> None:
     dirty.take_in([b"a", b"c"], [])
     assert dirty.looked_up([b"a", b"b", None, b"d"], [0, 1]) == bytes([DEAD, TOMBSTONE, DEAD, LIVE])
     assert dirty.without_key == 1
-    # A batch whose first two records an earlier pass has mapped.
-    assert dirty.looked_up([b"a", b"b", b"a", b"c"], [], -2) == bytes([DEAD, LIVE, LIVE, LIVE])
+    # A batch whose first records an earlier pass has mapped.
+    assert dirty.looked_up([b"b", b"a", b"b", b"a", b"c"], [], -3) == bytes([LIVE, DEAD, LIVE, LIVE, LIVE])
