@@ -205,8 +205,7 @@ class LogCleaner:
     async def _clean(self, slot: _Slot, due: Cleaning) -> None:
         try:
             result = await self._pass(slot, due)
-            if not self._cleaning.finish(due, result, now_ms=self._clock.now_ms()):
-                await self._give_back(due)
+            self._cleaning.finish(due, result, now_ms=self._clock.now_ms())
         except KafkaError as error:
             logger.error("cannot put cleaned segments into service: %s", error)
             await self._give_back(due)

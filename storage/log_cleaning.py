@@ -161,17 +161,14 @@ class LogCleaning(LogObserver):
         return all(source.base_offset in present for source in cleaning.job.segments)
 
     def finish(self, cleaning: Cleaning, result: CleaningResult, *, now_ms: int) -> bool:
-        """Puts the cleaned segments in service. False when the log has changed so that they are of no use; then the
-        pass is to be given back.
+        """Puts the cleaned segments in service. False when the log has changed so that they are of no use.
 
         Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         log = cleaning.log
-        if not self.is_wanted(cleaning):
+        if not self.is_wanted(cleaning) or not all(log.swap_in(each, now_ms=now_ms) for each in result.segments):
+            self.give_back(cleaning)
             return False
-        for cleaned in result.segments:
-            if not log.swap_in(cleaned, now_ms=now_ms):
-                return False
         self._in_progress.discard(log.name)
         self._first_dirty[log.name] = result.end_offset
         self._unwritten.add(cleaning.directory.path)

@@ -89,3 +89,13 @@ async def test_data_of_another_broker(tmp_path: Path) -> None:
     reason = await reason_not_to_start(config)
     assert "broker.id" in reason
     assert "5" in reason
+
+
+@pytest.mark.parametrize("is_enabled", ["true", "false"])
+async def test_a_broker_that_does_not_compact_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_enabled: str
+) -> None:
+    server = Server(settings(tmp_path, log_cleaner_enable=is_enabled), SystemClock())
+    await server.start()
+    await server.stop()
+    assert ("compacted topics, __consumer_offsets among them, only grow" in caplog.text) is (is_enabled == "false")

@@ -484,7 +484,6 @@ def test_a_result_for_a_log_that_was_truncated_is_thrown_away(broker: Broker) ->
     log.truncate_to(2, now_ms=NOW_MS)
     assert not broker.cleaning.finish(picked, result, now_ms=NOW_MS)
     assert len(kept_in(log)) == 2
-    broker.cleaning.give_back(picked)
     assert not [path for path in log.directory.iterdir() if path.suffix in (names.SWAP, names.CLEANED)]
 
 
