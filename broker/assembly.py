@@ -95,6 +95,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         produce_purge_interval=config[properties.PRODUCER_PURGATORY_PURGE_INTERVAL_REQUESTS],
         fetch_purge_interval=config[properties.FETCH_PURGATORY_PURGE_INTERVAL_REQUESTS],
         delete_records_purge_interval=config[properties.DELETE_RECORDS_PURGATORY_PURGE_INTERVAL_REQUESTS],
+        postpone=lambda callback: asyncio.get_running_loop().call_soon(callback),
     )
     directory_moves = DirectoryMoves(
         on.log_manager,

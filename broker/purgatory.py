@@ -11,9 +11,14 @@ may itself complete others.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 
 from broker.timer import Timer, TimerHandle
+
+Postpone = Callable[[Callable[[], None]], object]
+
+TRIED_TOGETHER_MAX = 64
 
 logger = logging.getLogger("kafka.server.DelayedOperationPurgatory")
 
@@ -61,11 +66,16 @@ class DelayedOperation:
 class Purgatory:
     """Watches operations under keys; an event on a key tries all operations of that key."""
 
-    def __init__(self, name: str, timer: Timer, purge_interval: int = 1000) -> None:
-        """`purge_interval`: completed operations still listed under other keys are swept after so many completions."""
+    def __init__(self, name: str, timer: Timer, purge_interval: int = 1000, postpone: Postpone | None = None) -> None:
+        """`purge_interval`: completed operations still listed under other keys are swept after so many completions.
+
+        `postpone(callback)` calls back soon, when other work had its turn. With it, what thousands wait for is told to
+        them in parts, so that they do not all go on in the same moment.
+        """
         self.name = name
         self._timer = timer
         self._purge_interval = purge_interval
+        self._postpone = postpone
         self.watched: dict[Hashable, list[DelayedOperation]] = {}  # for others a quick look whether anybody waits
         self._completed_since_purge = 0
         self.delayed_count = 0
@@ -95,6 +105,26 @@ class Purgatory:
         watchers = self.watched.pop(key, None)
         if watchers is None:
             return 0
+        if self._postpone is not None and len(watchers) > TRIED_TOGETHER_MAX:
+            rest = deque(watchers[TRIED_TOGETHER_MAX:])
+            del watchers[TRIED_TOGETHER_MAX:]
+            self._try_later(key, rest)
+        return self._try(key, watchers)
+
+    def _try_later(self, key: Hashable, rest: deque[DelayedOperation]) -> None:
+        """Try `rest` part by part. What happens to `key` meanwhile, each of them sees when it is tried."""
+
+        def try_part() -> None:
+            part = [rest.popleft() for _ in range(min(len(rest), TRIED_TOGETHER_MAX))]
+            if rest:
+                self._try_later(key, rest)
+            self._try(key, part)
+
+        assert self._postpone is not None
+        self._postpone(try_part)
+
+    def _try(self, key: Hashable, watchers: list[DelayedOperation]) -> int:
+        """Try operations that are not listed under `key` now, and list those that go on waiting."""
         completed = 0
         waiting = []
         for operation in watchers:

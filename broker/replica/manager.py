@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
 
-from broker.purgatory import Purgatory
+from broker.purgatory import Postpone, Purgatory
 from broker.replica.delayed_delete_records import AwaitedDeletion, DelayedDeleteRecords
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend, DelayedProduce
@@ -55,6 +55,7 @@ class ReplicaManager:
         produce_purge_interval: int,
         fetch_purge_interval: int,
         delete_records_purge_interval: int = 1,
+        postpone: Postpone | None = None,
     ) -> None:
         """`topic_config(topic)` gives the effective configuration of a topic whose overrides were read before."""
         self._broker_id = broker_id
@@ -66,7 +67,7 @@ class ReplicaManager:
         self.on_opened: Callable[[Partition], None] = lambda partition: None
         """Told of each partition that is hosted from now on."""
         self.produce_purgatory = Purgatory("Produce", timer, produce_purge_interval)
-        self.fetch_purgatory = Purgatory("Fetch", timer, fetch_purge_interval)
+        self.fetch_purgatory = Purgatory("Fetch", timer, fetch_purge_interval, postpone)
         self.delete_records_purgatory = Purgatory("DeleteRecords", timer, delete_records_purge_interval)
         self._leadership_listeners: list[tuple[str, LeadershipListener, LeadershipListener]] = []
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.purgatory import DelayedOperation, Purgatory
+from broker.purgatory import TRIED_TOGETHER_MAX, DelayedOperation, Purgatory
 from broker.timer import Timer
 
 
@@ -126,3 +126,38 @@ def test_completed_operations_are_swept_from_their_other_keys(purgatory: Purgato
     for number in range(4):
         purgatory.check_and_complete(f"busy-{number}")
     assert purgatory.watched_count == 0
+
+
+def test_what_thousands_wait_for_is_told_in_parts(timer: Timer) -> None:
+    postponed: list[Callable[[], None]] = []
+    purgatory = Purgatory("test", timer, purge_interval=10_000, postpone=postponed.append)
+    waiters = [Waiter() for _ in range(3 * TRIED_TOGETHER_MAX + 1)]
+    for waiter in waiters:
+        purgatory.try_complete_else_watch(waiter, ["a"], 10)
+        waiter.is_ready = True
+    stays, expires = waiters[TRIED_TOGETHER_MAX], waiters[-1]
+    stays.is_ready = False
+    assert purgatory.check_and_complete("a") == TRIED_TOGETHER_MAX
+    newcomer = Waiter()
+    purgatory.try_complete_else_watch(newcomer, ["a"], 20)
+    postponed.pop(0)()
+    assert sum(waiter.completions for waiter in waiters) == 2 * TRIED_TOGETHER_MAX - 1
+    expires.force_complete()
+    while postponed:
+        postponed.pop(0)()
+    assert [waiter.completions for waiter in waiters] == [int(waiter is not stays) for waiter in waiters]
+    stays.is_ready = newcomer.is_ready = True
+    assert purgatory.check_and_complete("a") == 2, "who goes on waiting is still watched"
+
+
+def test_an_event_between_the_parts_is_not_lost(timer: Timer) -> None:
+    postponed: list[Callable[[], None]] = []
+    purgatory = Purgatory("test", timer, purge_interval=10_000, postpone=postponed.append)
+    waiters = [Waiter() for _ in range(TRIED_TOGETHER_MAX + 1)]
+    for waiter in waiters:
+        purgatory.try_complete_else_watch(waiter, ["a"], 10)
+    purgatory.check_and_complete("a")
+    waiters[-1].is_ready = True
+    purgatory.check_and_complete("a")
+    postponed.pop(0)()
+    assert waiters[-1].completions == 1
