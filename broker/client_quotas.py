@@ -135,7 +135,7 @@ def entity_of(names: Sequence[tuple[str, str | None]]) -> ConfigEntity:
     if IP in by_type and len(by_type) > 1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            "Invalid quota entity combination, IP entity should not be combined with User or ClientId",
+            "Invalid quota entity combination, IP entity should not be used with user/client ID entity.",
         )
     return ConfigEntity(
         tuple((stored, by_type[entity_type]) for entity_type, stored in STORED_TYPES.items() if entity_type in by_type)

@@ -40,6 +40,8 @@ class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    """Known by name, and refused: without KRaft there are none."""
 
 
 class Operation(IntEnum):
@@ -145,7 +147,8 @@ class ConfigChanges:
         else:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"AlterConfigs is only supported for topics and brokers, but resource type is {one.resource_type}",
+                "AlterConfigs is only supported for topics and brokers, but resource type is "
+                f"{_named(one.resource_type)}",
             )
 
     async def _alter_topic(self, one: Alteration, *, validate_only: bool) -> None:
@@ -226,6 +229,10 @@ class ConfigChanges:
             return {key: self._passwords.encode(text) if _is_password(key) else text for key, text in layer.items()}
         except CannotEncode as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _named(resource_type: int) -> str:
+    return ResourceType(resource_type).name if resource_type in set(ResourceType) else str(resource_type)
 
 
 def _check_shape(changes: Sequence[KeyChange]) -> None:

@@ -23,6 +23,7 @@ from protocol.messages.describe_configs import (
 TOPIC = 2
 BROKER = 4
 BROKER_LOGGER = 8
+CLIENT_METRICS = 16
 
 
 def handle(services: Services, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
@@ -62,6 +63,8 @@ def _rows(services: Services, resource: DescribeConfigsResource) -> list[ConfigR
     if resource.resource_type == BROKER_LOGGER:
         _require_this_broker(services, name)
         return describe_loggers(keys)
+    if resource.resource_type == CLIENT_METRICS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Config type client-metrics is only supported on KRaft clusters")
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 

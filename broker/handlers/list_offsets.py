@@ -120,7 +120,7 @@ def _look_up(partition: Partition, timestamp: int, end_offset: int, version: int
     if timestamp == LATEST:
         return UNKNOWN_TIMESTAMP, end_offset, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return UNKNOWN_TIMESTAMP, log.log_start_offset, log.leader_epochs.epoch_at(log.log_start_offset)
+        return UNKNOWN_TIMESTAMP, log.log_start_offset, _epoch_of_start(partition)
     if timestamp == LATEST_TIERED:
         return None
     if timestamp == MAX_TIMESTAMP:
@@ -128,3 +128,11 @@ def _look_up(partition: Partition, timestamp: int, end_offset: int, version: int
     else:
         found = log.offset_for_timestamp(timestamp, upper_bound_offset=end_offset)
     return None if found is None else (found.timestamp_ms, found.offset, found.leader_epoch)
+
+
+def _epoch_of_start(partition: Partition) -> int:
+    """The leader epoch of the first record; of an empty log, the one that its first record will have."""
+    log = partition.log
+    if log.log_start_offset == log.log_end_offset:
+        return partition.leader_epoch
+    return log.leader_epochs.epoch_at(log.log_start_offset)

@@ -177,7 +177,7 @@ async def test_validation_alone_writes_nothing(store: MemoryStore, tree: MemoryT
         ([(USER, "")], "Empty user not supported"),
         (
             [(USER, "a"), (IP, "10.0.0.1")],
-            "Invalid quota entity combination, IP entity should not be combined with User or ClientId",
+            "Invalid quota entity combination, IP entity should not be used with user/client ID entity.",
         ),
         ([(IP, "no host.invalid")], "no host.invalid is not a valid IP or resolvable host."),
     ],

@@ -175,6 +175,9 @@ async def test_resources_that_cannot_be_changed(served: InProcessBroker) -> None
         (99, "x"): ("y", SET, "1"),
     }.items():
         assert (await change(served, resource, operations))[0] == ErrorCode.INVALID_REQUEST
+    for unknown, shown in (((CLIENT_METRICS, "m"), "CLIENT_METRICS"), ((99, "x"), "99")):
+        told = (await change(served, unknown, ("y", SET, "1")))[1]
+        assert told == f"AlterConfigs is only supported for topics and brokers, but resource type is {shown}"
     for resource in ((CLIENT_METRICS, "m"), (LOGGER, "0"), (99, "x")):
         assert (await replace(served, resource, {"y": "1"}))[0] == ErrorCode.INVALID_REQUEST
 
