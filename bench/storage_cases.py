@@ -88,7 +88,7 @@ def start_by_partitions(server: Server, scale: Scale) -> Values:
         seconds[wanted] = _start(server)
     few, _, many, most = PARTITION_COUNTS
     cost_of_many = (seconds[many] - seconds[few]) / (many - few)
-    cost_of_most = (seconds[most] - seconds[many]) / (most - many)
+    cost_of_most = (seconds[most] - seconds[few]) / (most - few)
     return {
         **{f"with {wanted:,}": seconds[wanted] for wanted in PARTITION_COUNTS},
         "growth": max(0.0, cost_of_most / cost_of_many) if cost_of_many > 0 else 1.0,

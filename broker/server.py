@@ -75,7 +75,8 @@ T = TypeVar("T")
 
 BLOCKING_THREADS = 8
 GROUP_PROTOCOLS = {"classic"}
-# The oldest generation of what start-up built never dies; scanning it again would stall the loop for nothing.
+# What start-up builds never dies: scanning it over and over would take a fifth of a start with thousands of partitions,
+# and would stall the loop afterwards.
 GC_THRESHOLDS = (50_000, 20, 50)
 # How long the event loop waits at the most for a thread that computes; Python's own 5 ms would be felt.
 SWITCH_INTERVAL_S = 0.001
@@ -159,6 +160,7 @@ class Server:
 
     async def _start(self) -> None:
         _refuse_what_is_not_served(self._config)
+        gc.set_threshold(*GC_THRESHOLDS)
         self._loop = asyncio.get_running_loop()
         self._blocking = ThreadPoolExecutor(BLOCKING_THREADS, "blocking")
         self._undo.callback(self._blocking.shutdown)
@@ -262,7 +264,6 @@ class Server:
         self._undo.callback(self._sockets.stop_accepting)
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
 
     async def _start_cleaning(self) -> None:
         """Begin to compact, unless `log.cleaner.enable` says otherwise."""
