@@ -5,8 +5,9 @@ where its record ends, do the offset deltas count 0, 1, 2, ...? Must not know wh
 `protocol.records.batch.parse_records` says what is wrong with it.
 
 It is asked about every batch that a leader takes, so it decides what small records cost. A step over one record, field
-by field, takes 0.3 us. But producers mostly send one record like the other, of the same size in key and value. Such a
-run is proven column by column: the bytes that stand a record's size apart are one slice, compared in one call.
+by field, takes 0.4 us, with headers 0.5 us. But producers mostly send one record like the other, of the same size in
+key and value. Such a run is proven column by column: the bytes that stand a record's size apart are one slice, compared
+in one call.
 """
 
 from typing import NamedTuple
@@ -126,7 +127,11 @@ def _step_over(data: Buffer, position: int, deltas: _Deltas, count: int) -> int:
                 else:
                     headers_at = value_at + low_steps[value_low] + (data[value_at + 1] << 6)
                 delta_at = at + 1
-                is_plain = data[headers_at] == 0 and headers_at + 1 == position
+                headers = data[headers_at]
+                is_plain = headers == 0 and headers_at + 1 == position
+                if headers and headers_at < position and _headers_end(data, headers_at) == position:
+                    number += 1
+                    continue
         except IndexError:
             pass
         if not is_plain:
@@ -149,6 +154,20 @@ def _step_over(data: Buffer, position: int, deltas: _Deltas, count: int) -> int:
             if run < _RUN_WORTH_IT:
                 next_run = number + _RECORDS_WITHOUT_RUNS
     return position
+
+
+def _headers_end(data: Buffer, position: int) -> int:
+    """The position after few headers with short keys and values; _TOO_FAR or IndexError if they are not."""
+    steps = _STEPS
+    headers = data[position]
+    if headers & 1 or headers >= 0x80:
+        return _TOO_FAR
+    at = position + 1
+    for _ in range(headers >> 1):
+        size = data[at]
+        at += _TOO_FAR if size == _NULL else steps[size]
+        at += steps[data[at]]
+    return at
 
 
 def _run(
