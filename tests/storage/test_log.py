@@ -428,6 +428,20 @@ def test_a_failed_write_takes_the_log_out_of_service(tmp_path: Path, error: int)
     assert load_log(tmp_path).log_end_offset == 1
 
 
+def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    told: list[OSError] = []
+    log = create_log(tmp_path, options=log_options(files, on_io_error=told.append))
+    append(log, batch(1))
+    files.fail_call(len(files.calls), errno.EIO)
+    assert code_of(lambda: log.flush(NOW_MS)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.is_offline, log.recovery_point) == (True, 0)
+    calls = len(files.calls)
+    assert code_of(lambda: append(log, batch(1))) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(files.calls) == calls
+    assert [failure.errno for failure in told] == [errno.EIO]
+
+
 def test_idle_logs_hold_nothing_open(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(index_interval_bytes=10))
     for _ in range(3):

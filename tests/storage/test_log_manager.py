@@ -1,6 +1,7 @@
 """The log manager: whose directories, what is loaded, where a log goes, what a failure takes with it."""
 
 import errno
+import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +143,45 @@ def test_the_marker_of_a_clean_stop_is_taken_away(disks: Disks, tmp_path: Path) 
     assert marker.read_text() == '{"version":0,"brokerEpoch":-1}'
     disks.start().unlock()
     assert not marker.exists()
+
+
+@pytest.mark.parametrize("content", ["", "0", '{"version":0,"brokerEpoch":4711}', '{"version":7}'])
+def test_any_marker_of_a_clean_stop_is_believed(disks: Disks, tmp_path: Path, content: str) -> None:
+    manager = disks.start()
+    create(manager, "topic")
+    append(manager.get("topic", 0), batch(3))  # type: ignore[arg-type]
+    manager.close(NOW_MS)
+    for name in ("a", "b"):
+        (tmp_path / name / ".kafka_cleanshutdown").write_text(content)
+    again = disks.start()
+    assert disks.progress[-1].bytes_total == 0
+    assert again.get("topic", 0).log_end_offset == 3  # type: ignore[union-attr]
+
+
+def open_files(folder: Path) -> set[str]:
+    """Those below a folder, of this process."""
+    links = (os.path.realpath(path) for path in Path("/proc/self/fd").iterdir())
+    return {link for link in links if link.startswith(f"{folder}/")}
+
+
+@pytest.mark.parametrize("ending", ["delete", "close", "fail"])
+def test_every_descriptor_comes_back(disks: Disks, tmp_path: Path, ending: str) -> None:
+    manager = disks.start()
+    locks = open_files(tmp_path)
+    create(manager, "topic")
+    log = manager.get("topic", 0)
+    assert log is not None
+    for _ in range(20):
+        append(log, batch(1, size=50))
+    assert len(list(read_all(log))) == 20
+    assert len(open_files(tmp_path)) > len(locks) == 2
+    if ending == "delete":
+        manager.delete("topic", 0, now_ms=NOW_MS)
+    elif ending == "fail":
+        manager.fail_directory(manager.directories[0], OSError(errno.EIO, "gone"))
+    else:
+        manager.close(NOW_MS)
+    assert open_files(tmp_path) == (set() if ending == "close" else locks)
 
 
 def test_a_foreign_directory_stops_the_start(disks: Disks, tmp_path: Path) -> None:
