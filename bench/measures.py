@@ -54,6 +54,14 @@ def absolute(limit: float) -> Target:
     return Target(limit, is_multiple=False)
 
 
+def moved_bytes(throughput: Target | None = None, cpu: Target | None = None) -> tuple[Measure, Measure]:
+    """The two measures of a case that moves bytes, with their targets."""
+    return (
+        Measure("throughput", "MB/s", Better.HIGHER, throughput),
+        Measure("CPU", "s/GB", Better.LOWER, cpu, decimals=2),
+    )
+
+
 @dataclass(frozen=True)
 class Row:
     """One measure's values over the rounds, for every server that ran."""

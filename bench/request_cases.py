@@ -13,7 +13,7 @@ from dataclasses import replace
 from bench.case import HIGHER, LOWER, Case
 from bench.client import FetchStream
 from bench.frames import batch_of_one
-from bench.measures import Measure, Values, times
+from bench.measures import Measure, Values, moved_bytes, times
 from bench.processes import MIB
 from bench.scale import Scale
 from bench.subject import KIB_16, Subject, bulk_batch, closing_all, now_ms, producers
@@ -99,58 +99,43 @@ CASES = (
     Case(
         "produce-16k-batches",
         "16 KB batches",
-        (
-            Measure("throughput", "MB/s", HIGHER, times(1.0)),
-            Measure("CPU", "s/GB", LOWER, times(0.8), decimals=2),
-        ),
+        moved_bytes(times(1.0), times(0.8)),
         on_running=lambda subject, scale: produce_batches(subject, scale, size=KIB_16, connections=1, in_flight=5),
     ),
     Case(
         "produce-16k-batches-4-connections",
         "16 KB batches, 4 connections",
-        (Measure("throughput", "MB/s", HIGHER), Measure("CPU", "s/GB", LOWER, decimals=2)),
+        moved_bytes(),
         on_running=lambda subject, scale: produce_batches(subject, scale, size=KIB_16, connections=4, in_flight=5),
     ),
     Case(
         "produce-1m-batches",
         "1 MB batches",
-        (
-            Measure("throughput", "MB/s", HIGHER, times(1.0)),
-            Measure("CPU", "s/GB", LOWER, times(1.0), decimals=2),
-        ),
+        moved_bytes(times(1.0), times(1.0)),
         on_running=lambda subject, scale: produce_batches(subject, scale, size=MIB, connections=1, in_flight=5),
     ),
     Case(
         "produce-1m-batches-4-connections",
         "1 MB batches, 4 connections",
-        (Measure("throughput", "MB/s", HIGHER), Measure("CPU", "s/GB", LOWER, decimals=2)),
+        moved_bytes(),
         on_running=lambda subject, scale: produce_batches(subject, scale, size=MIB, connections=4, in_flight=5),
     ),
     Case(
         "fetch-1m-pieces",
         "fetch, 1 MB pieces",
-        (
-            Measure("throughput", "MB/s", HIGHER, times(1.0)),
-            Measure("CPU", "s/GB", LOWER, times(1.0), decimals=2),
-        ),
+        moved_bytes(times(1.0), times(1.0)),
         on_running=lambda subject, scale: fetch_pieces(subject, scale, size=MIB, connections=1),
     ),
     Case(
         "fetch-16k-pieces",
         "fetch, 16 KB pieces",
-        (
-            Measure("throughput", "MB/s", HIGHER, times(1.5)),
-            Measure("CPU", "s/GB", LOWER, times(0.67), decimals=2),
-        ),
+        moved_bytes(times(1.5), times(0.67)),
         on_running=lambda subject, scale: fetch_pieces(subject, scale, size=KIB_16, connections=1),
     ),
     Case(
         "fetch-1m-batches",
         "fetch, 1 MB batches",
-        (
-            Measure("throughput", "MB/s", HIGHER, times(1.0)),
-            Measure("CPU", "s/GB", LOWER, times(1.0), decimals=2),
-        ),
+        moved_bytes(times(1.0), times(1.0)),
         on_running=lambda subject, scale: fetch_pieces(subject, scale, size=MIB, connections=1, batch_size=MIB),
     ),
     Case(

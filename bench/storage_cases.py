@@ -17,11 +17,11 @@ from bench import machine
 from bench.admin import create_topic, produce_to_each
 from bench.case import HIGHER, LOWER, Case
 from bench.frames import Batch, batch_of_one
-from bench.measures import Measure, Values, absolute, times
+from bench.measures import Measure, Values, absolute, moved_bytes, times
 from bench.processes import MIB, anonymous_mib, open_files
 from bench.scale import Scale
 from bench.servers import Server
-from bench.subject import KIB_16, MB, bulk_batch, now_ms, running
+from bench.subject import GB, KIB_16, MB, bulk_batch, now_ms, running
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.records.batch import BASE_OFFSET, set_offset_and_epoch
@@ -153,7 +153,7 @@ def _timed(work: Callable[[], int]) -> Values:
     start, cpu = time.perf_counter(), time.process_time()
     byte_count = work()
     seconds, cpu_s = time.perf_counter() - start, time.process_time() - cpu
-    return {"throughput": byte_count / MB / seconds, "CPU": cpu_s / byte_count * 1e9}
+    return {"throughput": byte_count / MB / seconds, "CPU": cpu_s / (byte_count / GB)}
 
 
 def _write_batches(path: Path, batch: Batch, byte_count: int) -> int:
@@ -197,7 +197,6 @@ def _start_after_crash(server: Server) -> float:
     return _start(server)
 
 
-MOVED = (Measure("throughput", "MB/s", HIGHER), Measure("CPU", "s/GB", LOWER, decimals=2))
 RECOVERY_START = Measure("start", "s", LOWER, decimals=2)
 RECOVERY = (Measure("recovery", "MB/s", HIGHER, absolute(400)), RECOVERY_START)
 
@@ -205,25 +204,25 @@ CASES = (
     Case(
         "append-16k-batches",
         "log alone, append 16 KB batches",
-        MOVED,
+        moved_bytes(),
         in_process=lambda folder, scale: append(folder, scale, size=KIB_16),
     ),
     Case(
         "append-1m-batches",
         "log alone, append 1 MB batches",
-        MOVED,
+        moved_bytes(),
         in_process=lambda folder, scale: append(folder, scale, size=MIB),
     ),
     Case(
         "read-16k-batches",
         "log alone, read 16 KB batches",
-        MOVED,
+        moved_bytes(),
         in_process=lambda folder, scale: read(folder, scale, size=KIB_16),
     ),
     Case(
         "read-1m-batches",
         "log alone, read 1 MB batches",
-        MOVED,
+        moved_bytes(),
         in_process=lambda folder, scale: read(folder, scale, size=MIB),
     ),
     Case(

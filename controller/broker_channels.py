@@ -14,11 +14,6 @@ from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetad
 ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 ControlResponse = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
 
-# The versions that inter.broker.protocol.version 3.4 and later stand for; the broker channels encode with them.
-LEADER_AND_ISR_VERSION = 7
-UPDATE_METADATA_VERSION = 8
-STOP_REPLICA_VERSION = 4
-
 
 class BrokerChannels(Protocol):
     """Ways to the brokers, this one included."""

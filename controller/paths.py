@@ -8,7 +8,7 @@ taken and unknown members are ignored. Decoders raise `Undecodable`, and nothing
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -342,25 +342,8 @@ def decode_reassignments(data: bytes | None) -> dict[TopicPartition, tuple[int, 
         return {_partition(entry): entry.integers("replicas") for entry in map(_Json, _parse(data).array("partitions"))}
 
 
-def encode_reassignments(targets: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
-    partitions = [
-        {"topic": partition.topic, "partition": partition.partition, "replicas": list(replicas)}
-        for partition, replicas in targets.items()
-    ]
-    return _encode({"version": 1, "partitions": partitions})
-
-
-def encode_partition_list(partitions: Iterable[TopicPartition]) -> bytes:
-    """The data of /admin/preferred_replica_election and of ISR change notifications."""
-    return _encode(
-        {
-            "version": 1,
-            "partitions": [{"topic": topic, "partition": partition} for topic, partition in partitions],
-        }
-    )
-
-
 def decode_partition_list(data: bytes | None) -> list[TopicPartition]:
+    """The data of /admin/preferred_replica_election and of ISR change notifications."""
     with _decoding("list of partitions"):
         return [_partition(entry) for entry in map(_Json, _parse(data).array("partitions"))]
 

@@ -136,14 +136,6 @@ async def register_broker(
     return stat.czxid
 
 
-async def update_registration(store: StateStore, registration: BrokerRegistration) -> None:
-    """Tell the others of changed listeners; the broker epoch stays."""
-    data = paths.encode_broker(
-        registration.broker, jmx_port=registration.jmx_port, timestamp_ms=registration.timestamp_ms
-    )
-    await store.set(paths.broker_path(registration.broker.broker_id), data)
-
-
 async def announce_lost_log_dir(store: StateStore, broker_id: int) -> None:
     """Let the controller ask this broker which replicas it has lost. Raises StoreError, StoreUnavailable."""
     await store.create(paths.LOG_DIR_EVENT_PREFIX, paths.encode_log_dir_event(broker_id), sequential=True)

@@ -66,7 +66,6 @@ _OLD_OFFSET_RESETS: Mapping[str, str] = {"smallest": "earliest", "largest": "lat
 
 _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
 
-
 _ASSIGNORS: Mapping[str, str] = {
     "RangeAssignor": "range",
     "RoundRobinAssignor": "roundrobin",
@@ -80,13 +79,8 @@ def _kilobytes(text: str) -> str:
 
 def _assignors(text: str) -> str:
     """Java class names of assignors, as the library's names."""
-    short = {
-        "RangeAssignor": "range",
-        "RoundRobinAssignor": "roundrobin",
-        "CooperativeStickyAssignor": "cooperative-sticky",
-    }
     names = (name.strip().rpartition(".")[2] for name in text.split(","))
-    return ",".join(short.get(name, name) for name in names)
+    return ",".join(_ASSIGNORS.get(name, name) for name in names)
 
 
 _CONVERTED: Mapping[str, tuple[str, Callable[[str], str]]] = {

@@ -121,10 +121,6 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & CONTROL_BIT)
 
     @property
-    def has_delete_horizon(self) -> bool:
-        return bool(self.attributes & DELETE_HORIZON_BIT)
-
-    @property
     def delete_horizon_ms(self) -> int | None:
         """When the tombstones or the marker in it may go; None until the cleaner has set a time."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
@@ -337,12 +333,6 @@ def set_offset_and_epoch(view: bytearray | memoryview, position: int, base_offse
     """Writes what the leader assigns. Both fields lie outside the CRC."""
     BASE_OFFSET.pack_into(view, position, base_offset)
     LEADER_EPOCH.pack_into(view, position + LEADER_EPOCH_POSITION, leader_epoch)
-
-
-def set_log_append_time(view: bytearray | memoryview, position: int, now_ms: int) -> None:
-    """Stamps a whole, valid batch with the append time, which then counts for each of its records. Renews the CRC."""
-    header = read_header(view, position)
-    set_timestamps(view, position, header.attributes | LOG_APPEND_TIME_BIT, now_ms)
 
 
 def set_timestamps(view: bytearray | memoryview, position: int, attributes: int, max_timestamp: int) -> None:

@@ -6,13 +6,12 @@ Owns the choice of the reader by the magic, which stands at the same place in al
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader, Record, crc_is_valid, read_header, records
+from protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader, Record, read_header, records
 from protocol.records.compression import Buffer
 from protocol.records.legacy import (
     LEGACY_MAGICS,
     MessageHeader,
     entry_size,
-    message_crc_is_valid,
     message_records,
     read_message_header,
 )
@@ -47,10 +46,3 @@ def entry_records(buffer: Buffer, position: int = 0, *, size_max: int) -> Iterat
         yield from message_records(buffer, position, size_max=size_max)
     else:
         yield from records(buffer, position, size_max=size_max)
-
-
-def entry_crc_is_valid(buffer: Buffer, entry: Entry) -> bool:
-    """Whether the CRC in the header of one entry, whichever its format, is that of its bytes."""
-    if isinstance(entry.header, MessageHeader):
-        return message_crc_is_valid(buffer, entry.position, entry.header)
-    return crc_is_valid(buffer, entry.position, entry.header)

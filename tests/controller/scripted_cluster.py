@@ -14,7 +14,7 @@ from controller.broker_channels import ControlRequest, ControlResponse
 from controller.controller import Controller
 from controller.events import ElectionType, RebalanceDue
 from controller.model import ApiError, Broker, Endpoint, Leadership, TopicPartition
-from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker, update_registration
+from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
 from controller.settings import ControllerSettings
 from controller.state_store import StoreError
 from protocol.errors import ErrorCode, KafkaError
@@ -222,9 +222,10 @@ class ScriptedCluster:
         await restart
 
     async def do_listeners(self, broker_id: str, port: str) -> None:
-        endpoint = Endpoint("PLAINTEXT", "127.0.0.1", int(port), "PLAINTEXT")
-        registration = BrokerRegistration(Broker(int(broker_id), (endpoint,)), self.clock.now_ms())
-        await update_registration(self.stores[int(broker_id)], registration)
+        """A broker of Kafka tells the others of changed listeners; its epoch stays."""
+        broker = Broker(int(broker_id), (Endpoint("PLAINTEXT", "127.0.0.1", int(port), "PLAINTEXT"),))
+        data = paths.encode_broker(broker, jmx_port=-1, timestamp_ms=self.clock.now_ms())
+        await self.stores[int(broker_id)].set(paths.broker_path(int(broker_id)), data)
 
     async def do_hold(self, broker_id: str) -> None:
         self.brokers[int(broker_id)].hold()

@@ -47,6 +47,9 @@ TOPIC_NODE = (
     b'"removing_replicas":{"0":[1]},"version":3}'
 )
 
+PARTITION_LIST_NODE = b'{"version":1,"partitions":[{"topic":"two2","partition":0},{"topic":"two","partition":0}]}'
+REASSIGNMENTS_NODE = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[5,6]}]}'
+
 GOLDEN: list[tuple[bytes, bytes]] = [
     (paths.encode_cluster_id("7ym0r3ycTc-XAnwnQmXzjg"), b'{"version":"1","id":"7ym0r3ycTc-XAnwnQmXzjg"}'),
     (paths.encode_broker(BROKER, jmx_port=13999, timestamp_ms=1795228739810), BROKER_NODE),
@@ -74,14 +77,6 @@ GOLDEN: list[tuple[bytes, bytes]] = [
         b'{"version":1,"broker":1,"block_start":"1000","block_end":"1999"}',
     ),
     (paths.encode_feature({}), b'{"features":{},"version":2,"status":1}'),
-    (
-        paths.encode_partition_list([TopicPartition("two2", 0), TopicPartition("two", 0)]),
-        b'{"version":1,"partitions":[{"topic":"two2","partition":0},{"topic":"two","partition":0}]}',
-    ),
-    (
-        paths.encode_reassignments({TopicPartition("t", 0): (5, 6)}),
-        b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[5,6]}]}',
-    ),
 ]
 
 
@@ -244,8 +239,8 @@ DECODERS: list[tuple[Decode, bytes]] = [
     (lambda data: paths.decode_config("x", data), GOLDEN[6][1]),
     (paths.decode_config_change, GOLDEN[8][1]),
     (paths.decode_producer_id_block, GOLDEN[9][1]),
-    (paths.decode_partition_list, GOLDEN[11][1]),
-    (paths.decode_reassignments, GOLDEN[12][1]),
+    (paths.decode_partition_list, PARTITION_LIST_NODE),
+    (paths.decode_reassignments, REASSIGNMENTS_NODE),
     (paths.decode_log_dir_event, b'{"version":1,"broker":9,"event":1}'),
     (paths.decode_migrated_controller_id, b'{"version":0,"kraft_controller_id":-1}'),
 ]

@@ -14,7 +14,6 @@ from controller.registration import (
     ensure_cluster_id,
     ensure_paths,
     register_broker,
-    update_registration,
 )
 from tests.support.memory_store import MemoryStore, MemoryTree
 
@@ -144,12 +143,3 @@ async def test_the_node_of_ones_own_lost_session_is_replaced(store: MemoryStore,
     epoch = await register_broker(store, REGISTRATION)
     again = await register_broker(other_store, REGISTRATION, previous_session_id=store.session_id)
     assert again > epoch
-
-
-async def test_changed_listeners_keep_the_epoch(store: MemoryStore, tree: MemoryTree) -> None:
-    epoch = await register_broker(store, REGISTRATION)
-    moved = Broker(1, (Endpoint("PLAINTEXT", "elsewhere", 9092, "PLAINTEXT"),))
-    await update_registration(store, BrokerRegistration(moved, timestamp_ms=6))
-    entry = tree.entries["/brokers/ids/1"]
-    assert entry.czxid == epoch
-    assert paths.decode_broker(1, entry.data, epoch).endpoints == moved.endpoints

@@ -3,7 +3,6 @@
 Kafka's lists are in no order; they are compared in ours, which is numerical.
 """
 
-from controller.broker_channels import LEADER_AND_ISR_VERSION, STOP_REPLICA_VERSION, UPDATE_METADATA_VERSION
 from controller.context import ControllerContext
 from controller.effects import SendLeaderAndIsr, SendMetadata, SendStopReplica
 from controller.model import (
@@ -24,6 +23,11 @@ from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 
 P0, P1 = TopicPartition("ibt", 0), TopicPartition("ibt", 1)
+
+# The versions that Kafka's controller used: those that inter.broker.protocol.version 3.4 and later stand for.
+LEADER_AND_ISR_VERSION = 7
+UPDATE_METADATA_VERSION = 8
+STOP_REPLICA_VERSION = 4
 
 # What the controller of a three-broker cluster of Apache Kafka 3.9.1 sent to broker 1 when topic `ibt` was created with
 # two partitions, and to stop its replicas (three by then) when it was deleted. Without the header.

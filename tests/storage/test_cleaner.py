@@ -16,7 +16,7 @@ from protocol.records.batch import Record, batches, read_header, records
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.records.control import ControlType
-from protocol.records.entries import entries, entry_crc_is_valid, entry_records
+from protocol.records.entries import entries, entry_records
 from protocol.records.legacy import build_message_set
 from storage import names
 from storage.checkpoints import TopicPartition
@@ -26,6 +26,7 @@ from storage.log_cleaning import CleanerSettings
 from storage.segment import CorruptSegmentError
 from tests.storage.builders import NAME, NOW_MS, QuickFiles, append, append_marker, batch, log_config, marker, read_all
 from tests.storage.compacted import COMPACT, CONFIG, Broker, Kept, commit_and_roll, kept_in, keyed
+from tests.support.entries import entry_crc_is_valid
 
 LOGS = Path(__file__).parent.parent / "fixtures" / "logs"
 DAY_MS = 86_400_000

@@ -14,12 +14,13 @@ from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import (
     HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
     Record,
     TimestampType,
     crc_is_valid,
     read_header,
     records,
-    set_log_append_time,
+    set_timestamps,
 )
 from protocol.records.builder import RecordData, assemble, build_batch, encode_records
 from protocol.records.compression import Compression, compress
@@ -288,7 +289,7 @@ class TestConverted:
     @each_codec
     def test_a_claim_of_append_time_is_undone(self, codec: Compression) -> None:
         sent = bytearray(build_batch(DATA, compression=codec))
-        set_log_append_time(sent, 0, 123)
+        set_timestamps(sent, 0, read_header(sent).attributes | LOG_APPEND_TIME_BIT, 123)
         result, opened = accepted(sent)
         assert result.header.timestamp_type is TimestampType.CREATE_TIME
         assert [record.timestamp for record in opened] == TIMES

@@ -24,6 +24,8 @@ from tools import run_class
         "org.apache.kafka.tools.GetOffsetShell",
         "kafka.admin.DeleteRecordsCommand",
         "kafka.admin.LogDirsCommand",
+        "org.apache.kafka.tools.LogDirsCommand",
+        "org.apache.kafka.tools.TransactionsCommand",
     ],
 )
 def test_tools_by_java_name(run: RunTool, name: str) -> None:

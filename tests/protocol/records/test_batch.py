@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from protocol.errors import Malformed
 from protocol.records.batch import (
     HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
     BatchHeader,
     Record,
     TimestampType,
@@ -18,8 +19,8 @@ from protocol.records.batch import (
     plain_records,
     read_header,
     records,
-    set_log_append_time,
     set_offset_and_epoch,
+    set_timestamps,
 )
 from protocol.records.builder import RecordData, assemble, build_batch, encode_records
 from protocol.records.compression import Compression, compress
@@ -83,8 +84,8 @@ class TestHeader:
             ({"attributes": 8}, {"timestamp_type": TimestampType.LOG_APPEND_TIME}),
             ({"attributes": 16}, {"is_transactional": True, "is_control": False}),
             ({"attributes": 32}, {"is_transactional": False, "is_control": True}),
-            ({"attributes": 64, "base_timestamp": 77}, {"has_delete_horizon": True, "delete_horizon_ms": 77}),
-            ({"base_timestamp": 77}, {"has_delete_horizon": False, "delete_horizon_ms": None}),
+            ({"attributes": 64, "base_timestamp": 77}, {"delete_horizon_ms": 77}),
+            ({"base_timestamp": 77}, {"delete_horizon_ms": None}),
             ({"base_offset": 10, "last_offset_delta": 4}, {"last_offset": 14, "next_offset": 15}),
             ({"base_sequence": -1, "last_offset_delta": 4}, {"last_sequence": -1}),
             ({"base_sequence": 5, "last_offset_delta": 4}, {"last_sequence": 9}),
@@ -186,7 +187,7 @@ class TestPatches:
     def test_append_time_counts_for_every_record(self) -> None:
         batch = a_batch(compression=Compression.GZIP)
         before = [record[2:] for record in records(batch, size_max=SIZE_MAX)]
-        set_log_append_time(batch, 0, 1_800_000_000_000)
+        set_timestamps(batch, 0, read_header(batch).attributes | LOG_APPEND_TIME_BIT, 1_800_000_000_000)
         header = read_header(batch)
         assert crc_is_valid(batch, 0, header)
         assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -199,7 +200,7 @@ class TestPatches:
     def test_a_patch_stays_within_its_batch(self) -> None:
         both = a_batch() + a_batch()
         size = len(both) // 2
-        set_log_append_time(both, size, 5)
+        set_timestamps(both, size, LOG_APPEND_TIME_BIT, 5)
         assert both[:size] == a_batch()
         assert [crc_is_valid(both, position, header) for position, header in batches(both)] == [True, True]
 

@@ -1,13 +1,14 @@
 import pytest
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import Record, TimestampType, set_log_append_time
+from protocol.records.batch import LOG_APPEND_TIME_BIT, Record, TimestampType, read_header, set_timestamps
 from protocol.records.builder import RecordData, build_batch, rebuild_batch
 from protocol.records.compression import Compression
 from protocol.records.control import ControlType, TransactionMarker, build_marker
 from protocol.records.down_conversion import DownConverted, down_convert
-from protocol.records.entries import entries, entry_crc_is_valid, entry_records
+from protocol.records.entries import entries, entry_records
 from protocol.records.legacy import build_message_set, read_message_set
+from tests.support.entries import entry_crc_is_valid
 
 SIZE_MAX = 1 << 20
 OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
@@ -79,7 +80,7 @@ def test_up_and_down_again_gives_the_same_bytes(magic: int, codec: Compression) 
 @pytest.mark.parametrize("codec", OLD_CODECS)
 def test_append_time_stays_append_time(codec: Compression) -> None:
     batch = bytearray(build_batch(DATA, compression=codec))
-    set_log_append_time(batch, 0, 7777)
+    set_timestamps(batch, 0, read_header(batch).attributes | LOG_APPEND_TIME_BIT, 7777)
     converted = convert(batch, 1).records
     assert {record.timestamp for record in records_of(converted)} == {7777}
     assert {entry.header.timestamp_type for entry in entries(converted)} == {TimestampType.LOG_APPEND_TIME}

@@ -4,8 +4,9 @@ from protocol.errors import Malformed
 from protocol.records.batch import Record
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
-from protocol.records.entries import entries, entry_crc_is_valid, entry_records
+from protocol.records.entries import entries, entry_records
 from protocol.records.legacy import build_message_set
+from tests.support.entries import entry_crc_is_valid
 
 SIZE_MAX = 1 << 20
 

@@ -1,24 +1,23 @@
-#!/usr/bin/env python3
-"""Print the code that reads and writes one version of an API's request and response.
+"""dump-codec: prints the code that reads and writes one version of an API's request and response.
 
-    bin/dump_codec.py heartbeat 4
-    bin/dump_codec.py FetchResponse 16
+    bin/dump-codec heartbeat 4
+    bin/dump-codec FetchResponse 16
 
 This code is compiled in memory on first use and is in no file; tracebacks through it show these lines.
 """
 
 import argparse
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from collections.abc import Sequence
 
 from protocol.api import APIS
 from protocol.codec import source_text
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Print the code that reads and writes one version of a message.")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status; a usage error ends the program with 2."""
+    parser = argparse.ArgumentParser(
+        "dump-codec", description="Print the code that reads and writes one version of a message."
+    )
     parser.add_argument("name", help="an API, a request or a response, in any case: heartbeat, FetchResponse")
     parser.add_argument("version", type=int)
     options = parser.parse_args(arguments)
@@ -31,6 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
         except ValueError as error:
             parser.error(str(error))
         print(f"# {cls.__name__} v{options.version}\n\n{reader}\n{writer}")
+    return 0
 
 
 def _messages(name: str) -> list[type]:
@@ -45,4 +45,4 @@ def _messages(name: str) -> list[type]:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())
