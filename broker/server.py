@@ -54,7 +54,7 @@ from controller.registration import (
     ensure_cluster_id,
     register_broker,
 )
-from controller.sqlite_store import METADATA_FILE, SqliteStore
+from controller.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
 from controller.state_store import StoreError, StoreUnavailable
 from storage.files import OsFiles
 from storage.log_cleaning import CleanerSettings, LogCleaning
@@ -190,6 +190,7 @@ class Server:
             OsFiles(),
             random=self._random,
             on_directory_failed=self._directory_failed,
+            files_beside=STORE_FILES,
         )
         meta = await self._in_thread(log_manager.open)
         self._undo.callback(log_manager.unlock)

@@ -50,6 +50,9 @@ T = TypeVar("T")
 METADATA_FILE = "metadata.sqlite"
 """The store's name in the first of a broker's log directories."""
 
+STORE_FILES = frozenset(METADATA_FILE + ending for ending in ("", "-wal", "-shm", "-journal"))
+"""All that SQLite may put there."""
+
 APPLICATION_ID = 0x4D4C4E41  # "MLNA": `file` and we ourselves can tell the store from any other database
 SCHEMA_VERSION = 1
 

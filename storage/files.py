@@ -264,7 +264,7 @@ class OsFiles(Files):
         with os.scandir(path) as entries:
             for entry in entries:
                 try:
-                    status = entry.stat()
+                    status = entry.stat(follow_symlinks=not _is_dangling(entry))
                 except FileNotFoundError:
                     continue
                 found.append(
@@ -288,3 +288,7 @@ class OsFiles(Files):
     def disk_space(self, path: str) -> tuple[int, int]:
         status = os.statvfs(path)
         return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+
+
+def _is_dangling(entry: os.DirEntry[str]) -> bool:
+    return entry.is_symlink() and not os.path.exists(entry.path)

@@ -69,6 +69,14 @@ class LogDirectory:
     def write_clean_marker(self) -> None:
         self._files.replace(self._path(names.CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT, durable=True)
 
+    def strangers(self) -> list[str]:
+        """The paths of files that no broker has a use for. Raises OSError."""
+        return [
+            self._path(entry.name)
+            for entry in self._files.list_directory(self.path)
+            if not entry.is_directory and entry.name.removesuffix(names.TEMPORARY) not in names.ROOT_FILES
+        ]
+
     def partition_directories(self) -> list[tuple[str, PartitionDirectoryName]]:
         """(path, parsed name) of each. Raises OSError, ForeignDirectoryError."""
         found = []
@@ -146,9 +154,12 @@ class LogDirectory:
         self._files.sync_directory(self.path)
 
     def remove_partition_directory(self, path: str) -> None:
-        """Safe to repeat after a crash in the middle."""
+        """With all that is in it, whoever has put it there. Safe to repeat after a crash in the middle."""
         for entry in self._files.list_directory(path):
-            self._files.unlink_if_there(f"{path}/{entry.name}")
+            try:
+                self._files.unlink_if_there(f"{path}/{entry.name}")
+            except IsADirectoryError:
+                self.remove_partition_directory(f"{path}/{entry.name}")
         self._files.remove_directory(path)
 
     def _path(self, name: str) -> str:

@@ -87,6 +87,7 @@ class LogLoader:
         entries = leftovers.clear(
             self._files, self._directory, lambda base, size: self._segment(base, {names.LOG: size})
         )
+        self._tell_of_strangers(entries)
         sizes = _segment_file_sizes(entries)
         self._remove_orphans(sizes)
         segments = [self._segment(base, sizes[base]) for base in sorted(sizes) if names.LOG in sizes[base]]
@@ -150,6 +151,11 @@ class LogLoader:
             offset_index_size=sizes.get(names.OFFSET_INDEX, 0),
             time_index_size=sizes.get(names.TIME_INDEX, 0),
         )
+
+    def _tell_of_strangers(self, entries: Iterable[DirectoryEntry]) -> None:
+        for entry in entries:
+            if entry.name not in names.PARTITION_FILES and names.parse_segment_file(entry.name) is None:
+                self._progress.on_damage(f"{self._path(entry.name)} does not belong to a log, left alone")
 
     def _remove_orphans(self, sizes: Mapping[int, Mapping[str, int]]) -> None:
         for base_offset, suffixes in sizes.items():

@@ -19,7 +19,7 @@ offline until a restart, its logs answer KAFKA_STORAGE_ERROR and the others go o
 import logging
 import os.path
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from random import Random
@@ -153,7 +153,7 @@ class LogObserver:
 class LogManager:
     """See the module. `on_directory_failed(path, error)` may be called from any thread, once for each directory.
 
-    `observer` may be replaced at any time.
+    `observer` may be replaced at any time. `files_beside` names files that others keep in the log directories.
     """
 
     def __init__(
@@ -164,10 +164,12 @@ class LogManager:
         *,
         random: Random,
         on_directory_failed: Callable[[str, Exception], None] = lambda path, error: None,
+        files_beside: Collection[str] = (),
     ) -> None:
         self._files = files
         self._random = random
         self._on_directory_failed = on_directory_failed
+        self._files_beside = files_beside
         self._logs: dict[TopicPartition, Log] = {}
         self._future_logs: dict[TopicPartition, Log] = {}
         self._home: dict[Log, LogDirectory] = {}
@@ -250,6 +252,9 @@ class LogManager:
         for directory in self.live_directories:
             try:
                 listed = list(self._list_logs(directory, now_ms))
+                for path in directory.strangers():
+                    if os.path.basename(path) not in self._files_beside:
+                        _logger.warning("%s does not belong to a log directory, left alone", path)
                 is_clean = directory.take_clean_marker()
                 offsets[directory.path] = _Offsets(
                     is_clean,

@@ -34,6 +34,22 @@ LOG_START_CHECKPOINT: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 
+PARTITION_FILES: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, MOVED_FROM})
+"""What a partition directory holds besides the files of its segments."""
+
+ROOT_FILES: Final = frozenset(
+    {
+        LOCK,
+        META_PROPERTIES,
+        CLEAN_SHUTDOWN,
+        RECOVERY_POINT_CHECKPOINT,
+        LOG_START_CHECKPOINT,
+        HIGH_WATERMARK_CHECKPOINT,
+        CLEANER_CHECKPOINT,
+    }
+)
+"""What a log directory holds besides partition directories."""
+
 DIRECTORY_NAME_LENGTH_MAX: Final = 255
 
 _SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")

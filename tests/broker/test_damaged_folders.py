@@ -108,9 +108,45 @@ def garbage_behind(folders: Folders) -> str:
     return f"{path} at position {size}"
 
 
-def foreign_files(folders: Folders) -> str:
-    for path in (folders.second / "notes.txt", folders.partition / "notes.txt", folders.partition / "7.log"):
+def foreign_file(name: str) -> Callable[[Folders], str]:
+    def spoil(folders: Folders) -> str:
+        path = folders.second / name
         path.write_text("mine")
+        return str(path)
+
+    return spoil
+
+
+def foreign_directory(folders: Folders) -> str:
+    path = folders.partition / "notes"
+    path.mkdir()
+    (path / "notes.txt").write_text("mine")
+    return str(path)
+
+
+def flipped_value(folders: Folders) -> str:
+    """Whoever consumes it checks the sum; the broker sends what it has, as long as it can tell batches apart."""
+    path = folders.segment(1)
+    change(path, 4 * BATCH_SIZE - 3, bytes([path.read_bytes()[4 * BATCH_SIZE - 3] ^ 0xFF]))
+    return ""
+
+
+def garbled_epochs(folders: Folders) -> str:
+    path = folders.partition / "leader-epoch-checkpoint"
+    path.write_text("0\nmany\n0 0\n")
+    return f"{path} line 2"
+
+
+def garbled_topic_id(folders: Folders) -> str:
+    path = folders.partition / "partition.metadata"
+    path.write_text("version: 0\ntopic_id: none\n")
+    return f"{path} line 2"
+
+
+def lying_time_index(folders: Folders) -> str:
+    """What it says of the greatest timestamp is believed; records are found by what is in the batches."""
+    path = folders.segment(1, ".timeindex")
+    change(path, 0, b"\x7f")
     return ""
 
 
@@ -133,7 +169,17 @@ FAULTS: dict[str, Fault] = {
     ),
     "a torn tail": Fault(torn_tail, (COUNT - 1,), ErrorCode.NONE),
     "garbage behind the tail": Fault(garbage_behind),
-    "files that do not belong": Fault(foreign_files),
+    "garbage in the first dirty offsets": Fault(
+        garbage("cleaner-offset-checkpoint"), tuple(range(COUNT)), ErrorCode.KAFKA_STORAGE_ERROR
+    ),
+    "garbage in the leader epochs": Fault(garbled_epochs),
+    "garbage in the topic id": Fault(garbled_topic_id, tuple(range(COUNT)), ErrorCode.KAFKA_STORAGE_ERROR),
+    "a flipped byte in a value": Fault(flipped_value),
+    "a time index that lies": Fault(lying_time_index),
+    "a file that does not belong to the log directory": Fault(foreign_file("notes.txt")),
+    "a file that does not belong to the log": Fault(foreign_file("t-0/notes.txt")),
+    "a name that is nearly a segment's": Fault(foreign_file("t-0/7.log")),
+    "a directory in the log": Fault(foreign_directory),
     "an index without a log": Fault(orphaned_index),
 }
 

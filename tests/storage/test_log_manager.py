@@ -251,6 +251,24 @@ def test_a_deleted_log_frees_its_name_at_once_and_its_files_later(disks: Disks, 
     manager.delete("nosuch", 0, now_ms=NOW_MS)
 
 
+def test_a_deleted_log_goes_with_what_others_have_put_there(disks: Disks, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").write_text("mine")
+    manager = disks.start()
+    create(manager, "topic")
+    folder = manager.get("topic", 0).directory  # type: ignore[union-attr]
+    (folder / "notes" / "more").mkdir(parents=True)
+    (folder / "notes" / "more" / "notes.txt").write_text("mine")
+    (folder / "linked").symlink_to(elsewhere)
+    (folder / "dangling").symlink_to(tmp_path / "nowhere")
+    manager.delete("topic", 0, now_ms=NOW_MS)
+    manager.remove_deleted(NOW_MS + 1000)
+    assert not list(tmp_path.glob("*/topic-0*"))
+    assert (elsewhere / "kept").exists()
+    assert disks.failed == []
+
+
 def test_a_full_disk_keeps_no_log_from_being_deleted(disks: Disks, tmp_path: Path) -> None:
     files = FaultyFiles()
     manager = disks.start(files)
