@@ -1,4 +1,7 @@
-"""Topics for the benchmark: made and deleted over the protocol, outside what is measured."""
+"""Topics for the benchmark: made and deleted over the protocol, outside what is measured.
+
+Owns what is asked before and after a measurement. Must not know what is measured.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Cases about a broker by itself: how fast it starts, and what memory it takes."""
+"""Cases about a broker by itself: how fast it starts, and what memory it takes.
+
+Owns the cases and their table. Must not know which server is measured.
+"""
 
 from __future__ import annotations
 

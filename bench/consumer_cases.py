@@ -1,4 +1,7 @@
-"""Cases about consumers that wait: many long polls on partitions where nothing comes."""
+"""Cases about consumers that wait: many long polls on partitions where nothing comes.
+
+Owns the cases and their table. Must not know which server is measured.
+"""
 
 from __future__ import annotations
 

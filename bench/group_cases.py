@@ -1,6 +1,8 @@
 """Cases about consumer groups: commits of groups, rebalances, and how soon a coordinator is back after a restart.
 
 Every group is one of real members, which joined, have a generation and are in it as long as they commit.
+
+Owns the cases and their table. Must not know which server is measured.
 """
 
 from __future__ import annotations

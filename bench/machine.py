@@ -1,4 +1,7 @@
-"""The machine: what it is, and what has to be done to it before it measures evenly."""
+"""The machine: what it is, and what has to be done to it before it measures evenly.
+
+Owns whatever is done to the machine and not to a server. Must not know any case.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """What is reported: measures with their units and targets, and how their values are compared.
 
 Pure: values in, verdicts out.
+
+Owns targets and ratios. Must not know cases, servers or how a table looks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The results as a picture: how many times better Milena is than Kafka, one bar a measure that has a target."""
+"""The results as a picture: how many times better Milena is than Kafka, one bar a measure that has a target.
+
+Owns the drawing. Must not know how values came about.
+"""
 
 from __future__ import annotations
 

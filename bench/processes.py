@@ -1,4 +1,7 @@
-"""What the kernel says of a process and its descendants: CPU time and resident memory."""
+"""What the kernel says of a process and its descendants: CPU time and resident memory.
+
+Owns reading /proc. Must not know what a process does.
+"""
 
 from __future__ import annotations
 

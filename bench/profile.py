@@ -4,6 +4,8 @@
 
 Calls cost more under the profiler, so that figures show shares and counts, not speed; time inside built-in functions
 (receiving, writing, checksums) is close to true.
+
+Owns the run under the profiler. Must not know any case.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The results as a table (for a person at a terminal, in a pipe, or in Markdown), as JSON and as a picture."""
+"""The results as a table (for a person at a terminal, in a pipe, or in Markdown), as JSON and as a picture.
+
+Owns how results look. Must not know how values came about.
+"""
 
 from __future__ import annotations
 

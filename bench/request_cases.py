@@ -3,6 +3,8 @@
 Shapes: small records are 100 bytes; in batches they are 1,000 bytes, as kafka-producer-perf-test is mostly run. (Kafka
 looks at every record of a batch, so smaller ones would be harder on it.) Where there are several connections, each
 writes to a partition of its own, which spares Kafka the contention for one log.
+
+Owns the cases, their table and the load that warms both servers up. Must not know which server is measured.
 """
 
 from __future__ import annotations

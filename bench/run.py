@@ -5,6 +5,8 @@
     python -m bench.run --case start --only milena
 
 Exit code 1 when a case failed; a missed target is a result, not a failure.
+
+Owns the order of rounds and servers. Must not know what a case does.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Recovery and start compare whole servers. Both keep logs in the same format, so a log to recover is written into a
 server's folder while it is stopped, and both get the same bytes. Append and read through the wire are the cases
 `produce-*` and `fetch-*`; here Milena's log is called without a server, which says what storage alone can do.
+
+Owns the cases and their table. Must not know which server is measured.
 """
 
 from __future__ import annotations

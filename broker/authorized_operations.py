@@ -1,6 +1,8 @@
 """Bit fields of the operations a principal may do, as Metadata and the Describe requests report them (KIP-430).
 
 Without an authorizer everybody may do everything that a resource type knows.
+
+Owns which operations there are on which kind of resource. Must not know principals or handlers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The broker's two clocks. Everything below the edge takes times as arguments; this is where they come from."""
+"""The broker's two clocks. Everything below the edge takes times as arguments; this is where they come from.
+
+Owns the one place where time is read. Must not know what it is read for.
+"""
 
 from __future__ import annotations
 

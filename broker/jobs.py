@@ -1,4 +1,7 @@
-"""The table of what is done again and again, and how often."""
+"""The table of what is done again and again, and how often.
+
+Owns the intervals, and whether a job runs on the loop or in a thread. Must not know how any of them works.
+"""
 
 from __future__ import annotations
 

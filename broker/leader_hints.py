@@ -1,4 +1,7 @@
-"""Where a client should have asked, told along with the error, which saves it a Metadata request (KIP-951)."""
+"""Where a client should have asked, told along with the error, which saves it a Metadata request (KIP-951).
+
+Owns where the hint is taken from. Must not know which answers carry it, or their layouts.
+"""
 
 from __future__ import annotations
 

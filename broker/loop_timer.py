@@ -1,4 +1,7 @@
-"""Drives the broker's tick timer from the event loop: wakes up when the next deadline is due, and not otherwise."""
+"""Drives the broker's tick timer from the event loop: wakes up when the next deadline is due, and not otherwise.
+
+Owns the one timer of the event loop that stands for all of them. Must not know what is due.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The coordinators' port to the partitions of their internal topic, over the replica manager."""
+"""The coordinators' port to the partitions of their internal topic, over the replica manager.
+
+Owns the way from a partition number to an append that is committed and to the batches that are there. Must not know
+what records mean.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the parts of a broker are told of its configuration, in their own terms."""
+"""What the parts of a broker are told of its configuration, in their own terms.
+
+Owns the translation, names resolved to addresses included. Must not know what the parts do with it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a handler may know about the request besides its body."""
+"""What a handler may know about the request besides its body.
+
+Owns who asks, over which listener, in which version. Must not know sockets, or what a request means.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The table of APIs that this broker serves: API key -> handler module. ApiVersions is answered from it."""
+"""The table of APIs that this broker serves: API key -> handler module. ApiVersions is answered from it.
+
+Owns which APIs there are, nothing of what they do. What stands here is advertised; what does not is in docs/not-yet.md.
+"""
 
 from __future__ import annotations
 

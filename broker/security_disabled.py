@@ -1,4 +1,7 @@
-"""What a broker answers to requests about security that it was not configured for, with Kafka's words."""
+"""What a broker answers to requests about security that it was not configured for, with Kafka's words.
+
+Owns the wording and the code. Must not know the APIs, of which each has its handler.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Such work is a generator that yields whenever it has computed for a few milliseconds, and returns its result. What it
 looks at may have changed after each yield.
+
+Owns how long a slice is and the turn in between. Must not know the work.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ A value comes from the highest of four layers: dynamic for this broker, dynamic 
 command line's overrides, the table's default. The layers keep texts as given, for DescribeConfigs; `config[ROW]`
 answers with the typed value. Invariants: every text in a layer that the table knows parses, and all rules between
 settings hold for the effective values; a change that would break either leaves everything as it was.
+
+Owns the layers and which of them counts. Must not know where dynamic values are stored.
 """
 
 from collections.abc import Iterator, Mapping

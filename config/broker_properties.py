@@ -3,6 +3,8 @@
 A row is a typed constant, so that `config[LOG_SEGMENT_BYTES]` is an int to the type checker, and carries all there
 is to know about a setting. Parsing, DescribeConfigs, the effective values in the log and docs/configuration.md derive
 from `BROKER_PROPERTIES`. How rows depend on each other is in `checks`; how old names map to these in `old_names`.
+
+Owns the rows. Must not know who reads them.
 """
 
 from collections.abc import Mapping

@@ -2,6 +2,8 @@
 
 Each rule names the setting that a broken rule is reported for and the others it reads. A rule whose settings do not
 even parse is skipped, so that one mistake is reported once. The rules between listeners are in `listeners`.
+
+Owns the rules and their words. Must not know layers, or where a value came from.
 """
 
 import re

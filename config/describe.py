@@ -3,6 +3,8 @@
 Pure functions from the layers of a BrokerConfig and a topic's overrides; the protocol handler copies the rows into its
 answer. Rows are sorted by name. Of the synonyms of a setting those with a value are listed, highest layer first, and
 the list begins at the setting's own name: a value under another unit's name never explains this one.
+
+Owns sources, synonyms and what is hidden. Must not know requests.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,6 +1,8 @@
 """Writes docs/configuration.md from the tables: `python -m config.documentation > docs/configuration.md`.
 
 A test compares the page with what this module makes of the tables today.
+
+Owns the page's form. Must not know any setting.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,6 +27,9 @@ password never appears in a log or an answer. A value may refer to the environme
 
 A value comes from the first of: the topic's override (topics), the dynamic value of this broker, the dynamic value for
 all brokers, the file, the default. `listener.name.<listener>.<key>` beats `<key>` for that listener.
+
+Every setting of Kafka 3.9 is known and checked. Those of parts that are not there ([not yet](not-yet.md)) have no
+effect, and one that asks for such a part stops the start.
 """
 
 _UPDATE = {

@@ -1,6 +1,8 @@
 """The addresses of a broker: the syntax of `listeners`, and what the listener settings must say together.
 
 It resolves nothing and opens nothing: an empty host and a port of 0 stay as they are, to be filled in by whoever binds.
+
+Owns the syntax and the rules. Must not know sockets.
 """
 
 import re

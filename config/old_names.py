@@ -2,6 +2,8 @@
 
 A renamed setting is moved to its new name with a warning, and loses against it when both are set. A removed one is
 named with its replacement. Everything else in this module is a table.
+
+Must not know what a setting does.
 """
 
 from collections.abc import Mapping

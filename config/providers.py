@@ -3,6 +3,8 @@
 `config.providers` names providers, `config.providers.<name>.class` says which kind each is, and a value may then refer
 to an environment variable (`${name:VARIABLE}`), to a key of another properties file (`${name:/path/file:key}`) or to a
 file of a folder (`${name:/path:file}`). What a provider returns is not searched for further references.
+
+Owns the syntax and the three kinds of provider. Must not know any other setting.
 """
 
 import os

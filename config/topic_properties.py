@@ -3,6 +3,8 @@
 A topic setting without an override takes the first broker setting of its row that has a value, times the row's factor;
 so removing an override, or changing the broker's value while it runs, shows at once. The `default` of a row counts only
 where no broker setting stands behind it.
+
+Owns the rows. Must not know topics or logs.
 """
 
 from collections.abc import Mapping

@@ -3,6 +3,8 @@
 A validator is an object with two answers: `problem(value)` says what was expected when the value is wrong, in the words
 clients know from Kafka, and `describe()` is the short form of the accepted values for tables and documentation. It sees
 one value; what several settings mean together is checked in `broker`.
+
+Must not know any setting.
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -1,4 +1,7 @@
-"""Names of Kafka's releases as settings spell them: `3.9-IV0` is a protocol version, `3.9` or `3.9.1` a release."""
+"""Names of Kafka's releases as settings spell them: `3.9-IV0` is a protocol version, `3.9` or `3.9.1` a release.
+
+Owns the table of releases. Must not know what a release changes.
+"""
 
 # fmt: off
 RELEASED_VERSIONS = (

@@ -1,4 +1,7 @@
-"""What the controller is told by the broker's configuration, and what it tells its metrics."""
+"""What the controller is told by the broker's configuration, and what it tells its metrics.
+
+Owns the values and the figures. Must not know the names of settings or metrics, nor who reads them.
+"""
 
 from dataclasses import dataclass, field
 

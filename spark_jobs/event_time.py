@@ -1,4 +1,7 @@
-"""When the thing that a record tells of happened: the record's timestamp, or a field of its JSON value."""
+"""When the thing that a record tells of happened: the record's timestamp, or a field of its JSON value.
+
+Owns the column expression for both. Must not know any job.
+"""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as f

@@ -2,6 +2,8 @@
 
 A bad value is a message on standard error and exit code 2, before anything is started. A job adds its own flags
 to `job_parser` and its own fields to a subclass of `JobParameters`; flags and fields have the same names.
+
+Owns the flags. Must not know any job, nor what its values are used for.
 """
 
 import argparse

@@ -3,6 +3,8 @@
 A job runs for ever. SIGTERM or SIGINT lets the batch in hand finish, stops the query and exits 0; a query that
 fails exits 1 with its cause. The same holds for a query that ends by itself (`--trigger availableNow`): 0 when
 all was read.
+
+Owns the process. Must not know what a job computes.
 """
 
 import logging

@@ -3,6 +3,8 @@
 Spark's source fails on a topic that is missing and its sink lets the broker auto-create one with default
 settings, which is wrong for an output that must be compacted; so topics are made here, with the settings that
 the job needs, or waited for.
+
+Owns the waiting and the making. Must not know which topics a job has.
 """
 
 import logging

@@ -1,4 +1,7 @@
-"""Options that every administration tool has: where the brokers are, and how to talk to them."""
+"""Options that every administration tool has: where the brokers are, and how to talk to them.
+
+Owns their names, defaults and checks. Must not know any tool.
+"""
 
 import argparse
 from collections.abc import Sequence

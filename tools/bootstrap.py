@@ -1,4 +1,7 @@
-"""Addresses of brokers on a command line."""
+"""Addresses of brokers on a command line.
+
+Owns the syntax. Must not know how an address is reached.
+"""
 
 import re
 from typing import NamedTuple

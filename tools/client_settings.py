@@ -3,6 +3,8 @@
 Most names are the same in both. The tables hold those that differ, those that mean nothing to our library, and the
 names of 0.8, which cost a warning each. Unknown names are left out with a warning; wrong values are the library's to
 refuse.
+
+Owns the translation of names and values. Must not know any tool, nor what a setting is good for.
 """
 
 import re

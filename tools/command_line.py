@@ -3,6 +3,8 @@
 What scripts rely on is kept: `--option value` and `--option=value`, unambiguous beginnings of long options, one line
 that names what is wrong followed by the usage on stderr and exit status 1, and `--version`. A tool declares its options
 on a `CommandLine`, parses, and raises UsageError for combinations that make no sense.
+
+Owns this front. Must not know any tool or any broker.
 """
 
 import argparse

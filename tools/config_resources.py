@@ -1,4 +1,7 @@
-"""Configurations of topics, brokers and their loggers, for kafka-configs."""
+"""Configurations of topics, brokers and their loggers, for kafka-configs.
+
+Owns which requests describe and alter them, and their lines. Must not know options.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,4 +1,7 @@
-"""Bytes of keys, values and headers as text, under the names of Java's deserializers."""
+"""Bytes of keys, values and headers as text, under the names of Java's deserializers.
+
+Owns one function a name. Must not know where bytes come from or texts go.
+"""
 
 import struct
 from collections.abc import Callable, Mapping

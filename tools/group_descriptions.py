@@ -1,6 +1,8 @@
 """What kafka-consumer-groups describes: committed offsets and lag, members, or the state of groups.
 
 Asks the cluster and decides what each cell says; `group_tables` lays the cells out.
+
+Must not know options or columns.
 """
 
 import sys

@@ -1,6 +1,8 @@
 """The lines that kafka-dump-log prints of the files beside a log, and what it finds when it compares them with the log.
 
 The comparison is the reason why these files are dumped: an index entry must point at the batch that it names.
+
+Owns the comparison and its words. Must not know options, or how files are opened (`segment_files`).
 """
 
 import os

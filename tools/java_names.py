@@ -2,6 +2,8 @@
 
 Three things leak into their output: the names of exception classes, the order in which hash maps and sets hand out
 their keys, and the way a JSON library escapes text.
+
+Owns these three. Must not know any tool.
 """
 
 import json

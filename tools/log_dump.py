@@ -1,4 +1,7 @@
-"""The lines that kafka-dump-log prints of a `.log` file: one a batch, and one a record where those are asked for."""
+"""The lines that kafka-dump-log prints of a `.log` file: one a batch, and one a record where those are asked for.
+
+Owns the lines. Must not know options, or what keys and values mean (`record_parsers`).
+"""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""Log lines of the programs: on stderr, so that results can be piped, one line an event in Kafka's layout."""
+"""Log lines of the programs: on stderr, so that results can be piped, one line an event in Kafka's layout.
+
+Owns the layout. Must not know what is logged.
+"""
 
 import logging
 import sys

@@ -2,6 +2,8 @@
 
 A formatter turns one record into bytes; where they go is not its business. Formatters are chosen by the names of Java
 classes, old or new, and configured by `--property`.
+
+Owns the formatters and their properties. Must not know the consumer.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -2,6 +2,8 @@
 
 Each scenario is a function from partitions to offsets; whatever it says is kept between the first and the last offset
 of the partition. Nothing here writes an offset.
+
+Owns the scenarios and their checks. Must not know how a result is shown.
 """
 
 import argparse

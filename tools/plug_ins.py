@@ -1,4 +1,7 @@
-"""Parts of tools that a user names on the command line: built in under Java's names, or Python's `module:Class`."""
+"""Parts of tools that a user names on the command line: built in under Java's names, or Python's `module:Class`.
+
+Owns how a name becomes a class or a function. Must not know what it is for.
+"""
 
 import importlib
 from collections.abc import Callable, Mapping

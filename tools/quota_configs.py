@@ -1,4 +1,7 @@
-"""Quotas of users, clients and addresses, and SCRAM credentials of users, for kafka-configs."""
+"""Quotas of users, clients and addresses, and SCRAM credentials of users, for kafka-configs.
+
+Owns which requests describe and alter them, and their lines. Must not know options.
+"""
 
 import hashlib
 import re

@@ -2,6 +2,8 @@
 
 Pure. A parser turns one record into the two texts; None leaves a part out. What a coordinator's topic holds is printed
 as Kafka's own tool prints it, and with the reason when it cannot be read.
+
+Owns the choice and the wording. Must not know files or batches.
 """
 
 from base64 import b64encode

@@ -1,4 +1,7 @@
-"""kafka-run-class: runs the tool that stands for a Java class, under its old or new package."""
+"""kafka-run-class: runs the tool that stands for a Java class, under its old or new package.
+
+Owns the names. Must not know any tool's options: what follows the name is handed on.
+"""
 
 import sys
 from collections.abc import Mapping, Sequence

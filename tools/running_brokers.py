@@ -2,6 +2,8 @@
 
 The lock, not the number in the file, says that a broker is alive: it ends with the process however that dies, and a
 process id that was given to another program since is never signalled. Names and command lines are not looked at.
+
+Owns these files. Must not know what is done with a broker.
 """
 
 import fcntl

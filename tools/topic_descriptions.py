@@ -1,6 +1,8 @@
 """What kafka-topics --describe prints: a line a topic, and a line a partition.
 
 Asks the cluster for what metadata does not tell (configurations, moves under way) and decides which lines are wanted.
+
+Must not know options.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Topic ids as text: 22 characters of URL-safe base64 without padding, as Kafka prints them."""
+"""Topic ids as text: 22 characters of URL-safe base64 without padding, as Kafka prints them.
+
+Owns the text form, nothing else.
+"""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from uuid import UUID

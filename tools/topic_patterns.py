@@ -1,4 +1,7 @@
-"""Topic names as users choose them: one name, several with commas between them, or a regular expression."""
+"""Topic names as users choose them: one name, several with commas between them, or a regular expression.
+
+Owns what users may write and the expression that it stands for. Must not know which topics there are.
+"""
 
 import re
 

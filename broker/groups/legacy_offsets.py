@@ -1,6 +1,8 @@
 """Offsets in the metadata store, where consumers of 0.8 keep them (`LegacyOffsets` over the state store).
 
 Membership plays no part: whoever names a group reads and writes its offsets.
+
+Owns the place of such an offset and what is refused as one. Must not know the coordinator or requests.
 """
 
 from __future__ import annotations

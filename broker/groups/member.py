@@ -1,4 +1,7 @@
-"""One member of a group, as the machine keeps it."""
+"""One member of a group, as the machine keeps it.
+
+Owns what was said and is due, nothing else. Must not know states or generations: `group` and `roster` change it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which partition of a coordinator's topic a group or a transactional id belongs to."""
+"""Which partition of a coordinator's topic a group or a transactional id belongs to.
+
+Owns the hash, which is Kafka's. Must not know topics or how many partitions they have.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The broker's settings that concern groups, read once."""
+"""The broker's settings that concern groups, read once.
+
+Owns the names of the settings and their units. Must not know what the coordinator does with them.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Each member's text is its specification: what it means, and every way out. What each request gets in each state is the
 table in `broker.groups.group`.
+
+Owns the table of transitions. Must not know what causes one.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Members' metadata is opaque to the broker; only groups of protocol type `consumer` are looked into, so that offsets of
 subscribed topics are neither expired nor deleted. Version 0 of the layout is the beginning of every later one: int16
 version, then an int32 count of strings.
+
+Owns this one look into them. Must not know groups or their members.
 """
 
 from __future__ import annotations

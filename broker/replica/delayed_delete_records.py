@@ -1,4 +1,7 @@
-"""A DeleteRecords request that waits until every live replica has raised its log's start."""
+"""A DeleteRecords request that waits until every live replica has raised its log's start.
+
+Owns when it is done, a partition at a time. Must not know the answer's layout or what wakes it.
+"""
 
 from __future__ import annotations
 

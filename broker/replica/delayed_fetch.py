@@ -1,4 +1,7 @@
-"""A fetch that waits for enough bytes."""
+"""A fetch that waits for enough bytes.
+
+Owns when it is done: bytes, leadership, an offset that moved. Must not know the answer's layout or what wakes it.
+"""
 
 from __future__ import annotations
 

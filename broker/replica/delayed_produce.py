@@ -1,4 +1,7 @@
-"""A produce request with acks=all that waits until every in-sync replica has its batches."""
+"""A produce request with acks=all that waits until every in-sync replica has its batches.
+
+Owns when it is done, a partition at a time. Must not know the answer's layout or what wakes it.
+"""
 
 from __future__ import annotations
 

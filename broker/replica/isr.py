@@ -1,4 +1,7 @@
-"""Decisions about in-sync replicas, as pure functions of plain values."""
+"""Decisions about in-sync replicas, as pure functions of plain values.
+
+Owns how far a partition is committed and deleted, given where its replicas are. Must not know partitions or logs.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 The request varies in its correlation id and the fetch offset; the answer in high watermark, last stable offset and
 log start offset, which are three numbers in a row, and in the records with their length.
+
+Owns which fetches are alike. Must not know sockets, or the general way's answer beyond its bytes.
 """
 
 from __future__ import annotations

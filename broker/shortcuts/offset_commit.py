@@ -2,6 +2,8 @@
 
 The request varies in its correlation id and the committed offset; the answer in its error code. That code may be any:
 a member that is told to rebalance repeats itself too.
+
+Owns which commits are alike. Must not know sockets, or the general way's answer beyond its bytes.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The request is, in bytes: key and version; correlation id; everything up to the length of the records; that length;
 the records; tags. Answers from version 5 on are constant but for the correlation id and three numbers in a row: base
 offset, append time, log start offset.
+
+Owns which produce requests are alike. Must not know sockets, or the general way's answer beyond its bytes.
 """
 
 from __future__ import annotations

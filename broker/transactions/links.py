@@ -1,4 +1,7 @@
-"""Ways to the transaction coordinators: at present the one of this broker, asked by a direct call."""
+"""Ways to the transaction coordinators: at present the one of this broker, asked by a direct call.
+
+Owns how a coordinator is reached. Must not know what it is asked, nor why.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Each member's text is its specification: what it means, and every way out. What each request gets in each state is the
 tables in `broker.transactions.transaction`; docs/transactions.md is generated from both.
+
+Owns the table of transitions. Must not know what causes one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Hands out blocks of producer ids, each only once (KIP-730)."""
+"""Hands out blocks of producer ids, each only once (KIP-730).
+
+Owns the one node that says which blocks are given away. Must not know what a broker does with its block.
+"""
 
 from controller import paths
 from controller.active.term import Term
