@@ -52,9 +52,9 @@ class FrameReader:
 
     @property
     def arriving_size(self) -> int:
-        """What the frame that is cut off takes up, as far as it announces it; 0 when there is none."""
+        """What the frame that is cut off takes up; 0 when there is none, or it has not announced it yet."""
         left = self.kept_size
-        wanted = self._size_wanted(left) if left else 0
+        wanted = self._size_wanted(left) if left >= LENGTH_SIZE else 0
         return wanted if wanted > left else 0
 
     def writable(self) -> memoryview:

@@ -4,12 +4,13 @@ Owns: who holds how much, and who waits for some. Must not know what a request s
 
 A request that arrives whole is served out of the buffer that all connections share and takes nothing. One that is cut
 off takes what its length announces, at once and in one piece, so that whoever has begun can also finish; as long as
-anything is left, one more is let in. A connection that gets none is not read until others have finished.
+anything is left, one more is let in. A connection that gets none is not read until others have finished, whatever else
+it was held for is over before.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 
 from broker.network.connection import Connection, Dispatcher, Registry
 from broker.network.unsent_answers import UnsentAnswers
@@ -23,7 +24,7 @@ class RequestMemory:
     def __init__(self, size_max: int) -> None:
         self._size_left = size_max
         self._taken: dict[AccountedConnection, int] = {}
-        self._waiting: deque[AccountedConnection] = deque()
+        self._waiting: OrderedDict[AccountedConnection, None] = OrderedDict()
 
     @property
     def size_left(self) -> int:
@@ -31,16 +32,23 @@ class RequestMemory:
         return self._size_left
 
     def take(self, connection: AccountedConnection, size: int) -> bool:
-        """Whether `connection` may receive a request of `size` bytes; if not it is released when it may."""
-        if connection in self._taken:
+        """Whether `connection` may receive a request of `size` bytes; if not it is released when it may.
+
+        Asked again about the same request it says the same; another size is another request.
+        """
+        if self._taken.get(connection) == size:
             return True
+        self.give_back(connection)
         if self._size_left <= 0:
-            if connection not in self._waiting:
-                self._waiting.append(connection)
+            self._waiting[connection] = None
             return False
         self._taken[connection] = size
         self._size_left -= size
         return True
+
+    def is_awaited_by(self, connection: AccountedConnection) -> bool:
+        """Whether `connection` is released here and not before."""
+        return connection in self._waiting
 
     def give_back(self, connection: AccountedConnection) -> None:
         """The request is served. Harmless when nothing was taken."""
@@ -49,14 +57,13 @@ class RequestMemory:
             return
         self._size_left += size
         while self._waiting and self._size_left > 0:
-            waiting = self._waiting.popleft()
+            waiting, _ = self._waiting.popitem(last=False)
             self.take(waiting, waiting.arriving_size)
             waiting.release()
 
     def forget(self, connection: AccountedConnection) -> None:
         """The connection is gone."""
-        if connection in self._waiting:
-            self._waiting.remove(connection)
+        self._waiting.pop(connection, None)
         self.give_back(connection)
 
 
@@ -91,3 +98,7 @@ class AccountedConnection(Connection):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._memory.forget(self)
+
+    def release(self) -> None:
+        if not self._memory.is_awaited_by(self):
+            super().release()

@@ -1,20 +1,41 @@
 """Several listeners over real sockets: limits that they share."""
 
 import asyncio
+import random
 import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
+from broker.network.connection import Buffers, Dispatcher
 from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.network.listener import ListenError, ListenerSettings
 from broker.network.socket_server import SocketServer
+from broker.request_context import Peer
 from config.listeners import Listener as Address
 from config.listeners import SecurityProtocol
 from tests.broker.network.test_connection import Script, framed, read_frame, until
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Moody:
+    """Answers the numbers that requests begin with, now or later, with much or little behind them."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def dispatch(self, frame: memoryview, peer: Peer) -> Buffers | asyncio.Future[Buffers | None] | None:
+        size = self._rng.choice((0, 0, 10, 1000, 300_000))
+        answer: Buffers = [struct.pack(">i", 4 + size) + frame[:4], bytes(size)]
+        if self._rng.random() < 0.6:
+            return answer
+        later: asyncio.Future[Buffers | None] = asyncio.get_running_loop().create_future()
+        delay_s = self._rng.choice((0, 0.001, 0.005))
+        asyncio.get_running_loop().call_later(delay_s, lambda: later.done() or later.set_result(answer))
+        return later
 
 
 class Served:
@@ -31,10 +52,12 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(limits: ConnectionLimits, *names: str, **settings: int) -> AsyncIterator[Served]:
+async def serving(
+    limits: ConnectionLimits, *names: str, dispatcher: Dispatcher | None = None, **settings: int
+) -> AsyncIterator[Served]:
     server = SocketServer(ListenerSettings(request_size_max=1 << 20, **settings), limits)
     server.bind([Address(name, "127.0.0.1", 0, SecurityProtocol.PLAINTEXT) for name in names])
-    server.start(Script())
+    server.start(dispatcher or Script())
     served = Served(server)
     try:
         yield served
@@ -171,6 +194,58 @@ async def test_nobody_is_read_while_there_is_no_room_for_requests() -> None:
         for client in clients:
             assert await read_frame(client[0]) == b"e"
             assert await is_served(client)
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_every_request_is_answered_once_and_in_order_whatever_stops_its_connection(seed: int) -> None:
+    """Turns, answers that wait, readers that are slow, memory that is short and holds of all, in every mixture."""
+    rng = random.Random(seed)
+    count = 100
+
+    async def send(writer: asyncio.StreamWriter) -> None:
+        number = 0
+        while number < count:
+            requests = bytearray()
+            for _ in range(min(rng.choice((1, 5, 200)), count - number)):
+                size = rng.choice((0, 10, 1000, 60_000))
+                requests += struct.pack(">ii", 4 + size, number) + bytes(size)
+                number += 1
+            while requests:
+                piece = rng.choice((1, 5, 3000, len(requests)))
+                writer.write(bytes(requests[:piece]))
+                del requests[:piece]
+                await asyncio.sleep(rng.choice((0, 0, 0.001)))
+                await writer.drain()
+
+    async def receive(reader: asyncio.StreamReader) -> list[int]:
+        numbers = []
+        for _ in range(count):
+            if rng.random() < 0.02:
+                await asyncio.sleep(0.01)
+            numbers.append(struct.unpack_from(">i", await read_frame(reader))[0])
+        return numbers
+
+    async def interfere(server: SocketServer) -> None:
+        while True:
+            server.hold()
+            await asyncio.sleep(rng.choice((0, 0.002)))
+            server.release()
+            await asyncio.sleep(rng.choice((0, 0.002, 0.01)))
+
+    settings = {"queued_request_bytes_max": 100_000, "send_buffer_bytes": 20_000}
+    async with serving(ConnectionLimits(), "A", "B", dispatcher=Moody(rng), **settings) as served:
+        clients = [await served.connected(name) for name in "AABBB"]
+        leaving = await served.connected("A")
+        leaving[1].write(struct.pack(">ii", 60_004, 0))
+        interfering = asyncio.create_task(interfere(served.server))
+        sending = [asyncio.create_task(send(writer)) for _, writer in clients]
+        receiving = [asyncio.create_task(receive(reader)) for reader, _ in clients]
+        await asyncio.sleep(0.05)
+        leaving[1].close()
+        async with asyncio.timeout(30):
+            assert await asyncio.gather(*receiving) == [list(range(count))] * len(clients)
+            await asyncio.gather(*sending)
+        interfering.cancel()
 
 
 @pytest.mark.parametrize(

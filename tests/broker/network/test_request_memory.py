@@ -1,0 +1,123 @@
+"""The memory of requests that arrive: who has how much, and who is held until others have finished."""
+
+from broker.network.connection import Buffers
+from broker.network.request_memory import AccountedConnection, RequestMemory
+from broker.network.unsent_answers import UnsentAnswers
+from broker.request_context import Peer
+from protocol.frame import LENGTH, FrameReader
+
+SIZE_MAX = 1 << 20
+MEMORY_SIZE = 100_000
+LARGE = 60_000
+
+
+class Served:
+    """A dispatcher that wants no answers, and a registry."""
+
+    def dispatch(self, frame: memoryview, peer: Peer) -> Buffers | None:
+        return None
+
+    def closed(self, connection: object) -> None:
+        pass
+
+
+class Transport:
+    """What a connection needs of one: whether it is read."""
+
+    def __init__(self) -> None:
+        self.is_read = True
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def is_closing(self) -> bool:
+        return False
+
+
+class Client:
+    """A connection, and what is sent to it."""
+
+    def __init__(self, memory: RequestMemory) -> None:
+        served = Served()
+        reader = FrameReader(memoryview(bytearray(256 << 10)), SIZE_MAX)
+        unsent = UnsentAnswers(lambda *_: None)
+        self.connection = AccountedConnection(served, served, reader, unsent, Peer("127.0.0.1", 1, "A"), memory)
+        self.transport = Transport()
+        self.connection.connection_made(self.transport)  # type: ignore[arg-type]
+
+    def send(self, data: bytes) -> None:
+        assert self.is_read
+        while data:
+            buffer = self.connection.get_buffer(-1)
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+            self.connection.buffer_updated(size)
+            data = data[size:]
+
+    @property
+    def is_read(self) -> bool:
+        return self.transport.is_read
+
+
+def framed(size: int) -> bytes:
+    return LENGTH.pack(size) + bytes(size)
+
+
+def test_a_length_that_comes_in_pieces_counts_like_any_other() -> None:
+    memory = RequestMemory(MEMORY_SIZE)
+    clients = [Client(memory) for _ in range(20)]
+    request = framed(LARGE)
+    for client in clients:
+        client.send(request[:3])
+    assert memory.size_left == MEMORY_SIZE, "nothing is announced yet"
+    for client in clients:
+        client.send(request[3:1000])
+    assert [client.is_read for client in clients] == [True] * 2 + [False] * 18
+    assert memory.size_left == MEMORY_SIZE - 2 * len(request)
+
+
+def test_the_next_request_takes_memory_of_its_own() -> None:
+    memory = RequestMemory(MEMORY_SIZE)
+    small_first, other = Client(memory), Client(memory)
+    small_first.send(framed(500)[:100])
+    assert memory.size_left == MEMORY_SIZE - 504
+    small_first.send(framed(500)[100:] + framed(LARGE)[:1000])
+    assert memory.size_left == MEMORY_SIZE - LARGE - 4
+    other.send(framed(LARGE)[:1000])
+    assert memory.size_left < 0
+    small_first.send(framed(LARGE)[1000:] + framed(2 * LARGE)[:1000])
+    assert memory.size_left == MEMORY_SIZE - 3 * LARGE - 8, "there was some left again when it asked"
+    other.send(framed(LARGE)[1000:] + framed(LARGE)[:1000])
+    assert not other.is_read, "its turn comes after the others'"
+
+
+def test_whoever_waits_for_memory_is_not_let_go_by_others() -> None:
+    memory = RequestMemory(MEMORY_SIZE)
+    first, second = Client(memory), Client(memory)
+    first.send(framed(2 * LARGE)[:1000])
+    second.send(framed(LARGE)[:1000])
+    assert not second.is_read
+    for client in (first, second):
+        client.connection.hold()
+    for client in (first, second):
+        client.connection.release()
+    assert (first.is_read, second.is_read) == (True, False)
+    first.send(framed(2 * LARGE)[1000:])
+    assert second.is_read
+    second.send(framed(LARGE)[1000:])
+    assert memory.size_left == MEMORY_SIZE
+
+
+def test_who_leaves_while_it_waits_is_forgotten() -> None:
+    memory = RequestMemory(MEMORY_SIZE)
+    first, second, third = [Client(memory) for _ in range(3)]
+    for client in (first, second, third):
+        client.send(framed(2 * LARGE)[:1000])
+    second.connection.connection_lost(None)
+    first.connection.connection_lost(None)
+    assert third.is_read
+    third.connection.connection_lost(None)
+    assert memory.size_left == MEMORY_SIZE
