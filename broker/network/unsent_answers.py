@@ -128,11 +128,14 @@ class UnsentAnswers:
     def _close_stuck(self) -> None:
         """Those that took nothing since they were looked at last, longest first, until half of the memory is free."""
         self._is_watching = False
+        to_free = self.size - self._size_max // 2  # an aborted connection is off the list only when it is gone
         for reader, size in self._seen.items():
-            if self.size <= self._size_max // 2:
+            if to_free <= 0:
                 break
-            if self._sizes.get(reader) is not None and reader.unsent_size == size:
+            listed_size = self._sizes.get(reader)
+            if listed_size is not None and reader.unsent_size == size:
                 self.evicted_count += 1
+                to_free -= listed_size
                 reader.abort()
         self._seen = {}
         if any(not waiting.done() for waiting in self._waiting):

@@ -97,3 +97,25 @@ async def test_a_reader_that_takes_nothing_goes_when_others_wait() -> None:
     assert not moving.is_aborted
     await asyncio.wait_for(waiting, 10)
     assert memory.evicted_count == 1
+
+
+async def test_no_more_readers_go_than_have_to() -> None:
+    class Socket(Reader):
+        """As in the event loop: one that is aborted is gone a turn later."""
+
+        def abort(self) -> None:
+            self.is_aborted = True
+
+    calls = Calls()
+    memory = UnsentAnswers(calls.later, size_max=8 * MB)
+    readers = [Socket(MB) for _ in range(8)]
+    for reader in readers:
+        memory.blocked(reader)
+    waiting = asyncio.create_task(memory.room())
+    await asyncio.sleep(0)
+    calls.advance(STUCK_MS)
+    assert [reader.is_aborted for reader in readers] == [True] * 4 + [False] * 4
+    for reader in readers[:4]:
+        memory.drained(reader)
+    await asyncio.wait_for(waiting, 10)
+    assert memory.size == 4 * MB
