@@ -140,7 +140,7 @@ class Purgatory:
 
     def force_complete_all(self, key: Hashable) -> int:
         """The subject of `key` changed under the waiters (leader lost, partition gone): complete them with what is."""
-        completed = sum(operation.force_complete() for operation in self.watched.pop(key, ()))
+        completed = sum(_forced(operation) for operation in self.watched.pop(key, ()))
         self._finished(completed)
         return completed
 
@@ -152,7 +152,7 @@ class Purgatory:
 
     def _expiry_of(self, operation: DelayedOperation) -> Callable[[], None]:
         def expire() -> None:
-            if operation.force_complete():
+            if _forced(operation):
                 self.expired_count += 1
                 self._finished(1)
 
@@ -178,6 +178,11 @@ def _tried(operation: DelayedOperation) -> bool:
         return operation.try_complete()
     except Exception:
         logger.exception("%s failed unexpectedly; it is completed with what there is", type(operation).__name__)
+    return operation.is_completed or _forced(operation)
+
+
+def _forced(operation: DelayedOperation) -> bool:
+    """Complete `operation` if it is not completed; one that fails at that is done with all the same."""
     try:
         return operation.force_complete()
     except Exception:

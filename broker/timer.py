@@ -12,7 +12,10 @@ ticks, not entries, and a millisecond holds many entries under load, where it ma
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable
+
+logger = logging.getLogger("kafka.utils.timer.SystemTimer")
 
 TICK_MS = 1
 # So many cancelled entries are nothing to care about.
@@ -72,7 +75,8 @@ class Timer:
     def advance(self, now_ms: int) -> int:
         """Run everything that is due, in deadline order, and return how many callbacks ran.
 
-        A callback may schedule and cancel; what it schedules for `now_ms` or earlier runs in this same call.
+        A callback may schedule and cancel; what it schedules for `now_ms` or earlier runs in this same call. One that
+        fails is a bug of its own, and neither the others' nor the driver's, who would never come back.
         """
         ran = 0
         ticks = self._ticks
@@ -84,8 +88,11 @@ class Timer:
                 else:
                     self._armed_count -= 1
                     handle.callback = None
-                    callback()
                     ran += 1
+                    try:
+                        callback()
+                    except Exception:
+                        logger.exception("what was due at %d ms failed unexpectedly", now_ms)
         return ran
 
     def note_cancelled(self) -> None:

@@ -173,6 +173,7 @@ class GroupCoordinator:
             return
         partition = self._partitions[number] = OffsetsPartition(number, leader_epoch)
         partition.loading = asyncio.get_running_loop().create_task(self._load(partition))
+        partition.loading.add_done_callback(_log_failure)
 
     def resign(self, number: int, leader_epoch: int | None = None) -> None:
         """Another broker leads the partition now, or none. An epoch older than the current leadership is ignored."""
@@ -713,4 +714,4 @@ def _pieces(partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartitio
 
 def _log_failure(task: asyncio.Task[Any]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("Removing offsets failed", exc_info=error)
+        logger.error("A task of the group coordinator failed", exc_info=error)

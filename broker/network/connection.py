@@ -210,6 +210,12 @@ class Connection(asyncio.BufferedProtocol):
             logger.warning("closing connection from %s: %s", self.peer, error)
             self.close()
             return
+        except Exception:
+            # A bug of ours. Here it would end whoever called, and the client would wait for ever.
+            self._write(answers)
+            logger.exception("closing connection from %s: its request failed unexpectedly", self.peer)
+            self.close()
+            return
         if answers:
             self._write(answers)
         if is_turn_over and reader.kept_size:

@@ -88,6 +88,31 @@ def test_an_operation_that_fails_does_not_keep_others_waiting(
     assert "ZeroDivisionError: of ours" in caplog.text
 
 
+@pytest.mark.parametrize("cause", ["event", "force", "deadline"])
+def test_an_effect_that_fails_keeps_nobody_from_being_completed(
+    purgatory: Purgatory, timer: Timer, caplog: pytest.LogCaptureFixture, cause: str
+) -> None:
+    class Failing(Waiter):
+        __slots__ = ()
+
+        def on_complete(self) -> None:
+            raise ZeroDivisionError("of ours")
+
+    failing, good = Failing(), Waiter()
+    for waiter in (failing, good):
+        purgatory.try_complete_else_watch(waiter, ["a"], 10)
+        waiter.is_ready = True
+    if cause == "event":
+        assert purgatory.check_and_complete("a") == 2
+    elif cause == "force":
+        purgatory.force_complete_all("a")
+    else:
+        timer.advance(10)
+    assert good.completions == 1
+    assert purgatory.delayed_count == 0
+    assert "ZeroDivisionError: of ours" in caplog.text
+
+
 def test_force_completes_unsatisfied_operations(purgatory: Purgatory) -> None:
     waiter = Waiter()
     purgatory.try_complete_else_watch(waiter, ["a"], 10)

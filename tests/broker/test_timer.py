@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from broker.timer import CANCELLED_MAX, Timer
 
 
@@ -31,6 +33,18 @@ def test_a_callback_may_schedule_for_now() -> None:
     timer.schedule(5, lambda: timer.schedule(5, lambda: ran.append("again")))
     assert timer.advance(5) == 2
     assert ran == ["again"]
+
+
+def test_a_callback_that_fails_keeps_nothing_else_from_running(caplog: pytest.LogCaptureFixture) -> None:
+    timer, ran = Timer(), []
+    timer.schedule(5, lambda: ran.append("before"))
+    timer.schedule(5, lambda: ran.append(str(1 // 0)))
+    timer.schedule(5, lambda: ran.append("beside"))
+    timer.schedule(6, lambda: ran.append("after"))
+    assert timer.advance(10) == 4
+    assert ran == ["before", "beside", "after"]
+    assert "ZeroDivisionError" in caplog.text
+    assert timer.entry_count == 0
 
 
 def test_the_driver_is_told_of_earlier_deadlines_only() -> None:

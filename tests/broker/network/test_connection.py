@@ -25,7 +25,7 @@ def framed(payload: bytes) -> bytes:
 
 
 class Script:
-    """Answers by the first byte of a frame: e echo, w wait for `release`, n no answer, b bad, h huge answer."""
+    """Answers by the first byte of a frame: e echo, w wait, n no answer, b bad, x a bug, h huge answer."""
 
     def __init__(self) -> None:
         self.served: list[bytes] = []
@@ -43,6 +43,8 @@ class Script:
                 return None
             case b"b":
                 raise Malformed("scripted")
+            case b"x":
+                raise ZeroDivisionError("scripted")
             case b"h":
                 return [framed(bytes(8 << 20))]
             case _:
@@ -138,6 +140,33 @@ async def test_bad_bytes_close_their_own_connection_only(hostile: bytes) -> None
         assert await read_frame(reader) == b"e"
         await until(lambda: listener.connection_count == 1)
         bad_writer.close()
+        writer.close()
+
+
+@pytest.mark.parametrize("occasion", ["arrival", "answer", "release"])
+async def test_a_bug_closes_its_own_connection_only(occasion: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever lets the connection go on, be it the end of a hold for all of them, goes on too."""
+    script = Script()
+    async with listening(script) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        if occasion == "arrival":
+            writer.write(framed(b"e1") + framed(b"x2") + framed(b"e3"))
+        else:
+            writer.write(framed(b"e1") + framed(b"w") + framed(b"x2") + framed(b"e3"))
+            await until(lambda: len(script.waiting) == 1)
+            (connection,) = listener.connections()
+            if occasion == "release":
+                connection.hold()
+            script.waiting[0].set_result(None)
+            if occasion == "release":
+                await asyncio.sleep(0)
+                connection.release()
+        assert await read_frame(reader) == b"e1"
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        await until(lambda: listener.connection_count == 0)
+        assert script.served[-1] == b"x2"
+        assert "ZeroDivisionError: scripted" in caplog.text
         writer.close()
 
 
