@@ -8,10 +8,16 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
+# Longer ones are hashed each time: a key may have 32 kB, and ten thousand such would be remembered for ever.
+REMEMBERED_LENGTH_MAX = 256
 
-@lru_cache(maxsize=10_000)  # every request of a member or a producer asks for the same few keys
+
 def partition_for(key: str, partition_count: int) -> int:
     """The partition whose leader coordinates `key`: abs(hash) modulo the count, with Java's string hash over UTF-16."""
+    return _remembered(key, partition_count) if len(key) <= REMEMBERED_LENGTH_MAX else _hashed(key, partition_count)
+
+
+def _hashed(key: str, partition_count: int) -> int:
     units = key.encode("utf-16-be", "surrogatepass")
     value = 0
     for unit in struct.unpack(f">{len(units) // 2}H", units):
@@ -19,3 +25,6 @@ def partition_for(key: str, partition_count: int) -> int:
     if value >= 0x80000000:
         value = 0x100000000 - value
     return value % partition_count if value < 0x80000000 else 0  # Java has no abs of -2^31, Kafka takes 0
+
+
+_remembered = lru_cache(maxsize=10_000)(_hashed)  # every request of a member or a producer asks for the same few keys

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+
 import pytest
 
 from broker.groups.partitioner import partition_for
@@ -34,6 +37,16 @@ def test_a_negative_hash_is_made_positive() -> None:
         value = (31 * value + unit) & 0xFFFFFFFF
     assert value >= 2**31
     assert partition_for("zzzzzzzz", 50) == (2**32 - value) % 50
+
+
+def test_long_keys_are_not_remembered() -> None:
+    gc.collect()
+    tracemalloc.start()
+    for number in range(20):
+        partition_for(f"{number}{'x' * 30_000}", 50)
+    remembered_size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert remembered_size < 100_000
 
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=lambda partition: str(partition.number))
