@@ -26,6 +26,7 @@ from typing import Final, Protocol
 from broker.clock import Clock
 from protocol.errors import KafkaError
 from storage.cleaner import CleaningJob, CleaningResult, clean
+from storage.cleaning_metrics import CleanerMetrics, Uncleanable
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings, Cleaning, LogCleaning
 from storage.log_directory import LogDirectory
@@ -166,6 +167,13 @@ class LogCleaner:
         self._backoff_ms = backoff_ms
         self._count = settings.threads
         self.start()
+
+    def metrics(self) -> CleanerMetrics:
+        return self._cleaning.metrics(self._clock.now_ms())
+
+    def uncleanable_in(self, directory: LogDirectory) -> Uncleanable:
+        """What has to wait for the next start in a log directory."""
+        return self._cleaning.uncleanable_in(directory, self._clock.now_ms())
 
     def log_moved(self, log: Log, old_directory: LogDirectory) -> None:
         """How far a log is cleaned is kept where it lies."""

@@ -21,11 +21,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import uvloop
 
 from broker.assembly import Foundation, Reconfiguration, assemble
+from broker.broker_state import BrokerState
 from broker.clock import Clock, SystemClock
 from broker.computing import Computing
 from broker.dispatch import RequestDispatcher
@@ -34,11 +35,15 @@ from broker.jobs import storage_jobs, transaction_jobs
 from broker.load_display import load_display
 from broker.log_cleaner import LogCleaner, WorkerProcess
 from broker.loop_timer import LoopTimer
+from broker.metrics.catalog import all_metrics
+from broker.metrics.histogram import Histogram
+from broker.metrics.loop_lag import watch
 from broker.network.listener import ListenError
 from broker.network.socket_server import SocketServer
 from broker.part_settings import UnknownHostError, connection_limits, controller_settings, listener_settings
 from broker.services import Services
 from config import broker_properties as properties
+from config.addresses import HostAndPort
 from config.broker import BrokerConfig
 from config.listeners import SecurityProtocol
 from config.topic_properties import UNCLEAN_LEADER_ELECTION_ENABLE
@@ -46,6 +51,7 @@ from controller import paths
 from controller.entity_configs import ConfigChangeListener
 from controller.model import Broker, Endpoint
 from controller.registration import (
+    NO_JMX_PORT,
     BrokerRegistration,
     IdentityError,
     announce_lost_log_dir,
@@ -68,6 +74,9 @@ from storage.log_manager import (
     WrongDirectoryError,
 )
 from storage.meta_properties import MetaProperties
+
+if TYPE_CHECKING:
+    from broker.metrics.endpoint import MetricsEndpoint
 
 logger = logging.getLogger("kafka.server.KafkaServer")
 
@@ -139,6 +148,8 @@ class Server:
         self._on_directory_lost: Callable[[], None] = lambda: None
         self._notices: set[asyncio.Task[None]] = set()
         self._cleaner: LogCleaner | None = None
+        self._metrics_endpoint: MetricsEndpoint | None = None
+        self._state = BrokerState.NOT_RUNNING
         self.dispatcher: RequestDispatcher
         self.has_failed = False
         """The broker stopped because it could not go on."""
@@ -156,9 +167,12 @@ class Server:
 
     async def stop(self) -> None:
         """Undo the start, last thing first. Harmless when nothing was started, or twice."""
+        self._state = BrokerState.SHUTTING_DOWN
         await self._undo.aclose()
+        self._state = BrokerState.NOT_RUNNING
 
     async def _start(self) -> None:
+        self._state = BrokerState.STARTING
         _refuse_what_is_not_served(self._config)
         gc.set_threshold(*GC_THRESHOLDS)
         self._loop = asyncio.get_running_loop()
@@ -173,12 +187,15 @@ class Server:
         )
         await services.config_changes.load_dynamic_layers()
         self._take_over_settings()
+        await self._serve_metrics(services)
+        self._state = BrokerState.RECOVERY
         await self._load_logs(foundation)
         self._broker_epoch = await register_broker(foundation.store, self._registration(foundation.broker_id))
         await self._begin(foundation, services)
         self._on_directory_lost = lambda: self._lose_directory(foundation, services)
         self._lose_directory(foundation, services)  # one that failed meanwhile
         await self._open_doors(services)
+        self._state = BrokerState.RUNNING
         logger.info("[KafkaServer id=%d] started", foundation.broker_id)
 
     async def _lay_foundation(self) -> Foundation:
@@ -287,11 +304,40 @@ class Server:
         self._services.directory_moves.on_moved = cleaner.log_moved
 
     def _bind(self) -> None:
-        """Take every listener's address. Raises ListenError."""
+        """Take every listener's address, that of the metrics too. Raises ListenError."""
         self._sockets = SocketServer(listener_settings(self._config), connection_limits(self._config))
         self._undo.callback(self._sockets.stop_accepting)
         self._sockets.bind(self._config.listeners)
         self._computing.when_full(self._sockets.hold, self._sockets.release)
+        metrics_listener = self._config[properties.METRICS_HTTP_LISTENER]
+        if metrics_listener is not None:
+            from broker.metrics.endpoint import MetricsEndpoint  # its libraries take time and memory
+
+            self._metrics_endpoint = MetricsEndpoint(HostAndPort.parse(metrics_listener), self._blocking)
+            self._undo.push_async_callback(self._metrics_endpoint.stop)
+
+    async def _serve_metrics(self, services: Services) -> None:
+        """From before the logs are loaded, so that one can see how far that is; until all is stopped."""
+        endpoint, loop = self._metrics_endpoint, self._loop
+        if endpoint is None:
+            return
+        flush_times, loop_lag = Histogram(self._random.random), Histogram(self._random.random)
+        self._log_manager.on_flushed = lambda seconds: loop.call_soon_threadsafe(
+            lambda: flush_times.update(seconds * 1000, self._clock.monotonic_ms() / 1000)
+        )
+        watching = asyncio.create_task(watch(loop_lag), name="event loop lag")
+        self._undo.callback(watching.cancel)
+        metrics = all_metrics(
+            services,
+            self._sockets,
+            state=lambda: self._state,
+            started_ms=self._clock.now_ms(),
+            cleaner=lambda: self._cleaner,
+            flush_times=flush_times,
+            loop_lag=loop_lag,
+        )
+        await endpoint.start(metrics, shows_partitions=lambda: self._config[properties.METRICS_PER_PARTITION])
+        logger.info("metrics are served on port %d", endpoint.port)
 
     def _registration(self, broker_id: int) -> BrokerRegistration:
         """What this broker tells the cluster about itself: its advertised addresses, with the real ports."""
@@ -301,7 +347,8 @@ class Server:
             for one in self._config.advertised_listeners
         )
         broker = Broker(broker_id, endpoints, rack=self._config[properties.BROKER_RACK])
-        return BrokerRegistration(broker, self._clock.now_ms())
+        jmx_port = NO_JMX_PORT if self._metrics_endpoint is None else self._metrics_endpoint.port
+        return BrokerRegistration(broker, self._clock.now_ms(), jmx_port)
 
     def _directory_failed(self, path: str, error: Exception) -> None:
         """Called from any thread."""

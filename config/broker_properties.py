@@ -10,6 +10,7 @@ Owns the rows. Must not know who reads them.
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from config.addresses import host_and_port_problem
 from config.definition import ConfigType, Importance, Password, Property, Rows, UpdateMode, Visibility
 from config.validators import Check, KnownClass, NotEmpty, OneOf, Range, RangeOr
 from config.versions import RELEASED_VERSIONS, version_problem
@@ -37,6 +38,7 @@ NOT_NEGATIVE = Range(0)
 POSITIVE_OR_UNSET = RangeOr(POSITIVE, -1, "[-1] or [1,...]", "Value must be at least 1 or equal to -1")
 NON_EMPTY_STRING = NotEmpty("non-empty string")
 NON_EMPTY_LIST = NotEmpty("non-empty list")
+HOST_AND_PORT = Check(host_and_port_problem, "host:port")
 RELEASED_VERSION = Check(version_problem, f"[{', '.join(RELEASED_VERSIONS)}]")
 NO_PLUG_IN = KnownClass()
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
@@ -644,6 +646,11 @@ METRICS_SAMPLE_WINDOW_MS = long("metrics.sample.window.ms", 30000, READ_ONLY, LO
     doc="Length of one such sample.")
 METRICS_RECORDING_LEVEL = string("metrics.recording.level", "INFO", READ_ONLY, LOW,
     doc="Finest level of metrics that is recorded.")
+METRICS_HTTP_LISTENER = string("metrics.http.listener", None, READ_ONLY, MEDIUM, HOST_AND_PORT, visibility=FOREIGN,
+    doc="Address as host:port where metrics are served to HTTP clients, also set by the environment's JMX_PORT; an "
+        "empty host is every address, port 0 any free one. Unset means nowhere. Milena's own setting.")
+METRICS_PER_PARTITION = boolean("metrics.per.partition", True, READ_ONLY, LOW, visibility=FOREIGN,
+    doc="Whether metrics of single partitions are served. Milena's own setting.")
 TELEMETRY_MAX_BYTES = integer("telemetry.max.bytes", 1_048_576, READ_ONLY, LOW, POSITIVE,
     doc="Largest batch of metrics a client may push; without effect here.")
 

@@ -99,7 +99,7 @@ class Visibility(Enum):
     """How a setting appears in a DescribeConfigs answer.
 
     DESCRIBED as what it is; FOREIGN, if it is set, as an unknown and sensitive key, because in Kafka it belongs to a
-    plug-in; INTERNAL never.
+    plug-in or is not known; INTERNAL never.
     """
 
     DESCRIBED = "described"

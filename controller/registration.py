@@ -13,6 +13,8 @@ from controller import paths
 from controller.model import Broker
 from controller.state_store import Create, Delete, NodeExists, NoNode, Operation, SetData, Stat, StateStore, parent_path
 
+NO_JMX_PORT = -1
+
 
 class IdentityError(Exception):
     """This broker must not join: its id or its cluster is not the one that its data belongs to."""
@@ -24,7 +26,7 @@ class BrokerRegistration:
 
     broker: Broker
     timestamp_ms: int
-    jmx_port: int = -1
+    jmx_port: int = NO_JMX_PORT
 
 
 async def ensure_paths(store: StateStore, wanted: Iterable[str] = paths.PERSISTENT_PATHS) -> None:

@@ -21,6 +21,7 @@ import contextlib
 import errno
 import os.path
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -103,6 +104,7 @@ class LogOptions:
     on_damage: Callable[[str], None] = _ignore
     on_flush_wanted: Callable[["Log"], None] = _ignore  # after a roll: the sealed segment is to be synced, off the loop
     on_truncated: Callable[["Log"], None] = _ignore
+    on_flushed: Callable[[float], None] = _ignore  # with the seconds it took; in the thread of the flush
 
 
 class Log:
@@ -865,6 +867,7 @@ class Log:
         what it could not write.
         """
         end_offset, truncation_count = self.log_end_offset, self.truncation_count
+        started_s = time.perf_counter()
         try:
             self._sync_files(end_offset)
         except OSError as error:
@@ -876,6 +879,7 @@ class Log:
         if truncation_count == self.truncation_count:
             self.recovery_point = max(self.recovery_point, end_offset)
         self._flushed_ms = now_ms
+        self._options.on_flushed(time.perf_counter() - started_s)
 
     def _sync_files(self, end_offset: int) -> None:
         for segment in self._segments.covering(self.recovery_point, max(end_offset, 1)):

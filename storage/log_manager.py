@@ -19,6 +19,7 @@ offline until a restart, its logs answer KAFKA_STORAGE_ERROR and the others go o
 import logging
 import os.path
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -178,6 +179,9 @@ class LogManager:
         self._flush_wanted: dict[Log, None] = {}
         self.settings = settings
         self.observer = LogObserver()
+        self.on_flushed: Callable[[float], object] = lambda seconds: None
+        """Told in any thread how long each flush of a log took."""
+        self._logs_to_load: Counter[str] = Counter()  # logs by directory while they are loaded, none before and after
         self.directories = [LogDirectory(files, path) for path in log_dirs]
         self._options = {directory.path: self._options_for(directory) for directory in self.directories}
 
@@ -235,6 +239,7 @@ class LogManager:
         progress = _Progress()
         to_load = self._find_logs(now_ms)
         progress.logs_total = len(to_load)
+        self._logs_to_load = Counter(item.directory.path for item in to_load)
         progress.bytes_total = sum(self._bytes_to_scan(item) for item in to_load if not item.is_clean)
         self._for_each_directory(
             to_load,
@@ -242,8 +247,13 @@ class LogManager:
             lambda item: self._load_log(item, config_of(item.name.topic), now_ms, progress),
             lambda: on_progress(progress.status),
         )
+        self._logs_to_load.clear()
         if not self.live_directories:
             raise NoUsableDirectoryError("None of the log directories could be loaded")
+
+    def remaining_logs_in(self, directory: LogDirectory) -> int:
+        """How many logs of a directory a load has still before it; 0 when none is under way. Any thread."""
+        return max(self._logs_to_load[directory.path] - len(directory.logs), 0)
 
     def _find_logs(self, now_ms: int) -> list[_LogToLoad]:
         """What is to be loaded, after moves that a crash has cut off were finished. Raises DuplicateLogError."""
@@ -671,6 +681,9 @@ class LogManager:
     def _truncated(self, log: Log) -> None:
         self.observer.truncated(log)
 
+    def _flushed(self, seconds: float) -> None:
+        self.on_flushed(seconds)
+
     def _options_for(self, directory: LogDirectory) -> LogOptions:
         return LogOptions(
             self._files,
@@ -679,6 +692,7 @@ class LogManager:
             on_damage=_logger.warning,
             on_flush_wanted=self._want_flush,
             on_truncated=self._truncated,
+            on_flushed=self._flushed,
         )
 
     def _for_each_directory(

@@ -1,17 +1,20 @@
 """kafka-server-start: reads the settings, tells what is wrong with them, and runs a broker until it is told to stop."""
 
 import logging
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from config import properties
+from config.addresses import PORT_MAX, host_and_port_problem
 from config.broker import BrokerConfig
-from config.broker_properties import BROKER_ID
-from config.definition import ConfigErrors
+from config.broker_properties import BROKER_ID, METRICS_HTTP_LISTENER
+from config.definition import ConfigError, ConfigErrors
+from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from tools.log_lines import log_to_stderr
 from tools.running_brokers import registered
-from tools.version import KAFKA_COMMIT_ID, KAFKA_VERSION, version_line
+from tools.version import version_line
 
 USAGE = "USAGE: kafka-server-start [-daemon] server.properties [--override property=value]*"
 
@@ -30,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         path, overrides = _parse(arguments)
-        config = BrokerConfig.from_properties(properties.load(path), overrides)
+        config = BrokerConfig.from_properties({**_of_environment(os.environ), **properties.load(path)}, overrides)
     except UsageError as error:
         print(f"{error}{USAGE}", file=sys.stderr)
         return 1
@@ -62,11 +65,21 @@ def _parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
     return path, overrides
 
 
+def _of_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Settings that launchers of Kafka make in the environment; the file beats them. Raises ConfigError."""
+    port = variables.get("JMX_PORT")
+    if not port:
+        return {}
+    if host_and_port_problem(f":{port}") is not None:
+        raise ConfigError("JMX_PORT (environment)", port, f"Expected a port from 0 to {PORT_MAX}")
+    return {METRICS_HTTP_LISTENER.name: f":{port}"}
+
+
 def _load_failure(path: str, error: OSError | ValueError) -> str:
     match error:
         case OSError():
             return f"Cannot read {path}: {error.strerror}"
-        case ConfigErrors():
+        case ConfigError() | ConfigErrors():
             return str(error)
         case _:
             return f"Cannot read {path}: {error}"

@@ -1,10 +1,6 @@
-"""The release of Kafka that this broker and its tools stand for, in the form that scripts parse.
+"""What the tools say when they are asked for their version. Must not know who prints it."""
 
-Owns the number, which the broker's start tells too. Must not know who prints it.
-"""
-
-KAFKA_VERSION = "3.9.1"
-KAFKA_COMMIT_ID = "f745dfdcee2b9851"
+from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 
 
 def version_line() -> str:

@@ -89,6 +89,8 @@ class Listener:
         self._loop: asyncio.AbstractEventLoop
         self._is_accepting = False
         self._idle_sweep: asyncio.TimerHandle | None = None
+        self.expired_count = 0
+        """Connections closed because they were idle."""
 
     @property
     def connection_count(self) -> int:
@@ -258,6 +260,7 @@ class Listener:
                 continue
             connection.idle_sweeps += 1
             if connection.idle_sweeps >= IDLE_SWEEPS_PER_LIMIT:
+                self.expired_count += 1
                 logger.info("closing idle connection from %s", connection.peer)
                 connection.abort()  # one that does not read would never drain
         self._schedule_idle_sweep()

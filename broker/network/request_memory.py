@@ -22,6 +22,7 @@ class RequestMemory:
     """All requests of one broker that are arriving."""
 
     def __init__(self, size_max: int) -> None:
+        self.size_max = size_max
         self._size_left = size_max
         self._taken: dict[AccountedConnection, int] = {}
         self._waiting: OrderedDict[AccountedConnection, None] = OrderedDict()

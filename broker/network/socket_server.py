@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from broker.network.connection import Dispatcher
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
@@ -36,6 +36,15 @@ class SocketServer:
     def ports(self) -> Mapping[str, int]:
         """The real ports, by the names of the listeners."""
         return self._ports
+
+    @property
+    def listeners(self) -> Collection[Listener]:
+        return self._listeners.values()
+
+    @property
+    def request_memory(self) -> RequestMemory | None:
+        """What bounds requests while they arrive; None when nothing does."""
+        return self._request_memory
 
     def bind(self, addresses: Sequence[Address]) -> None:
         """Take the addresses of all listeners. Raises ListenError; `stop_accepting` gives back what was taken."""

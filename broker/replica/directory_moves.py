@@ -98,7 +98,20 @@ class DirectoryMoves:
         self._slots = asyncio.Semaphore(threads)
         self._executor: ThreadPoolExecutor | None = None
         self._tasks: dict[Log, asyncio.Task[None]] = {}
+        self._stopped: set[Log] = set()
+        """Copies that an error has left as they are; some may be dropped by now."""
         self.on_moved: MovedListener = lambda log, old_directory: None
+
+    @property
+    def lag_max(self) -> int:
+        """By how many offsets the copy that is farthest behind is; 0 when nothing moves."""
+        pairs = ((copy, self._log_manager.get(copy.topic, copy.partition)) for copy in self._tasks)
+        return max((log.log_end_offset - copy.log_end_offset for copy, log in pairs if log is not None), default=0)
+
+    @property
+    def failed_count(self) -> int:
+        """How many moves an error has stopped. They go on when they are asked for again, or at the next start."""
+        return sum(map(self._is_in_place, self._stopped))
 
     def move(self, partition: Partition, directory: LogDirectory) -> None:
         """Begin to move a partition's log; where it is already, give up what was begun. Harmless to repeat.
@@ -120,6 +133,7 @@ class DirectoryMoves:
         """Go on with the move of a partition's log if there is a copy of it."""
         copy = self._log_manager.future(partition.topic, partition.partition)
         if copy is not None and copy not in self._tasks:
+            self._stopped = {each for each in self._stopped if self._is_in_place(each) and each is not copy}
             name = f"move of {partition.topic}-{partition.partition}"
             task = self._tasks[copy] = asyncio.create_task(self._run(_Move(partition, partition.log, copy)), name=name)
             task.add_done_callback(lambda _: self._tasks.pop(copy, None))
@@ -143,9 +157,14 @@ class DirectoryMoves:
                         return
             except KafkaError as error:
                 if self._goes_on(move):
+                    self._stopped.add(move.copy)
                     logger.error("the move of %s is stopped, it stays in its directory: %s", move.title, error)
             except Exception:
+                self._stopped.add(move.copy)
                 logger.exception("the move of %s is stopped, it stays in its directory", move.title)
+
+    def _is_in_place(self, copy: Log) -> bool:
+        return self._log_manager.future(copy.topic, copy.partition) is copy
 
     def _goes_on(self, move: _Move) -> bool:
         partition = move.partition

@@ -72,7 +72,7 @@ class ReplicaManager:
         self._leadership_listeners: list[tuple[str, LeadershipListener, LeadershipListener]] = []
 
     @property
-    def _purgatories(self) -> tuple[Purgatory, ...]:
+    def purgatories(self) -> tuple[Purgatory, ...]:
         return self.produce_purgatory, self.fetch_purgatory, self.delete_records_purgatory
 
     # -- looking up --------------------------------------------------------------------------------------------------
@@ -87,6 +87,11 @@ class ReplicaManager:
     def is_offline(self, topic: str, partition: int) -> bool:
         """Whether a replica is here, in a log directory that has failed, until the broker is started again."""
         return (topic, partition) in self._offline
+
+    @property
+    def offline_count(self) -> int:
+        """How many replicas are in log directories that have failed."""
+        return len(self._offline)
 
     def on_leadership(self, topic: str, gained: LeadershipListener, lost: LeadershipListener) -> None:
         """Tell a coordinator when this broker starts and stops leading partitions of its internal topic."""
@@ -281,7 +286,7 @@ class ReplicaManager:
             partition.follow(leadership)
             if was_leader:
                 self._announce(partition, gained=False)
-        for purgatory in self._purgatories:
+        for purgatory in self.purgatories:
             purgatory.check_and_complete(key)
 
     def _stop(self, topic: str, partition_index: int, is_deleted: bool, now_ms: int) -> ErrorCode:
@@ -303,7 +308,7 @@ class ReplicaManager:
         if partition is not None and partition.is_leader:
             partition.is_leader = False
             self._announce(partition, gained=False)
-        for purgatory in self._purgatories:
+        for purgatory in self.purgatories:
             purgatory.force_complete_all(key)
 
     def _announce(self, partition: Partition, *, gained: bool) -> None:

@@ -114,6 +114,26 @@ class Partition:
     def has_enough_in_sync(self) -> bool:
         return len(self.leadership.isr) >= self.log.config.min_insync_replicas
 
+    @property
+    def min_in_sync(self) -> int:
+        """How many in-sync replicas its settings ask for; no more than it has replicas."""
+        return min(self.log.config.min_insync_replicas, len(self.leadership.replicas))
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether this broker leads it and some replica is not in sync."""
+        return self.is_leader and len(self.leadership.isr) < len(self.leadership.replicas)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether this broker leads it and fewer replicas are in sync than are asked for."""
+        return self.is_leader and len(self.leadership.isr) < self.min_in_sync
+
+    @property
+    def is_at_min_isr(self) -> bool:
+        """Whether this broker leads it and no in-sync replica may be lost."""
+        return self.is_leader and len(self.leadership.isr) == self.min_in_sync
+
     def advance_high_watermark(self) -> bool:
         """Commit what every in-sync replica has; True when the high watermark moved."""
         log = self.log

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -56,6 +57,8 @@ SLICE_IDS: Final = 2_000
 """Ids that are looked at before other requests get their turn: about a millisecond."""
 TOMBSTONE_BATCH_SIZE_MAX: Final = 524_288
 """Tombstones are cut into batches of about half of what a topic takes by default (message.max.bytes)."""
+LOAD_TIMES_KEPT: Final = 50
+"""One for each partition of a topic of the default size, for the metrics."""
 TOMBSTONE_TIMEOUT_MS: Final = 30_000
 """Nobody waits for tombstones; until then nothing else may happen to their ids."""
 
@@ -113,6 +116,9 @@ class TransactionCoordinator:
         self._is_stopping = False
         self._timers: dict[str, TimerHandle] = {}
         self._chores: dict[str, asyncio.Task[None]] = {}
+        self.append_retry_count = 0
+        """Transactions whose markers are written, and whose completion could not be appended yet."""
+        self.load_times_ms: deque[int] = deque(maxlen=LOAD_TIMES_KEPT)
 
     # The life of the coordinator
 
@@ -264,6 +270,11 @@ class TransactionCoordinator:
             for partition in self._partitions.values()
             for transactional_id, transaction in partition.transactions.items()
         )
+
+    @property
+    def unsent_count(self) -> int:
+        """Decided transactions with partitions that have no leader to take the marker now."""
+        return self._markers.waiting_count
 
     # The passing of time
 
@@ -445,7 +456,11 @@ class TransactionCoordinator:
             self._append(partition, transaction, finish)
 
     async def _complete_later(self, partition: StatePartition, transaction: Transaction) -> None:
-        await self._markers.pause()
+        self.append_retry_count += 1
+        try:
+            await self._markers.pause()
+        finally:
+            self.append_retry_count -= 1
         self._complete(partition, transaction, Fate.DONE)
 
     # Loading
@@ -470,8 +485,9 @@ class TransactionCoordinator:
             return
         partition.transactions = {name: Transaction(name, metadata) for name, metadata in loaded.items()}
         partition.state = PartitionState.ACTIVE
+        elapsed_ms = self._clock.monotonic_ms() - started_ms
+        self.load_times_ms.append(elapsed_ms)
         if loaded:
-            elapsed_ms = self._clock.monotonic_ms() - started_ms
             logger.info("Loaded %d ids of partition %d in %d ms", len(loaded), partition.number, elapsed_ms)
         for transaction in partition.transactions.values():
             self._finish_if_decided(partition, transaction)

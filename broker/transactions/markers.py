@@ -103,6 +103,8 @@ class MarkerSender:
         self._channels = channels
         self._timer = timer
         self._clock = clock
+        self.waiting_count = 0
+        """Transactions some of whose partitions had no leader that took the marker, until the next try."""
 
     def send(self, name: str, marker: Marker, partitions: Iterable[TopicPartition]) -> Fate | Awaitable[Fate]:
         """DONE when every partition has its marker, SUPERSEDED or FAILED when this cannot be; at once if it is known.
@@ -132,7 +134,11 @@ class MarkerSender:
                 fate, missing = self._judge(name, codes, missing)
                 if fate is not Fate.RETRY:
                     return fate
-            await self.pause()
+            self.waiting_count += 1
+            try:
+                await self.pause()
+            finally:
+                self.waiting_count -= 1
             missing = self._without_deleted(name, missing)
             if not missing:
                 return Fate.DONE

@@ -1,5 +1,6 @@
 """What keeps a broker from starting is said in one line that names it."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,14 @@ async def test_a_listener_whose_protection_is_not_there(tmp_path: Path, protocol
 async def test_group_protocols_that_are_not_there(tmp_path: Path, protocols: str) -> None:
     reason = await reason_not_to_start(settings(tmp_path, group_coordinator_rebalance_protocols=protocols))
     assert "group.coordinator.rebalance.protocols" in reason
+
+
+async def test_an_address_for_metrics_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        reason = await reason_not_to_start(settings(tmp_path / "data", metrics_http_listener=f"127.0.0.1:{port}"))
+    assert f"metrics.http.listener cannot listen on 127.0.0.1:{port}" in reason
+    assert not (tmp_path / "data").exists()
 
 
 async def test_a_cluster(tmp_path: Path) -> None:

@@ -94,6 +94,33 @@ def test_port_in_use(broker: BrokerProcess, tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize("text", ["7071", "localhost", "localhost:port", ":65536", "http://localhost:7071", "a b:1"])
+def test_wrong_addresses_for_metrics(run: RunTool, text: str) -> None:
+    outcome = run(server_start.main, SAMPLE, "--override", f"metrics.http.listener={text}")
+    assert outcome == Outcome(
+        1,
+        "",
+        f"Invalid value {text} for configuration metrics.http.listener: "
+        "Expected host:port with a port from 0 to 65535\n",
+    )
+
+
+@pytest.mark.parametrize("text", ["http", "-1", "70000", "7071:7072"])
+def test_a_wrong_port_in_the_environment(run: RunTool, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("JMX_PORT", text)
+    outcome = run(server_start.main, SAMPLE)
+    assert outcome.status == 1
+    assert outcome.stderr == (
+        f"Invalid value {text} for configuration JMX_PORT (environment): Expected a port from 0 to 65535\n"
+    )
+
+
+def test_a_port_for_metrics_in_use(broker: BrokerProcess, tmp_path: Path) -> None:
+    outcome = start(settings_file(tmp_path, metrics_http_listener=f"127.0.0.1:{broker.port}"))
+    assert f"metrics.http.listener cannot listen on 127.0.0.1:{broker.port}" in last_line(outcome)
+    assert not (tmp_path / "data").exists()
+
+
 def test_log_dir_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     outcome = start(settings_file(tmp_path, log_dirs=str(tmp_path / "file" / "data")))

@@ -1,0 +1,16 @@
+"""What a broker is doing at the moment, from its start to its stop."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class BrokerState(IntEnum):
+    """Numbered as in Kafka's metrics."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERY = 2
+    """Loading logs."""
+    RUNNING = 3
+    SHUTTING_DOWN = 7

@@ -1,0 +1,42 @@
+"""All metrics of a broker: which parts they are views on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from broker.broker_state import BrokerState
+from broker.log_cleaner import LogCleaner
+from broker.metrics.histogram import Histogram
+from broker.metrics.loop_lag import lag_metric
+from broker.metrics.metric import Metric
+from broker.metrics.of_cluster import broker_metrics, controller_metrics
+from broker.metrics.of_coordinators import group_metrics, transaction_metrics
+from broker.metrics.of_network import network_metrics
+from broker.metrics.of_replicas import move_metrics, partition_metrics, waiting_metrics
+from broker.metrics.of_storage import cleaner_metrics, log_metrics
+from broker.network.socket_server import SocketServer
+from broker.services import Services
+
+
+def all_metrics(
+    services: Services,
+    sockets: SocketServer,
+    *,
+    state: Callable[[], BrokerState],
+    started_ms: int,
+    cleaner: Callable[[], LogCleaner | None],
+    flush_times: Histogram,
+    loop_lag: Histogram,
+) -> Iterator[Metric]:
+    """In the order in which they are shown. `cleaner()` is None while there is none."""
+    yield from broker_metrics(state, started_ms)
+    yield from controller_metrics(services.controller)
+    yield from partition_metrics(services.replica_manager, services.late_transactions)
+    yield from waiting_metrics(services.replica_manager, services.fetch_sessions)
+    yield from move_metrics(services.directory_moves)
+    yield from group_metrics(services.groups)
+    yield from transaction_metrics(services.transactions)
+    yield from network_metrics(sockets)
+    yield from log_metrics(services.log_manager, flush_times)
+    yield from cleaner_metrics(services.log_manager, cleaner)
+    yield lag_metric(loop_lag)

@@ -1,0 +1,31 @@
+"""How late the event loop is: what garbage collection and long computations do to everybody's latency."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from broker.metrics.histogram import Histogram
+from broker.metrics.metric import Kind, Metric, alone
+
+INTERVAL_S: Final = 0.1
+
+
+def lag_metric(lag: Histogram) -> Metric:
+    return Metric(
+        Kind.HISTOGRAM,
+        "",
+        "By how much the event loop was late, measured ten times a second.",
+        alone(lag.distribution),
+        own_name="kafka_python_event_loop_lag_seconds",
+    )
+
+
+async def watch(lag: Histogram) -> None:
+    """Measure until cancelled."""
+    while True:
+        due_s = time.monotonic() + INTERVAL_S
+        await asyncio.sleep(INTERVAL_S)
+        now_s = time.monotonic()
+        lag.update(max(now_s - due_s, 0.0), now_s)

@@ -1,0 +1,88 @@
+"""What a metric is: names, and a view on a fact that its owner keeps.
+
+Owns: the kinds of metrics and the rule by which a Prometheus name follows from an object name. Must not know: any
+particular metric, or how metrics are shown.
+
+Nothing is counted here. A metric is read when somebody asks, so that a broker that nobody asks does no work for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """What the values of a metric are."""
+
+    GAUGE = "gauge"
+    """A number that goes up and down."""
+    METER = "counter"
+    """How often something has happened, which only rises."""
+    HISTOGRAM = "summary"
+    """How some measure is distributed, as a `Distribution`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Of all that was measured: how many and their sum. `quantiles`: values by their share as
+    Kafka's dashboards spell it ("0.50"), none where not kept."""
+
+    count: int
+    total: float
+    quantiles: Mapping[str, float]
+
+
+TagValues = tuple[str, ...]
+Value = int | float | Distribution
+Sample = tuple[TagValues, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric of any number of subjects, which its `tags` tell apart.
+
+    `bean` is its object name without tags ("kafka.server:type=ReplicaManager,name=LeaderCount"), `attribute` what is
+    read of a bean that has several ("offset-commit-count"). `read()` gives the values of the tags and the value, for
+    every subject there is now; it runs on the event loop and may be left in the middle for others to have their turn.
+    """
+
+    kind: Kind
+    bean: str
+    help: str
+    read: Callable[[], Iterable[Sample]]
+    tags: tuple[str, ...] = ()
+    attribute: str = ""
+    own_name: str = ""
+    """The Prometheus name where it does not follow from the object name."""
+    is_per_partition: bool = False
+
+    @property
+    def prometheus_name(self) -> str:
+        """As the usual rules of jmx_exporter make it: lower case, a meter's without PerSec. No suffix of its kind."""
+        if self.own_name:
+            return self.own_name
+        domain, _, properties = self.bean.partition(":")
+        parts = [domain, *(each.partition("=")[2] for each in properties.split(",")), self.attribute]
+        name = "_".join(filter(None, parts)).lower().replace(".", "_").replace("-", "_")
+        return name.removesuffix("persec") if self.kind is Kind.METER else name
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The tags as Prometheus may have them."""
+        return tuple(tag.replace("-", "_") for tag in self.tags)
+
+
+def alone(read: Callable[[], Value]) -> Callable[[], Iterable[Sample]]:
+    """The view of a metric that the broker has once."""
+    return lambda: [((), read())]
+
+
+class Registry:
+    """All metrics of one broker. Names are unique."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self.metrics = list(metrics)
+        names = [metric.prometheus_name for metric in self.metrics]
+        assert len(set(names)) == len(names), sorted(name for name in names if names.count(name) > 1)

@@ -1,0 +1,110 @@
+"""Metrics of the controller, and of the broker as one member of the cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+from broker.broker_state import BrokerState
+from broker.metrics.metric import Distribution, Kind, Metric, Sample, alone
+from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
+from controller.controller import Controller
+from controller.events import Event
+from controller.settings import EventTimes
+
+CONTROLLER_GAUGES = (
+    ("ActiveControllerCount", "1 on the broker that is controller; 1 is wanted of all brokers together."),
+    ("ActiveBrokerCount", "Registered brokers."),
+    ("GlobalTopicCount", "Topics of the cluster."),
+    ("GlobalPartitionCount", "Partitions of the cluster."),
+    ("OfflinePartitionsCount", "Partitions without a leader."),
+    ("PreferredReplicaImbalanceCount", "Partitions led by another than their preferred replica."),
+    ("TopicsToDeleteCount", "Topics that are to be deleted."),
+    ("ReplicasToDeleteCount", "Replicas that are to be deleted."),
+    ("TopicsIneligibleToDeleteCount", "Topics that cannot be deleted now."),
+    ("ReplicasIneligibleToDeleteCount", "Replicas that cannot be deleted now."),
+)
+"""Of the whole cluster, and 0 where another broker is controller."""
+
+EVENTS = sorted({kind.statistic for kind in Event.__subclasses__()} - {""})
+
+
+def controller_metrics(controller: Controller) -> Iterator[Metric]:
+    for name, text in CONTROLLER_GAUGES:
+        bean = f"kafka.controller:type=KafkaController,name={name}"
+        yield Metric(Kind.GAUGE, bean, text, _controller_gauge(controller, name))
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.controller:type=ControllerEventManager,name=EventQueueSize",
+        "Events that wait for the controller.",
+        _controller_gauge(controller, "EventQueueSize"),
+    )
+    statistics = controller.statistics
+    yield Metric(
+        Kind.HISTOGRAM,
+        "kafka.controller:type=ControllerEventManager,name=EventQueueTimeMs",
+        "How long events have waited for the controller.",
+        alone(lambda: _distribution(statistics.queue_time)),
+    )
+    yield Metric(
+        Kind.METER,
+        "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
+        "Leaders elected that were not in sync: records may be lost.",
+        alone(lambda: statistics.unclean_leader_elections),
+    )
+    for event in EVENTS:
+        bean = f"kafka.controller:type=ControllerStats,name={event}RateAndTimeMs"
+        text = f"How long the controller took for events of the kind {event}."
+        yield Metric(Kind.HISTOGRAM, bean, text, _event_times(statistics.by_event, event))
+
+
+def broker_metrics(state: Callable[[], BrokerState], started_ms: int) -> Iterator[Metric]:
+    """`started_ms`: wall-clock time of the start."""
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.server:type=KafkaServer,name=BrokerState",
+        "0 not running, 1 starting, 2 loading logs, 3 running, 7 stopping.",
+        alone(lambda: int(state())),
+    )
+    yield Metric(
+        Kind.GAUGE,
+        "",
+        "The release of Kafka that this broker stands for; always 1.",
+        lambda: [((KAFKA_VERSION, KAFKA_COMMIT_ID), 1)],
+        ("version", "commit_id"),
+        own_name="kafka_server_app_info",
+    )
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.server:type=app-info",
+        "When the broker was started, in milliseconds since the epoch.",
+        alone(lambda: started_ms),
+        attribute="start-time-ms",
+    )
+    for direction, of_this in (("read", "read_bytes"), ("write", "write_bytes")):
+        bean = f"kafka.server:type=KafkaServer,name=linux-disk-{direction}-bytes"
+        yield Metric(Kind.GAUGE, bean, f"Bytes of disk {direction}s by this process.", _disk_bytes(of_this))
+
+
+def _controller_gauge(controller: Controller, name: str) -> Callable[[], list[Sample]]:
+    return lambda: [((), controller.gauges().get(name, 0))]
+
+
+def _event_times(by_event: dict[str, EventTimes], event: str) -> Callable[[], list[Sample]]:
+    return lambda: [((), _distribution(by_event.get(event, EventTimes())))]
+
+
+def _distribution(times: EventTimes) -> Distribution:
+    return Distribution(times.count, times.total_ms, {})
+
+
+def _disk_bytes(field: str) -> Callable[[], Iterator[Sample]]:
+    def read() -> Iterator[Sample]:
+        try:
+            with open(f"/proc/{os.getpid()}/io") as file:
+                lines = dict(line.split(":") for line in file)
+        except OSError:
+            return  # another system than Linux, or a container that hides it
+        yield (), int(lines[field])
+
+    return read

@@ -1,0 +1,161 @@
+"""Metrics of the partitions hosted here, of who waits for them, and of moves between log directories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from broker.metrics.metric import Kind, Metric, Sample, alone
+from broker.purgatory import Purgatory
+from broker.replica.directory_moves import DirectoryMoves
+from broker.replica.fetch_sessions import FetchSessionCache
+from broker.replica.manager import ReplicaManager
+from broker.replica.partition import Partition
+from broker.transactions.late import LateTransactions
+
+MOVES_CLIENT_ID = "ReplicaAlterLogDirs"
+
+Fact = Callable[[Partition], int]
+
+PER_PARTITION: tuple[tuple[str, str, Fact], ...] = (
+    (
+        "UnderReplicated",
+        "1 if a replica of this led partition is not in sync.",
+        lambda partition: int(partition.is_under_replicated),
+    ),
+    (
+        "UnderMinIsr",
+        "1 if this led partition has fewer in-sync replicas than min.insync.replicas.",
+        lambda partition: int(partition.is_under_min_isr),
+    ),
+    (
+        "AtMinIsr",
+        "1 if this led partition has as many in-sync replicas as min.insync.replicas.",
+        lambda partition: int(partition.is_at_min_isr),
+    ),
+    (
+        "InSyncReplicasCount",
+        "In-sync replicas of this led partition.",
+        lambda partition: len(partition.leadership.isr) if partition.is_leader else 0,
+    ),
+    (
+        "ReplicasCount",
+        "Replicas of this led partition.",
+        lambda partition: len(partition.leadership.replicas) if partition.is_leader else 0,
+    ),
+    (
+        "LastStableOffsetLag",
+        "Offsets that readers of committed records may not read yet.",
+        lambda partition: partition.log.high_watermark - partition.log.last_stable_offset if partition.is_leader else 0,
+    ),
+)
+
+SUMS: tuple[tuple[str, str, Fact], ...] = (
+    ("PartitionCount", "Partitions hosted here.", lambda _: 1),
+    ("LeaderCount", "Partitions led here.", lambda partition: int(partition.is_leader)),
+    (
+        "UnderReplicatedPartitions",
+        "Partitions led here of which a replica is not in sync.",
+        lambda partition: int(partition.is_under_replicated),
+    ),
+    (
+        "UnderMinIsrPartitionCount",
+        "Partitions led here with fewer in-sync replicas than min.insync.replicas.",
+        lambda partition: int(partition.is_under_min_isr),
+    ),
+    (
+        "AtMinIsrPartitionCount",
+        "Partitions led here with as many in-sync replicas as min.insync.replicas.",
+        lambda partition: int(partition.is_at_min_isr),
+    ),
+    (
+        "ProducerIdCount",
+        "Idempotent producers that the partitions hosted here know.",
+        lambda partition: len(partition.log.producers().producers),
+    ),
+)
+
+
+def partition_metrics(replicas: ReplicaManager, late: LateTransactions) -> Iterator[Metric]:
+    for name, text, fact in PER_PARTITION:
+        yield Metric(
+            Kind.GAUGE,
+            f"kafka.cluster:type=Partition,name={name}",
+            text,
+            _each(replicas, fact),
+            ("topic", "partition"),
+            is_per_partition=True,
+        )
+    for name, text, fact in SUMS:
+        yield Metric(Kind.GAUGE, f"kafka.server:type=ReplicaManager,name={name}", text, _sum(replicas, fact))
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.server:type=ReplicaManager,name=OfflineReplicaCount",
+        "Replicas in log directories that have failed.",
+        alone(lambda: replicas.offline_count),
+    )
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.server:type=ReplicaManager,name=PartitionsWithLateTransactionsCount",
+        "Partitions with a transaction that is open for longer than any may be.",
+        alone(lambda: late.partition_count),
+    )
+
+
+def waiting_metrics(replicas: ReplicaManager, sessions: FetchSessionCache) -> Iterator[Metric]:
+    def of_purgatories(fact: Callable[[Purgatory], int]) -> Callable[[], Iterator[Sample]]:
+        return lambda: (((purgatory.name,), fact(purgatory)) for purgatory in replicas.purgatories)
+
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize",
+        "Entries of waiting requests, one for each partition that a request waits for.",
+        of_purgatories(lambda purgatory: purgatory.watched_count),
+        ("delayedOperation",),
+    )
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.server:type=DelayedOperationPurgatory,name=NumDelayedOperations",
+        "Waiting requests.",
+        of_purgatories(lambda purgatory: purgatory.delayed_count),
+        ("delayedOperation",),
+    )
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions",
+        "Incremental fetch sessions.",
+        alone(lambda: len(sessions)),
+    )
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchPartitionsCached",
+        "Partitions in incremental fetch sessions.",
+        alone(lambda: sessions.partition_count),
+    )
+    yield Metric(
+        Kind.METER,
+        "kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec",
+        "Incremental fetch sessions that had to make room for others.",
+        alone(lambda: sessions.eviction_count),
+    )
+
+
+def move_metrics(moves: DirectoryMoves) -> Iterator[Metric]:
+    facts: tuple[tuple[str, str, Callable[[], int]], ...] = (
+        ("MaxLag", "Offsets that the slowest move between log directories is behind.", lambda: moves.lag_max),
+        ("FailedPartitionsCount", "Moves that an error has stopped.", lambda: moves.failed_count),
+    )
+    for name, text, fact in facts:
+        bean = f"kafka.server:type=ReplicaAlterLogDirsManager,name={name}"
+        yield Metric(Kind.GAUGE, bean, text, _of_moves(fact), ("clientId",))
+
+
+def _of_moves(fact: Callable[[], int]) -> Callable[[], list[Sample]]:
+    return lambda: [((MOVES_CLIENT_ID,), fact())]
+
+
+def _each(replicas: ReplicaManager, fact: Fact) -> Callable[[], Iterator[Sample]]:
+    return lambda: (((it.topic, str(it.partition)), fact(it)) for it in replicas.hosted())
+
+
+def _sum(replicas: ReplicaManager, fact: Fact) -> Callable[[], list[Sample]]:
+    return lambda: [((), sum(map(fact, replicas.hosted())))]

@@ -1,0 +1,156 @@
+"""Metrics of logs, log directories and the log cleaner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from broker.log_cleaner import LogCleaner
+from broker.metrics.histogram import Histogram
+from broker.metrics.metric import Kind, Metric, Sample, Value, alone
+from storage.cleaning_metrics import CleanerMetrics
+from storage.log import Log
+from storage.log_directory import LogDirectory
+from storage.log_manager import LogManager
+
+DIRECTORY = ("logDirectory",)
+
+PER_LOG: tuple[tuple[str, str, Callable[[Log], int]], ...] = (
+    ("Size", "Bytes of all segments.", lambda log: log.size),
+    ("NumLogSegments", "Segments.", lambda log: log.segment_count),
+    ("LogStartOffset", "First offset that may be read.", lambda log: log.log_start_offset),
+    ("LogEndOffset", "Offset of the next record.", lambda log: log.log_end_offset),
+)
+
+CLEANER: tuple[tuple[str, str, str, Callable[[CleanerMetrics], int]], ...] = (
+    (
+        "LogCleaner",
+        "max-buffer-utilization-percent",
+        "How full the offset map was, in the fullest of the cleaners' last passes.",
+        lambda figures: figures.max_buffer_utilization_percent,
+    ),
+    (
+        "LogCleaner",
+        "cleaner-recopy-percent",
+        "Share of bytes that the cleaners' last passes kept.",
+        lambda figures: figures.cleaner_recopy_percent,
+    ),
+    (
+        "LogCleaner",
+        "max-clean-time-secs",
+        "Duration of the longest of the cleaners' last passes.",
+        lambda figures: figures.max_clean_time_secs,
+    ),
+    (
+        "LogCleaner",
+        "max-compaction-delay-secs",
+        "For how long a record has been older than max.compaction.lag.ms allows.",
+        lambda figures: figures.max_compaction_delay_secs,
+    ),
+    (
+        "LogCleanerManager",
+        "max-dirty-percent",
+        "Share of bytes not cleaned yet, in the dirtiest log.",
+        lambda figures: figures.max_dirty_percent,
+    ),
+    (
+        "LogCleanerManager",
+        "time-since-last-run-ms",
+        "Since a cleaner looked for work last.",
+        lambda figures: figures.time_since_last_run_ms,
+    ),
+)
+
+
+def log_metrics(logs: LogManager, flush_times: Histogram) -> Iterator[Metric]:
+    """`flush_times` in milliseconds."""
+    for name, text, fact in PER_LOG:
+        yield Metric(
+            Kind.GAUGE,
+            f"kafka.log:type=Log,name={name}",
+            text,
+            _per_log(logs, fact),
+            ("topic", "partition"),
+            is_per_partition=True,
+        )
+    yield Metric(
+        Kind.HISTOGRAM,
+        "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
+        "How long it took to sync a log.",
+        alone(flush_times.distribution),
+    )
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.log:type=LogManager,name=OfflineLogDirectoryCount",
+        "Log directories that have failed.",
+        alone(lambda: sum(directory.is_offline for directory in logs.directories)),
+    )
+    per_directory: tuple[tuple[str, str, Callable[[LogDirectory], int]], ...] = (
+        ("LogDirectoryOffline", "1 if the log directory has failed.", lambda directory: int(directory.is_offline)),
+        ("remainingLogsToRecover", "Logs that the start has still to load.", logs.remaining_logs_in),
+    )
+    for name, text, of_directory in per_directory:
+        tags = DIRECTORY if name == "LogDirectoryOffline" else ("dir",)
+        bean = f"kafka.log:type=LogManager,name={name}"
+        yield Metric(Kind.GAUGE, bean, text, _per_directory(logs, of_directory), tags)
+
+
+def cleaner_metrics(logs: LogManager, cleaner: Callable[[], LogCleaner | None]) -> Iterator[Metric]:
+    """Without a cleaner they exist and have no values."""
+    for owner, name, text, figure in CLEANER:
+        yield Metric(
+            Kind.GAUGE, f"kafka.log:type={owner},name={name}", text, _of_cleaner(cleaner, _from_figures(figure))
+        )
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.log:type=LogCleaner,name=DeadThreadCount",
+        "Cleaners that an error has ended.",
+        _of_cleaner(cleaner, lambda it: it.dead_thread_count),
+    )
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count",
+        "Partitions that are not cleaned until the next start.",
+        _of_cleaner_per_directory(logs, cleaner, lambda it, directory: it.uncleanable_in(directory).partitions_count),
+        DIRECTORY,
+    )
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.log:type=LogCleanerManager,name=uncleanable-bytes",
+        "What could be cleaned in these partitions.",
+        _of_cleaner_per_directory(logs, cleaner, lambda it, directory: it.uncleanable_in(directory).bytes),
+        DIRECTORY,
+    )
+
+
+def _per_log(logs: LogManager, fact: Callable[[Log], int]) -> Callable[[], Iterator[Sample]]:
+    return lambda: (((log.topic, str(log.partition)), fact(log)) for log in logs.logs())
+
+
+def _per_directory(logs: LogManager, fact: Callable[[LogDirectory], int]) -> Callable[[], Iterator[Sample]]:
+    return lambda: (((directory.path,), fact(directory)) for directory in logs.directories)
+
+
+def _from_figures(figure: Callable[[CleanerMetrics], int]) -> Callable[[LogCleaner], int]:
+    return lambda cleaner: figure(cleaner.metrics())
+
+
+def _of_cleaner(
+    cleaner: Callable[[], LogCleaner | None], fact: Callable[[LogCleaner], Value]
+) -> Callable[[], list[Sample]]:
+    def read() -> list[Sample]:
+        running = cleaner()
+        return [] if running is None else [((), fact(running))]
+
+    return read
+
+
+def _of_cleaner_per_directory(
+    logs: LogManager, cleaner: Callable[[], LogCleaner | None], fact: Callable[[LogCleaner, LogDirectory], Value]
+) -> Callable[[], list[Sample]]:
+    def read() -> list[Sample]:
+        running = cleaner()
+        if running is None:
+            return []
+        return [((directory.path,), fact(running, directory)) for directory in logs.live_directories]
+
+    return read

@@ -1,0 +1,70 @@
+"""Metrics as Prometheus reads them: its text format 0.0.4, and OpenMetrics 1.0.
+
+Pure; what comes out is in pieces of limited length, so that who writes them can leave others their turn in between. A
+broker has a hundred thousand series, which is why this writes text and builds no objects of a library.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from broker.metrics.metric import Distribution, Kind, Metric, Sample, TagValues
+
+SAMPLES_PER_PIECE = 250
+"""About half a millisecond."""
+
+logger = logging.getLogger("kafka.server.Metrics")
+
+
+def pieces(metrics: Iterable[Metric], *, is_open_metrics: bool) -> Iterator[str]:
+    """The text of all metrics, without OpenMetrics' end mark. A metric that cannot be read is logged and left out."""
+    for metric in metrics:
+        try:
+            yield from _pieces_of(metric, is_open_metrics)
+        except Exception:
+            logger.exception("cannot read the metric %s", metric.prometheus_name)
+
+
+def _pieces_of(metric: Metric, is_open_metrics: bool) -> Iterator[str]:
+    name = metric.prometheus_name
+    total = f"{name}_total" if metric.kind is Kind.METER else name
+    title = name if is_open_metrics else total
+    samples = iter(metric.read())
+    head = f"# HELP {title} {_escaped(metric.help)}\n# TYPE {title} {metric.kind.value}\n"
+    while lines := [_line(total, metric.label_names, sample) for sample in islice(samples, SAMPLES_PER_PIECE)]:
+        yield head + "".join(lines)
+        head = ""
+
+
+def _line(name: str, label_names: tuple[str, ...], sample: Sample) -> str:
+    tags, value = sample
+    labels = _labels(label_names, tags)
+    if isinstance(value, Distribution):
+        return _summary(name, labels, value)
+    return f"{name}{{{labels}}} {_number(value)}\n" if labels else f"{name} {_number(value)}\n"
+
+
+def _summary(name: str, labels: str, value: Distribution) -> str:
+    also = f",{labels}" if labels else ""
+    of = f"{{{labels}}}" if labels else ""
+    lines = [f'{name}{{quantile="{share}"{also}}} {_number(each)}\n' for share, each in value.quantiles.items()]
+    return "".join((*lines, f"{name}_sum{of} {_number(value.total)}\n", f"{name}_count{of} {value.count}\n"))
+
+
+def _labels(names: tuple[str, ...], tags: TagValues) -> str:
+    return ",".join([f'{name}="{_escaped(value)}"' for name, value in zip(names, tags, strict=True)])
+
+
+def _escaped(text: str) -> str:
+    if text.isalnum():
+        return text
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    if math.isfinite(value):
+        return repr(value)
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

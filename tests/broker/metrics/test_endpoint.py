@@ -1,0 +1,285 @@
+"""A running broker's metrics as a monitoring system scrapes them, beside what its clients are told."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from controller import paths
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.schema import ZERO_UUID
+from tests.broker.handlers.test_produce_and_fetch import batch_of, produce
+from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.processes import free_port
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
+LATEST = -1
+
+# Kafka's own object names, as a Prometheus server finds them through the usual rules of jmx_exporter.
+KAFKA_NAMES = {
+    "kafka_cluster_partition_atminisr",
+    "kafka_cluster_partition_insyncreplicascount",
+    "kafka_cluster_partition_laststableoffsetlag",
+    "kafka_cluster_partition_replicascount",
+    "kafka_cluster_partition_underminisr",
+    "kafka_cluster_partition_underreplicated",
+    "kafka_controller_controllereventmanager_eventqueuesize",
+    "kafka_controller_controllerstats_leaderelectionrateandtimems",
+    "kafka_controller_controllerstats_uncleanleaderelections",
+    "kafka_controller_kafkacontroller_activebrokercount",
+    "kafka_controller_kafkacontroller_activecontrollercount",
+    "kafka_controller_kafkacontroller_globalpartitioncount",
+    "kafka_controller_kafkacontroller_globaltopiccount",
+    "kafka_controller_kafkacontroller_offlinepartitionscount",
+    "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
+    "kafka_coordinator_group_groupmetadatamanager_numgroups",
+    "kafka_coordinator_group_groupmetadatamanager_numgroupscompletingrebalance",
+    "kafka_coordinator_group_groupmetadatamanager_numgroupsdead",
+    "kafka_coordinator_group_groupmetadatamanager_numgroupsempty",
+    "kafka_coordinator_group_groupmetadatamanager_numgroupspreparingrebalance",
+    "kafka_coordinator_group_groupmetadatamanager_numgroupsstable",
+    "kafka_coordinator_group_groupmetadatamanager_numoffsets",
+    "kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize",
+    "kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize",
+    "kafka_log_log_logendoffset",
+    "kafka_log_log_logstartoffset",
+    "kafka_log_log_numlogsegments",
+    "kafka_log_log_size",
+    "kafka_log_logcleaner_cleaner_recopy_percent",
+    "kafka_log_logcleaner_deadthreadcount",
+    "kafka_log_logcleaner_max_buffer_utilization_percent",
+    "kafka_log_logcleaner_max_clean_time_secs",
+    "kafka_log_logcleaner_max_compaction_delay_secs",
+    "kafka_log_logcleanermanager_max_dirty_percent",
+    "kafka_log_logcleanermanager_time_since_last_run_ms",
+    "kafka_log_logcleanermanager_uncleanable_bytes",
+    "kafka_log_logcleanermanager_uncleanable_partitions_count",
+    "kafka_log_logflushstats_logflushrateandtimems",
+    "kafka_log_logmanager_logdirectoryoffline",
+    "kafka_log_logmanager_offlinelogdirectorycount",
+    "kafka_log_logmanager_remaininglogstorecover",
+    "kafka_network_socketserver_expiredconnectionskilledcount",
+    "kafka_network_socketserver_memorypoolavailable",
+    "kafka_network_socketserver_memorypoolused",
+    "kafka_python_event_loop_lag_seconds",
+    "kafka_server_app_info",
+    "kafka_server_delayedoperationpurgatory_numdelayedoperations",
+    "kafka_server_delayedoperationpurgatory_purgatorysize",
+    "kafka_server_fetchsessioncache_incrementalfetchsessionevictions",
+    "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached",
+    "kafka_server_fetchsessioncache_numincrementalfetchsessions",
+    "kafka_server_group_coordinator_metrics_group_completed_rebalance_count",
+    "kafka_server_group_coordinator_metrics_offset_commit_count",
+    "kafka_server_kafkaserver_brokerstate",
+    "kafka_server_kafkaserver_linux_disk_read_bytes",
+    "kafka_server_kafkaserver_linux_disk_write_bytes",
+    "kafka_server_replicaalterlogdirsmanager_failedpartitionscount",
+    "kafka_server_replicaalterlogdirsmanager_maxlag",
+    "kafka_server_replicamanager_atminisrpartitioncount",
+    "kafka_server_replicamanager_leadercount",
+    "kafka_server_replicamanager_offlinereplicacount",
+    "kafka_server_replicamanager_partitioncount",
+    "kafka_server_replicamanager_partitionswithlatetransactionscount",
+    "kafka_server_replicamanager_produceridcount",
+    "kafka_server_replicamanager_underminisrpartitioncount",
+    "kafka_server_replicamanager_underreplicatedpartitions",
+    "kafka_server_socket_server_metrics_connection_count",
+    "process_cpu_seconds",
+    "process_max_fds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "python_gc_collections",
+}
+
+
+class Scrape(NamedTuple):
+    """`names` without the suffixes of their kinds; values by name and labels."""
+
+    names: set[str]
+    values: dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+    def __call__(self, name: str, **labels: str) -> float:
+        return self.values[name, frozenset(labels.items())]
+
+    def subjects(self, name: str) -> list[dict[str, str]]:
+        return [dict(labels) for each, labels in self.values if each == name]
+
+
+class Monitored(NamedTuple):
+    broker: InProcessBroker
+    port: int
+
+    async def scrape(self, accept: str = "") -> Scrape:
+        async with aiohttp.ClientSession() as session:
+            url = f"http://127.0.0.1:{self.port}/metrics"
+            async with session.get(url, headers={"Accept": accept} if accept else {}) as response:
+                assert response.status == 200
+                text = await response.text()
+        parse = parse_open_metrics if "openmetrics" in response.headers["Content-Type"] else parse_text
+        families = list(parse(text))
+        values = {(it.name, frozenset(it.labels.items())): it.value for family in families for it in family.samples}
+        return Scrape({family.name for family in families}, values)
+
+
+@pytest.fixture
+def overrides() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+async def monitored(tmp_path: Path, overrides: dict[str, str]) -> AsyncIterator[Monitored]:
+    port = free_port()
+    settings = {"metrics.http.listener": f"127.0.0.1:{port}", "offsets.topic.num.partitions": "2", **overrides}
+    async with running_broker(tmp_path, settings) as broker:
+        yield Monitored(broker, port)
+
+
+async def test_names_are_kafkas_and_all_are_documented(monitored: Monitored) -> None:
+    await monitored.broker.create_topic("t")
+    scrape = await monitored.scrape()
+    assert scrape.names >= KAFKA_NAMES
+    documented = set(re.findall(r"^\| `(\w+)", PAGE.read_text(), re.MULTILINE))
+    ours = {name for name in scrape.names if not name.startswith(("process_", "python_"))}
+    assert {name.removesuffix("_total") for name in documented} == ours
+
+
+async def test_values_are_what_clients_are_told(monitored: Monitored) -> None:
+    broker = monitored.broker
+    await broker.create_topic("t", 3)
+    await broker.create_topic("dots.and-dashes_", 1)
+    for partition, count in ((0, 5), (2, 2)):
+        await produce(broker, "t", {partition: batch_of(*[b"x" * 100] * count)})
+    scrape = await monitored.scrape()
+    described = (await broker.ask(DescribeLogDirsRequest(topics=None))).results[0]
+    sizes = {
+        (topic.name, it.partition_index): it.partition_size for topic in described.topics for it in topic.partitions
+    }
+    assert len(sizes) == 4
+    asked = [
+        ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=it, timestamp=LATEST)])
+        for it in range(3)
+    ]
+    offsets = await broker.ask(ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=asked))
+    ends = [topic.partitions[0].offset for topic in offsets.topics]
+    assert ends == [5, 0, 2]
+    for (topic, partition), size in sizes.items():
+        labels = {"topic": topic, "partition": str(partition)}
+        assert scrape("kafka_log_log_size", **labels) == size
+        assert scrape("kafka_log_log_logstartoffset", **labels) == 0
+        assert scrape("kafka_log_log_numlogsegments", **labels) == 1
+        assert scrape("kafka_cluster_partition_replicascount", **labels) == 1
+        assert scrape("kafka_cluster_partition_underreplicated", **labels) == 0
+        assert scrape("kafka_cluster_partition_atminisr", **labels) == 1
+    assert [scrape("kafka_log_log_logendoffset", topic="t", partition=str(it)) for it in range(3)] == ends
+    assert scrape("kafka_server_replicamanager_partitioncount") == len(sizes)
+    assert scrape("kafka_server_replicamanager_leadercount") == len(sizes)
+    assert scrape("kafka_controller_kafkacontroller_globaltopiccount") == 2
+    assert scrape("kafka_controller_kafkacontroller_globalpartitioncount") == len(sizes)
+    assert scrape("kafka_controller_kafkacontroller_activecontrollercount") == 1
+    assert scrape("kafka_controller_kafkacontroller_offlinepartitionscount") == 0
+    assert scrape("kafka_server_kafkaserver_brokerstate") == 3
+    assert scrape("kafka_log_logmanager_logdirectoryoffline", logDirectory=described.log_dir) == 0
+
+
+async def test_groups_are_counted(monitored: Monitored) -> None:
+    broker = monitored.broker
+    await broker.create_topic("t", 2)
+    await broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+    commit = OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[
+            OffsetCommitRequestTopic(
+                name="t",
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=it, committed_offset=1, committed_metadata="")
+                    for it in range(2)
+                ],
+            )
+        ],
+    )
+    async with asyncio.timeout(10):
+        while (await broker.ask(commit)).topics[0].partitions[0].error_code:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # until the coordinator has loaded its new partition
+    scrape = await monitored.scrape()
+    assert scrape("kafka_coordinator_group_groupmetadatamanager_numgroups") == 1
+    assert scrape("kafka_coordinator_group_groupmetadatamanager_numgroupsempty") == 1
+    assert scrape("kafka_coordinator_group_groupmetadatamanager_numoffsets") == 2
+    assert scrape("kafka_server_group_coordinator_metrics_partition_load_time_max") >= 0
+
+
+async def test_what_is_deleted_disappears(monitored: Monitored) -> None:
+    await monitored.broker.create_topic("t")
+    assert (await monitored.scrape()).subjects("kafka_log_log_size") == [{"topic": "t", "partition": "0"}]
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=5000)
+    assert not (await monitored.broker.ask(request)).responses[0].error_code
+    scrape = await monitored.scrape()
+    assert scrape.subjects("kafka_log_log_size") == []
+    assert scrape("kafka_server_replicamanager_partitioncount") == 0
+
+
+async def test_flushes_are_timed(monitored: Monitored) -> None:
+    await monitored.broker.create_topic("t", flush_messages="1")
+    before = (await monitored.scrape())("kafka_log_logflushstats_logflushrateandtimems_count")
+    await produce(monitored.broker, "t", {0: batch_of(b"x")})
+    await asyncio.sleep(0)
+    scrape = await monitored.scrape()
+    assert scrape("kafka_log_logflushstats_logflushrateandtimems_count") == before + 1
+    assert scrape("kafka_log_logflushstats_logflushrateandtimems", quantile="0.50") > 0
+
+
+async def test_open_metrics(monitored: Monitored) -> None:
+    await monitored.broker.create_topic("t")
+    scrape = await monitored.scrape("application/openmetrics-text;version=1.0.0")
+    assert scrape.names >= KAFKA_NAMES
+
+
+@pytest.mark.parametrize("overrides", [{"metrics.per.partition": "false"}])
+async def test_without_single_partitions(monitored: Monitored) -> None:
+    await monitored.broker.create_topic("t", 3)
+    scrape = await monitored.scrape()
+    assert "kafka_log_log_size" not in scrape.names
+    assert "kafka_cluster_partition_underreplicated" not in scrape.names
+    assert scrape("kafka_server_replicamanager_partitioncount") == 3
+
+
+@pytest.mark.parametrize("overrides", [{"log.cleaner.enable": "false"}])
+async def test_without_a_cleaner(monitored: Monitored) -> None:
+    scrape = await monitored.scrape()
+    assert not any("cleaner" in name for name in scrape.names)
+
+
+async def test_the_port_is_part_of_the_registration(monitored: Monitored) -> None:
+    store = monitored.broker.services.controller._store
+    assert f'"jmx_port":{monitored.port}'.encode() in (await store.get(paths.broker_path(0))).data
+
+
+async def test_other_paths_are_not_there(monitored: Monitored) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{monitored.port}/") as response,
+    ):
+        assert response.status == 404
+
+
+async def test_without_an_address_nothing_is_registered(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        data = (await broker.services.controller._store.get(paths.broker_path(0))).data
+    assert b'"jmx_port":-1' in data

@@ -1,0 +1,51 @@
+"""Names of metrics: what Prometheus calls what Kafka calls otherwise."""
+
+import pytest
+
+from broker.metrics.metric import Kind, Metric, Registry, alone
+
+
+def metric(bean: str, kind: Kind = Kind.GAUGE, attribute: str = "", tags: tuple[str, ...] = ()) -> Metric:
+    return Metric(kind, bean, "Text.", alone(lambda: 0), tags, attribute)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bean", "attribute", "name"),
+    [
+        (
+            Kind.GAUGE,
+            "kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions",
+            "",
+            "kafka_server_replicamanager_underreplicatedpartitions",
+        ),
+        (
+            Kind.METER,
+            "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
+            "",
+            "kafka_controller_controllerstats_uncleanleaderelections",
+        ),
+        (
+            Kind.GAUGE,
+            "kafka.coordinator.group:type=GroupMetadataManager,name=NumGroups",
+            "",
+            "kafka_coordinator_group_groupmetadatamanager_numgroups",
+        ),
+        (
+            Kind.GAUGE,
+            "kafka.server:type=group-coordinator-metrics",
+            "offset-commit-count",
+            "kafka_server_group_coordinator_metrics_offset_commit_count",
+        ),
+    ],
+)
+def test_a_prometheus_name_follows_from_the_object_name(kind: Kind, bean: str, attribute: str, name: str) -> None:
+    assert metric(bean, kind, attribute).prometheus_name == name
+
+
+def test_labels_keep_their_case_and_lose_their_dashes() -> None:
+    assert metric("kafka.a:type=B", tags=("broker-id", "logDirectory")).label_names == ("broker_id", "logDirectory")
+
+
+def test_a_name_is_taken_once() -> None:
+    with pytest.raises(AssertionError, match="kafka_a_b"):
+        Registry([metric("kafka.a:type=B"), metric("kafka.a:type=b")])
