@@ -1,4 +1,7 @@
-"""What a broker is doing at the moment, from its start to its stop."""
+"""What a broker is doing at the moment, from its start to its stop.
+
+Owns the names of the states. Must not know when they change (`broker/server.py`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An address in one setting: `host:port`, without a name or a protocol as `listeners` has them."""
+"""An address in one setting: `host:port`, without a name or a protocol as `listeners` has them.
+
+Owns the syntax. Must not know which settings hold one.
+"""
 
 import re
 from typing import NamedTuple

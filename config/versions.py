@@ -1,7 +1,7 @@
 """Names of Kafka's releases as settings spell them: `3.9-IV0` is a protocol version, `3.9` or `3.9.1` a release.
 
-Also the release that this broker and its tools stand for, in the form that scripts parse. Owns these names. Must not know
-what a release changes.
+Owns the table of releases, and which of them this broker and its tools stand for, in the form that scripts parse. Must
+not know what a release changes.
 """
 
 KAFKA_VERSION = "3.9.1"

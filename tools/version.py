@@ -1,4 +1,4 @@
-"""What the tools say when they are asked for their version. Must not know who prints it."""
+"""What the tools say when they are asked for their version. Owns the line. Must not know who prints it."""
 
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 

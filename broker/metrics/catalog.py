@@ -1,4 +1,7 @@
-"""All metrics of a broker: which parts they are views on."""
+"""All metrics of a broker: which parts they are views on.
+
+Owns their order. Must not know any of them, or how they are shown.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How late the event loop is: what garbage collection and long computations do to everybody's latency."""
+"""How late the event loop is: what garbage collection and long computations do to everybody's latency.
+
+Owns the measuring. Must not know what holds the loop up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Metrics of the controller, and of the broker as one member of the cluster."""
+"""Metrics of the controller, and of the broker as one member of the cluster.
+
+Owns their names and texts. Must not know how the figures come about, or how they are shown.
+"""
 
 from __future__ import annotations
 

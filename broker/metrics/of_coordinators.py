@@ -1,4 +1,7 @@
-"""Metrics of the coordinators of groups and of transactions."""
+"""Metrics of the coordinators of groups and of transactions.
+
+Owns their names and texts. Must not know how the figures come about, or how they are shown.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Metrics of connections and of the memory that requests take."""
+"""Metrics of connections and of the memory that requests take.
+
+Owns their names and texts. Must not know how the figures come about, or how they are shown.
+"""
 
 from __future__ import annotations
 

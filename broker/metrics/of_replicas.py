@@ -1,4 +1,7 @@
-"""Metrics of the partitions hosted here, of who waits for them, and of moves between log directories."""
+"""Metrics of the partitions hosted here, of who waits for them, and of moves between log directories.
+
+Owns their names and texts. Must not know how the figures come about, or how they are shown.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Metrics of logs, log directories and the log cleaner."""
+"""Metrics of logs, log directories and the log cleaner.
+
+Owns their names and texts. Must not know how the figures come about, or how they are shown.
+"""
 
 from __future__ import annotations
 
