@@ -1,6 +1,7 @@
 """How a measure is distributed lately: a sample in which a value counts the less the older it is.
 
-Owns: the sample and the totals. Must not know what is measured. Pure: times are arguments, in seconds of any clock that only rises.
+Owns: the sample and the totals. Must not know what is measured. Pure: times are arguments, in seconds of any clock that
+only rises.
 
 Forward decay (Cormode et al., 2009): each value gets the priority weight / random, the weight growing exponentially
 with its time, and the highest priorities stay. Priorities are kept as logarithms, so they never overflow.
