@@ -1,6 +1,6 @@
 """Runs the cases against both servers, alternating, and reports.
 
-    python -m bench.run                     everything, about fifty minutes
+    python -m bench.run                     everything: hours, with nothing else on the machine
     python -m bench.run --quick             a look: one short round a case; its figures are rough
     python -m bench.run --case start --only milena
 

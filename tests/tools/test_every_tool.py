@@ -1,0 +1,36 @@
+"""What all tools have in common: a launcher, an entry among the console scripts, a version and a help."""
+
+import re
+import tomllib
+from importlib import import_module
+
+import pytest
+
+from tests.tools.conftest import ROOT, RunTool
+
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+# It has options of its own before the class name, which only a shell script can act upon.
+LAUNCHER_ALONE = {"kafka-run-class"}
+
+
+def test_every_launcher_of_a_tool_is_a_console_script() -> None:
+    launchers = {path.name for path in (ROOT / "bin").glob("kafka-*") if path.suffix != ".sh"}
+    assert set(SCRIPTS) == launchers - LAUNCHER_ALONE | {"metadata-copy"}
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_its_launcher_runs_the_same_module(name: str) -> None:
+    package, _, module = SCRIPTS[name].removesuffix(":main").rpartition(".")
+    assert package == "tools"
+    assert f'run_tool {module} "$@"' in (ROOT / "bin" / name).read_text()
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_it_tells_its_version_and_its_use(run: RunTool, name: str) -> None:
+    main = import_module(SCRIPTS[name].removesuffix(":main")).main
+    version = run(main, "--version")
+    assert (version.status, version.stdout) == (0, "3.9.1 (Commit:f745dfdcee2b9851)\n")
+    help_text = run(main, "--help")
+    # Kafka's tools end with 1 after their help.
+    assert help_text.status in (0, 1)
+    assert re.search("usage|option", help_text.stdout + help_text.stderr, re.IGNORECASE)
