@@ -85,6 +85,8 @@ COSTLY_COMPRESSED_SIZE = 64 << 10
 COSTLY_RECORDS_COUNT = 4096  # if no two of them have one size
 NO_LEADER_EPOCH = -1
 
+_MESSAGE_SIZE_MIN = LOG_OVERHEAD + 14  # what a message of magic 0 has around its key and value
+
 _LOG_APPEND_TIME = "LogAppendTime"
 _COMPACT = "compact"
 _INT64_MIN = -(1 << 63)
@@ -294,10 +296,11 @@ def _first_header(records: memoryview, origin: AppendOrigin) -> BatchHeader | No
 def _refuse_what_is_no_batch(records: memoryview, error: Malformed) -> None:
     if len(records) <= MAGIC_POSITION:
         return
-    if records[MAGIC_POSITION] != MAGIC:
-        raise _rejected(f"Record batch is invalid: {error}", RejectionMeter.INVALID_MAGIC_NUMBER)
-    if _size_at_start(records) < HEADER_SIZE:
+    is_batch = records[MAGIC_POSITION] == MAGIC
+    if _size_at_start(records) < (HEADER_SIZE if is_batch else _MESSAGE_SIZE_MIN):
         raise _corrupt(f"Record batch is corrupt: {error}")
+    if not is_batch:
+        raise _rejected(f"Record batch is invalid: {error}", RejectionMeter.INVALID_MAGIC_NUMBER)
 
 
 def _without_rest(records: memoryview, size: int) -> memoryview:

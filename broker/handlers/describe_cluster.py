@@ -8,13 +8,15 @@ from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
-BROKERS = 1
+BROKERS, CONTROLLERS = 1, 2
 
 
 def handle(services: Services, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     metadata = services.metadata_cache
     if context.api_version >= 1 and request.endpoint_type != BROKERS:
-        return failed(request, context, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
+        is_known = request.endpoint_type == CONTROLLERS
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        return failed(request, context, code)
     brokers = []
     for broker in metadata.brokers.values():
         if context.listener in broker.endpoints:

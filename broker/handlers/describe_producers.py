@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.request_context import RequestContext
 from broker.services import Services
+from controller.topic_creation import topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -44,6 +45,8 @@ def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
     try:
         partition = services.replica_manager.find(topic, index)
         if partition is None:
+            if (problem := topic_name_problem(topic)) is not None:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
             raise services.why_not_hosted(topic, index)
         partition.require_leader()
     except KafkaError as error:

@@ -19,11 +19,11 @@ from broker.replica.delayed_fetch import AwaitedPartition
 from broker.replica.fetch_sessions import FetchContext, FetchPartition, PartitionKey
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD, convert, needs_conversion, refuse_zstd
 from broker.replica.partition import Partition
-from broker.replica.reader import FetchLimits, FetchRead, PartitionRead, read_partitions
+from broker.replica.reader import CONSUMER, FetchLimits, FetchRead, PartitionRead, read_partitions
 from broker.request_context import RequestContext
 from broker.services import Services
 from config import broker_properties as properties
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -35,8 +35,7 @@ from protocol.messages.fetch import (
     PartitionData,
 )
 
-CONSUMER = -1
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 FIRST_VERSION_WITH_REQUEST_LIMIT = 3
 FIRST_VERSION_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -78,14 +77,19 @@ class _Fetch:
         self._services = services
         self._request = request
         self._context = context
+        if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"isolation level {request.isolation_level}: expected is 0 or 1"
+            )
         bytes_max = services.config[properties.FETCH_MAX_BYTES]
         if context.api_version >= FIRST_VERSION_WITH_REQUEST_LIMIT:
             bytes_max = min(bytes_max, request.max_bytes)
         self._bytes_min = min(request.min_bytes, bytes_max)
         self._limits = FetchLimits(
             bytes_max,
-            request.isolation_level == READ_COMMITTED,
+            request.isolation_level == READ_COMMITTED and self._replica_id == CONSUMER,
             context.api_version >= FIRST_VERSION_WITH_REQUEST_LIMIT,
+            self._replica_id,
         )
         self._wanted = self._resolve_session()
         self._located = [self._locate(key, wanted) for key, wanted in self._wanted.partitions.items()]
@@ -196,10 +200,13 @@ class _Fetch:
         return self._with_leaders(FetchResponse(session_id=session_id, responses=topics), read)
 
     @property
-    def _is_follower(self) -> bool:
+    def _replica_id(self) -> int:
         request = self._request
-        replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
-        return replica_id > CONSUMER
+        return request.replica_id if request.replica_state is None else request.replica_state.replica_id
+
+    @property
+    def _is_follower(self) -> bool:
+        return self._replica_id > CONSUMER
 
     @property
     def _knows_storage_errors(self) -> bool:

@@ -22,7 +22,7 @@ from protocol.messages.list_offsets import (
 )
 
 CONSUMER = -1
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 LATEST = -1
 EARLIEST = -2
@@ -58,7 +58,7 @@ def _answer_all(services: Services, request: ListOffsetsRequest, context: Reques
         partitions = []
         for wanted in topic.partitions:
             try:
-                if asked[topic.name, wanted.partition_index] > 1:
+                if context.api_version > 0 and asked[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the same partition was asked twice")
                 answer = _answer(services, topic.name, wanted, request, context)
             except KafkaError as error:
@@ -95,10 +95,15 @@ def _answer(
         raise services.why_not_hosted(topic, wanted.partition_index)
     partition.require_leader(wanted.current_leader_epoch)
     if request.replica_id == CONSUMER:
+        if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"isolation level {request.isolation_level}: expected is 0 or 1"
+            )
         end_offset = partition.readable_end_offset(read_committed=request.isolation_level == READ_COMMITTED)
     else:
         end_offset = partition.log.log_end_offset
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.NONE)
+    _require_known(wanted.timestamp, context.api_version)
     if context.api_version == 0:
         offsets = partition.log.legacy_offsets_before(
             wanted.timestamp, wanted.max_num_offsets, now_ms=services.clock.now_ms()
@@ -106,17 +111,20 @@ def _answer(
         visible = [offset for offset in offsets if offset <= end_offset]
         answer.old_style_offsets = visible if len(visible) == len(offsets) else [end_offset, *visible]
         return answer
-    found = _look_up(partition, wanted.timestamp, end_offset, context.api_version)
+    found = _look_up(partition, wanted.timestamp, end_offset)
     if found is not None:
         answer.timestamp, answer.offset, answer.leader_epoch = found
     return answer
 
 
-def _look_up(partition: Partition, timestamp: int, end_offset: int, version: int) -> tuple[int, int, int] | None:
-    """(timestamp, offset, leader epoch) of what was asked for, or None when there is no such record."""
-    log = partition.log
+def _require_known(timestamp: int, version: int) -> None:
     if timestamp < 0 and version < SINCE_VERSION.get(timestamp, version + 1):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} in version {version}")
+
+
+def _look_up(partition: Partition, timestamp: int, end_offset: int) -> tuple[int, int, int] | None:
+    """(timestamp, offset, leader epoch) of what was asked for, or None when there is no such record."""
+    log = partition.log
     if timestamp == LATEST:
         return UNKNOWN_TIMESTAMP, end_offset, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):

@@ -46,7 +46,7 @@ def handle(
     missing = [topic.name for topic in wanted if topic.name and topic.name not in services.metadata_cache.topics]
     if missing and _may_create(services, request, context):
         return _create_and_answer(services, request, context, wanted, missing)
-    return _response(services, request, context, [_one(services, request, context, topic, {}) for topic in wanted])
+    return _answer(services, request, context, wanted, {})
 
 
 def failed(request: MetadataRequest, context: RequestContext, code: ErrorCode) -> MetadataResponse:
@@ -69,7 +69,20 @@ async def _create_and_answer(
     missing: Iterable[str],
 ) -> MetadataResponse:
     errors = await services.topics.create_automatically(missing)
-    return _response(services, request, context, [_one(services, request, context, topic, errors) for topic in wanted])
+    return _answer(services, request, context, wanted, errors)
+
+
+def _answer(
+    services: Services,
+    request: MetadataRequest,
+    context: RequestContext,
+    wanted: list[MetadataRequestTopic],
+    errors: dict[str, ErrorCode],
+) -> MetadataResponse:
+    """Each topic once, however often it was asked for."""
+    asked = {(topic.name, topic.topic_id): topic for topic in wanted}
+    topics = [_one(services, request, context, topic, errors) for topic in asked.values()]
+    return _response(services, request, context, topics)
 
 
 def _may_create(services: Services, request: MetadataRequest, context: RequestContext) -> bool:
@@ -109,7 +122,8 @@ def _one(
     metadata = services.metadata_cache
     if context.api_version < FIRST_VERSION_WITH_LOOK_UP_BY_ID and (topic.name is None or topic.topic_id != NO_ID):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "topics are looked up by id from version 12 on")
-    name = topic.name if topic.name is not None else metadata.name_of(topic.topic_id)
+    # An id says more than a name: the topic of that name may be another one by now.
+    name = topic.name if topic.topic_id == NO_ID else metadata.name_of(topic.topic_id)
     state = metadata.topics.get(name) if name is not None else None
     if state is not None:
         return _known(services, request, context, state)

@@ -33,6 +33,7 @@ from protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from protocol.records.batch import BatchHeader
@@ -54,6 +55,7 @@ Prepared = Mapping[int, PreparedAppend | KafkaError]
 def handle(
     services: Services, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    request = _last_of_each_partition(request)
     if request.acks not in VALID_ACKS:
         return _answer(request, failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS))
     if request.transactional_id is None:
@@ -67,6 +69,26 @@ def handle(
         return _produce(services, request, context, admission)
     _keep_records(request)
     return _when_admitted(services, request, context, admission)
+
+
+def _last_of_each_partition(request: ProduceRequest) -> ProduceRequest:
+    """Of several records for one partition only the last count, as at Kafka, which answers each partition once."""
+    topics = request.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return request
+    by_topic: dict[str, dict[int, PartitionProduceData]] = {}
+    for topic in topics:
+        by_topic.setdefault(topic.name, {}).update((data.index, data) for data in topic.partition_data)
+    if sum(map(len, by_topic.values())) == sum(len(topic.partition_data) for topic in topics):
+        return request
+    return ProduceRequest(
+        transactional_id=request.transactional_id,
+        acks=request.acks,
+        timeout_ms=request.timeout_ms,
+        topic_data=[
+            TopicProduceData(name=name, partition_data=list(by_index.values())) for name, by_index in by_topic.items()
+        ],
+    )
 
 
 def failed(request: ProduceRequest, context: RequestContext, code: ErrorCode) -> ProduceResponse:

@@ -93,6 +93,16 @@ class Partition:
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    def require_follower(self, replica_id: int, current_leader_epoch: int) -> None:
+        """Check that whoever reads as a replica is one of this partition's.
+
+        Raises KafkaError: UNKNOWN_LEADER_EPOCH, so that a replica which was just assigned tries again; for those that
+        know no epochs NOT_LEADER_OR_FOLLOWER.
+        """
+        if replica_id not in self.leadership.replicas or replica_id == self._broker_id:
+            knows_epoch = current_leader_epoch != NO_EPOCH
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
     def append(
         self, records: memoryview | PreparedAppend, *, needs_isr: bool, now_ms: int, origin: AppendOrigin
     ) -> AppendResult:

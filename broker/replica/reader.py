@@ -20,17 +20,22 @@ from protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from storage.transaction_index import AbortedTransaction
 
+CONSUMER = -1
+"""The replica id of who is no replica. Ids below are of tools that read a replica as it is, ids above of followers."""
+
 Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """The byte budget of one request."""
+    """The byte budget of one request, and how far its sender may read."""
 
     bytes_max: int
     read_committed: bool
     is_first_batch_whole: bool
     """The first batch of the first non-empty partition is returned whole, even above the limits (version 3 and up)."""
+    replica_id: int = CONSUMER
+    """Who reads: consumers read what is committed, all others up to the log's end."""
 
 
 @dataclass(slots=True)
@@ -82,7 +87,7 @@ def read_partitions(
         answer.partitions.append(read)
         if partition is not None:
             try:
-                _read_one(read, partition, wanted, bytes_left, limits.read_committed, needs_whole_batch, nowait)
+                _read_one(read, partition, wanted, bytes_left, limits, needs_whole_batch, nowait)
             except KafkaError as error:
                 read.error_code = error.code
         if read.error_code or read.diverging is not None:
@@ -102,11 +107,13 @@ def _read_one(
     partition: Partition,
     wanted: FetchPartition,
     bytes_left: int,
-    read_committed: bool,
+    limits: FetchLimits,
     needs_whole_batch: bool,
     nowait: bool,
 ) -> None:
     partition.require_leader(wanted.current_leader_epoch)
+    if limits.replica_id > CONSUMER:
+        partition.require_follower(limits.replica_id, wanted.current_leader_epoch)
     log = partition.log
     read.log_start_offset = log.log_start_offset
     read.high_watermark = log.high_watermark
@@ -115,7 +122,10 @@ def _read_one(
         read.diverging = _divergence(partition, wanted)
         if read.diverging is not None:
             return
-    upper_bound_offset = read.last_stable_offset if read_committed else read.high_watermark
+    if limits.replica_id == CONSUMER:
+        upper_bound_offset = read.last_stable_offset if limits.read_committed else read.high_watermark
+    else:
+        upper_bound_offset = log.log_end_offset
     fetched = log.read(
         wanted.fetch_offset,
         min(bytes_left, wanted.bytes_max),
@@ -127,7 +137,7 @@ def _read_one(
         read.is_cold = True
         return
     read.records = fetched.records
-    if read_committed:
+    if limits.read_committed:
         # The list must cover every returned record; reaching up to the stable end does, and names no open transaction.
         read.aborted_transactions = (
             log.aborted_transactions(wanted.fetch_offset, upper_bound_offset) if len(fetched.records) else []

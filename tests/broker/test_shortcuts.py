@@ -139,7 +139,7 @@ def damaged(records: bytes) -> bytes:
         (damaged(batch_of(1)), ErrorCode.CORRUPT_MESSAGE),
         (batch_of(1) * 2, ErrorCode.INVALID_RECORD),
         (b"", ErrorCode.INVALID_RECORD),
-        (bytes(30), ErrorCode.INVALID_RECORD),
+        (bytes(30), ErrorCode.CORRUPT_MESSAGE),
         (batch_of(1, 2_000_000), ErrorCode.MESSAGE_TOO_LARGE),
         (batch_of(1, producer_id=7, producer_epoch=0, base_sequence=5), ErrorCode.NONE),
         (batch_of(1, producer_id=7, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),

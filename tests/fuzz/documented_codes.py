@@ -16,6 +16,9 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "topic_data.partition_data.records": "CORRUPT_MESSAGE INVALID_RECORD TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     },
     "Fetch": {
+        "replica_id": "NOT_LEADER_OR_FOLLOWER UNKNOWN_LEADER_EPOCH",
+        "replica_state.replica_id": "NOT_LEADER_OR_FOLLOWER UNKNOWN_LEADER_EPOCH",
+        "isolation_level": "INVALID_REQUEST",
         "topics.topic": "UNKNOWN_TOPIC_OR_PARTITION",
         "topics.partitions.partition": "UNKNOWN_TOPIC_OR_PARTITION",
         "topics.partitions.fetch_offset": "OFFSET_OUT_OF_RANGE",
@@ -25,6 +28,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "topics.topic_id": "UNKNOWN_TOPIC_ID",
     },
     "ListOffsets": {
+        "isolation_level": "INVALID_REQUEST",
         "topics": "INVALID_REQUEST",
         "topics.name": "UNKNOWN_TOPIC_OR_PARTITION",
         "topics.partitions": "INVALID_REQUEST",
@@ -34,7 +38,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     },
     "Metadata": {
         "topics.name": "INVALID_REQUEST INVALID_TOPIC_EXCEPTION UNKNOWN_TOPIC_ID UNKNOWN_TOPIC_OR_PARTITION",
-        "topics.topic_id": "INVALID_REQUEST",
+        "topics.topic_id": "INVALID_REQUEST UNKNOWN_TOPIC_ID",
     },
     "OffsetCommit": {
         "group_id": "ILLEGAL_GENERATION INVALID_GROUP_ID",
@@ -284,10 +288,10 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "": "INVALID_REQUEST",
     },
     "DescribeCluster": {
-        "endpoint_type": "MISMATCHED_ENDPOINT_TYPE",
+        "endpoint_type": "MISMATCHED_ENDPOINT_TYPE UNSUPPORTED_ENDPOINT_TYPE",
     },
     "DescribeProducers": {
-        "topics.name": "UNKNOWN_TOPIC_OR_PARTITION",
+        "topics.name": "INVALID_TOPIC_EXCEPTION UNKNOWN_TOPIC_OR_PARTITION",
         "topics.partition_indexes": "UNKNOWN_TOPIC_OR_PARTITION",
     },
     "DescribeTransactions": {
@@ -315,11 +319,11 @@ REFUSED = [
     ("Produce", "topic_data.name", f"unknown, {_NO_NAMES}", "UNKNOWN_TOPIC_OR_PARTITION"),
     ("Produce", "topic_data.name", "internal", "INVALID_TOPIC_EXCEPTION"),
     ("Produce", "topic_data.partition_data.index", _NO_INDEXES, "UNKNOWN_TOPIC_OR_PARTITION"),
-    ("Produce", "topic_data.partition_data.records", "wrong crc", "CORRUPT_MESSAGE"),
+    ("Produce", "topic_data.partition_data.records", "wrong crc, nonsense", "CORRUPT_MESSAGE"),
     (
         "Produce",
         "topic_data.partition_data.records",
-        "null, two batches, not from 0, control, no sequence, nonsense, count too high, count too low, bad record",
+        "null, two batches, not from 0, control, no sequence, count too high, count too low, bad record",
         "INVALID_RECORD",
     ),
     (
@@ -330,6 +334,7 @@ REFUSED = [
     ),
     ("Fetch", "topics.topic", f"unknown, {_NO_NAMES}", "UNKNOWN_TOPIC_OR_PARTITION"),
     ("Fetch", "topics.topic_id", "zero, unknown", "UNKNOWN_TOPIC_ID"),
+    ("Fetch", "isolation_level", "-1, 7, lowest, highest", "INVALID_REQUEST"),
     ("Fetch", "topics.partitions.partition", _NO_INDEXES, "UNKNOWN_TOPIC_OR_PARTITION"),
     ("Fetch", "topics.partitions.fetch_offset", _NO_INDEXES, "OFFSET_OUT_OF_RANGE"),
     ("Fetch", "topics.partitions.current_leader_epoch", "1, 7, highest", "UNKNOWN_LEADER_EPOCH"),
@@ -338,6 +343,7 @@ REFUSED = [
     ("ListOffsets", "topics.partitions.partition_index", _NO_INDEXES, "UNKNOWN_TOPIC_OR_PARTITION"),
     ("ListOffsets", "topics.partitions.current_leader_epoch", "1, 7, highest", "UNKNOWN_LEADER_EPOCH"),
     ("ListOffsets", "topics", "twice, many", "INVALID_REQUEST"),
+    ("ListOffsets", "isolation_level", "-1, 7, lowest, highest", "INVALID_REQUEST"),
     ("Metadata", "topics.name", _NO_NAMES, "INVALID_TOPIC_EXCEPTION"),
     ("Metadata", "topics.name", "unknown", "UNKNOWN_TOPIC_OR_PARTITION"),
     ("OffsetCommit", "generation_id_or_member_epoch", "0, -1, -2, 7, lowest, highest", "ILLEGAL_GENERATION"),
@@ -371,5 +377,5 @@ REFUSED = [
     ("ElectLeaders", "election_type", "-1, 7, lowest, highest", "INVALID_REQUEST"),
     ("AlterClientQuotas", "entries.ops.value", "-1.0, inf, -inf, nan, 1e+308", "INVALID_REQUEST"),
     ("DescribeClientQuotas", "components.match_type", "-1, 7, lowest, highest", "INVALID_REQUEST"),
-    ("DescribeCluster", "endpoint_type", "0, -1, 7, lowest, highest", "MISMATCHED_ENDPOINT_TYPE"),
+    ("DescribeCluster", "endpoint_type", "0, -1, 7, lowest, highest", "UNSUPPORTED_ENDPOINT_TYPE"),
 ]

@@ -334,6 +334,13 @@ REFUSED: dict[str, tuple[bytes | bytearray, AppendRules, Sequence[AppendOrigin],
             build_batch(DATA)[:-1],
         )
     },
+    "a size below that of any message": (
+        b"\xff" * 200,
+        PLAIN_RULES,
+        CLIENTS,
+        ErrorCode.CORRUPT_MESSAGE,
+        RejectionMeter.INVALID_MESSAGE_CRC,
+    ),
     "two batches": (build_batch(DATA) * 2, PLAIN_RULES, CLIENTS, ErrorCode.INVALID_RECORD, None),
     "a batch and garbage": (
         build_batch(DATA) + bytes(30),

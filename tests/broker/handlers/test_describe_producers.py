@@ -21,9 +21,9 @@ async def test_producers(tmp_path: Path) -> None:
     served.marker_writer.write(Marker(8, 0, True, 5), [("t", 0)])
     request = DescribeProducersRequest(
         topics=[TopicRequest(name="t", partition_indexes=[0, 1]), TopicRequest(name="nosuch", partition_indexes=[0]),
-                TopicRequest(name="u", partition_indexes=[0])]
+                TopicRequest(name="u", partition_indexes=[0]), TopicRequest(name="a b", partition_indexes=[0])]
     )  # fmt: skip
-    first, nosuch, other = (await served.ask(describe_producers, request, 0)).topics
+    first, nosuch, other, misnamed = (await served.ask(describe_producers, request, 0)).topics
     led, followed = first.partitions
     assert [
         (
@@ -40,3 +40,4 @@ async def test_producers(tmp_path: Path) -> None:
     assert followed.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert nosuch.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert other.partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert misnamed.partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -75,7 +75,7 @@ async def test_offsets_by_time(
     assert (answer.error_code, answer.timestamp, answer.offset) == (ErrorCode.NONE, *expected)
 
 
-@pytest.mark.parametrize(("timestamp", "version"), [(-3, 6), (-4, 7), (-5, 8), (-6, 9)])
+@pytest.mark.parametrize(("timestamp", "version"), [(-3, 6), (-4, 7), (-5, 8), (-6, 9), (-3, 0)])
 async def test_special_times_that_the_version_does_not_know(
     served: InProcessBroker, name: str, timestamp: int, version: int
 ) -> None:
@@ -120,6 +120,26 @@ async def test_the_same_partition_twice_is_a_bad_request(served: InProcessBroker
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=partitions)])
     response = await served.ask(request)
     assert [one.error_code for one in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+async def test_version_0_answers_a_partition_as_often_as_it_is_asked(served: InProcessBroker, name: str) -> None:
+    await filled(served, name)
+    partitions = [
+        ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=1) for timestamp in (-1, -2)
+    ]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=partitions)])
+    response = await served.ask(request, 0)
+    assert [(one.error_code, one.old_style_offsets) for one in response.topics[0].partitions] == [(0, [4]), (0, [0])]
+
+
+@pytest.mark.parametrize(("replica_id", "code"), [(-1, ErrorCode.INVALID_REQUEST), (-2, ErrorCode.NONE)])
+async def test_consumers_have_a_known_isolation_level(
+    served: InProcessBroker, name: str, replica_id: int, code: ErrorCode
+) -> None:
+    await filled(served, name)
+    wanted = ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    request = ListOffsetsRequest(replica_id=replica_id, isolation_level=7, topics=[wanted])
+    assert (await served.ask(request)).topics[0].partitions[0].error_code == code
 
 
 @pytest.mark.parametrize(("epoch", "expected"), [(0, (0, 4)), (1, (-1, -1)), (-1, (-1, -1))])

@@ -497,3 +497,106 @@ async def test_a_follower_takes_the_session_of_a_consumer_when_slots_are_used_up
             session_epoch=0,
         )
         assert (await broker.ask(follower, version)).session_id > 0
+
+
+@pytest.mark.parametrize("version", [2, 3, 9, 11])
+async def test_of_records_for_a_partition_twice_the_last_count(
+    served: InProcessBroker, name: str, version: int
+) -> None:
+    await served.create_topic(name, partitions=2)
+
+    def of(*records_of: tuple[int, bytes]) -> TopicProduceData:
+        data = [PartitionProduceData(index=index, records=batch_of(value)) for index, value in records_of]
+        return TopicProduceData(name=name, partition_data=data)
+
+    for round_number in range(2):
+        topic_data = [of((0, b"first"), (1, b"other"), (0, b"second")), of((0, b"third"))]
+        response = await served.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topic_data), version)
+        answered = [(one.index, one.base_offset) for topic in response.responses for one in topic.partition_responses]
+        assert answered == [(0, round_number), (1, round_number)]
+    stored = partitions_of(await fetch(served, name, {0: 0, 1: 0}))
+    assert values_in(stored[0]) == [(0, b"third"), (1, b"third")]
+    assert values_in(stored[1]) == [(0, b"other"), (1, b"other")]
+
+
+async def read_as(
+    broker: InProcessBroker, topic: str, replica_id: int, *, version: int, leader_epoch: int = -1
+) -> PartitionData:
+    """The answer to a fetch of who says to be a replica."""
+    request = FetchRequest(
+        replica_id=replica_id if version < 15 else -1,
+        replica_state=None if version < 15 else ReplicaState(replica_id=replica_id),
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=SIZE_MAX,
+        isolation_level=1,
+        topics=[
+            FetchTopic(
+                topic="" if version >= 13 else topic,
+                topic_id=await topic_id_of(broker, topic) if version >= 13 else ZERO_UUID,  # type: ignore[arg-type]
+                partitions=[
+                    FetchPartition(
+                        partition=0,
+                        fetch_offset=0,
+                        partition_max_bytes=SIZE_MAX,
+                        current_leader_epoch=leader_epoch,
+                    )
+                ],
+            )
+        ],
+        session_epoch=-1,
+    )
+    (data,) = partitions_of(await broker.ask(request, version)).values()
+    return data
+
+
+@pytest.mark.parametrize("version", [4, 9, 12, 15, 17])
+@pytest.mark.parametrize("replica_id", [0, 1, 7])
+async def test_nobody_reads_as_a_replica_that_the_partition_has_not(
+    served: InProcessBroker, name: str, version: int, replica_id: int
+) -> None:
+    await served.create_topic(name)
+    await produce(served, name, {0: batch_of(b"v")})
+    data = await read_as(served, name, replica_id, version=version)
+    assert (data.error_code, data.records) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+    if version >= 9:
+        data = await read_as(served, name, replica_id, version=version, leader_epoch=0)
+        assert data.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+@pytest.mark.parametrize("version", [4, 12, 15])
+async def test_tools_read_up_to_the_end_of_the_log(served: InProcessBroker, name: str, version: int) -> None:
+    await served.create_topic(name)
+    await produce(served, name, {0: batch_of(b"v", b"w")})
+    partition = served.services.replica_manager.find(name, 0)
+    assert partition is not None
+    partition.log.high_watermark = 1
+    for replica_id in (-2, -7):
+        data = await read_as(served, name, replica_id, version=version)
+        assert (data.error_code, data.aborted_transactions) == (ErrorCode.NONE, None)
+        assert [offset for offset, _ in values_in(data)] == [0, 1]
+
+
+@pytest.mark.parametrize("version", [4, 7, 12])
+@pytest.mark.parametrize("level", [-1, 2, 7])
+async def test_an_unknown_isolation_level_reads_nothing(
+    served: InProcessBroker, name: str, version: int, level: int
+) -> None:
+    await served.create_topic(name)
+    await produce(served, name, {0: batch_of(b"v")})
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=SIZE_MAX,
+        isolation_level=level,
+        topics=[
+            FetchTopic(
+                topic=name, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=SIZE_MAX)]
+            )
+        ],
+        session_epoch=-1,
+    )
+    response = await served.ask(request, version)
+    codes = [response.error_code] if version >= 7 else [one.error_code for one in partitions_of(response).values()]
+    assert codes == [ErrorCode.INVALID_REQUEST]
+    assert not any(one.records for one in partitions_of(response).values())

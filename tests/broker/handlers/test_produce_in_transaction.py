@@ -114,7 +114,7 @@ async def test_a_plain_batch_of_a_transactional_producer_is_not_verified(served:
 
 async def test_records_that_are_no_batch_are_refused_by_validation(served: ServedTransactions) -> None:
     response = await served.ask(produce, request("id", (T0, b"\xff" * 100)), 11)
-    assert codes(response) == [ErrorCode.INVALID_RECORD]
+    assert codes(response) == [ErrorCode.CORRUPT_MESSAGE]
 
 
 async def test_a_request_that_waits_for_a_far_coordinator(afar: ServedFromAfar) -> None:

@@ -104,6 +104,42 @@ async def test_the_broker_names_itself_on_the_listener_that_was_used(served: InP
     assert (await metadata(served)).brokers == []
 
 
+@pytest.mark.parametrize(
+    ("endpoint_type", "code"),
+    [
+        (1, ErrorCode.NONE),
+        (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+        (0, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+        (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+    ],
+)
+async def test_the_endpoints_of_brokers_are_all_that_is_known(
+    served: InProcessBroker, endpoint_type: int, code: ErrorCode
+) -> None:
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint_type)
+    assert (await served.ask(request, 1)).error_code == code
+
+
+async def test_a_topic_is_told_once_however_often_it_is_asked_for(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    response = await metadata(served, name, "no-such", name, "no-such")
+    assert [topic.name for topic in response.topics] == [name, "no-such"]
+
+
+async def test_an_id_is_looked_up_whatever_name_stands_beside_it(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    (known,) = (await metadata(served, name)).topics
+    request = MetadataRequest(
+        topics=[
+            MetadataRequestTopic(name="another", topic_id=known.topic_id),
+            MetadataRequestTopic(name=name, topic_id=uuid4()),
+        ]
+    )
+    by_id, unknown = (await served.ask(request, 12)).topics
+    assert (by_id.error_code, by_id.name) == (ErrorCode.NONE, name)
+    assert (unknown.error_code, unknown.partitions) == (ErrorCode.UNKNOWN_TOPIC_ID, [])
+
+
 async def test_good_and_bad_topics_of_one_request(served: InProcessBroker, name: str) -> None:
     await served.create_topic(f"{name}-old")
     topics = [
