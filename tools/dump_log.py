@@ -20,6 +20,7 @@ from tools.index_dump import (
     time_index_lines,
     transaction_index_lines,
 )
+from tools.kraft_records import parse_metadata_record
 from tools.log_dump import LogDump
 from tools.record_parsers import (
     DEFAULT_DECODER,
@@ -29,14 +30,12 @@ from tools.record_parsers import (
     parse_transaction_record,
 )
 from tools.segment_files import DumpError, absolute
+from tools.tiered_storage_records import parse_remote_log_record
 
 _MESSAGE_SIZE_MAX: Final = 5 * 1024 * 1024
 _OLD_DECODERS: Final = "kafka.serializer."
 _NEW_DECODERS: Final = "org.apache.kafka.tools.api."
-_FOREIGN_DECODERS: Final = {
-    "cluster_metadata_decoder": "the metadata log of KRaft; here metadata lie in ZooKeeper or in the embedded store",
-    "remote_log_metadata_decoder": "the metadata of tiered storage, which brokers here do not have",
-}
+_SNAPSHOT: Final = ".checkpoint"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,18 +72,14 @@ def _command_line() -> CommandLine:
         )
     line.add_flag("--offsets-decoder", "Decode the records of the __consumer_offsets topic.")
     line.add_flag("--transaction-log-decoder", "Decode the records of the __transaction_state topic.")
-    line.add_flag("--cluster-metadata-decoder", "Refused: there is no KRaft metadata log here.")
-    line.add_flag("--remote-log-metadata-decoder", "Refused: there is no tiered storage here.")
+    line.add_flag("--cluster-metadata-decoder", "Decode the records of a KRaft cluster's __cluster_metadata topic.")
+    line.add_flag("--remote-log-metadata-decoder", "Decode the records of the __remote_log_metadata topic.")
     line.add_flag("--skip-record-metadata", "Print only keys and values of records.")
     return line
 
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
     line.require(options, "--files")
-    for name, what in _FOREIGN_DECODERS.items():
-        if getattr(options, name):
-            print(f"--{name.replace('_', '-')} decodes {what}.", file=sys.stderr)
-            return 1
     log_dump = _log_dump(options)
     check = _index_check(options)
     findings = Findings()
@@ -104,7 +99,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
 
 def _lines(path: str, log_dump: LogDump, check: IndexCheck, findings: Findings) -> Iterator[str]:
     suffix = os.path.splitext(path)[1]
-    if suffix == LOG:
+    if suffix in (LOG, _SNAPSHOT):
         return log_dump.lines(path, findings.gaps.setdefault(absolute(path), []))
     if suffix == OFFSET_INDEX:
         return offset_index_lines(path, check, findings)
@@ -134,6 +129,10 @@ def _parser(options: argparse.Namespace) -> Parser | None:
         return parse_group_record
     if options.transaction_log_decoder:
         return parse_transaction_record
+    if options.cluster_metadata_decoder:
+        return parse_metadata_record
+    if options.remote_log_metadata_decoder:
+        return parse_remote_log_record
     if options.print_data_log or options.key_decoder_class or options.value_decoder_class:
         return decoding_parser(_current(options.key_decoder_class), _current(options.value_decoder_class))
     return None

@@ -4,6 +4,7 @@ Owns the lines. Must not know options, or what keys and values mean (`record_par
 """
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +21,7 @@ from protocol.records.legacy import (
     wrapped_messages,
 )
 from storage.stored_batch import StoredBatch
+from tools.kraft_records import control_record_text
 from tools.record_parsers import Parser, UnreadableRecord
 from tools.segment_files import PLAIN_SIZE_MAX, DumpError, LogFile, base_offset_of
 
@@ -27,13 +29,9 @@ _INDENT: Final = "|"
 _SEQUENCE_MAX: Final = (1 << 31) - 1
 _TIMESTAMP_TYPES: Final = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
 _NO_TIMESTAMP_TYPE: Final = "NoTimestampType"
-_OTHER_CONTROL_TYPES: Final = {
-    2: "LEADER_CHANGE",
-    3: "SNAPSHOT_HEADER",
-    4: "SNAPSHOT_FOOTER",
-    5: "KRAFT_VERSION",
-    6: "KRAFT_VOTERS",
-}
+_LEADER_CHANGE: Final = 2
+_BOOTSTRAP: Final = "bootstrap.checkpoint"
+_KRAFT_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class LogDump:
 
         Raises DumpError where the file cannot be read on.
         """
-        yield f"Log starting offset: {base_offset_of(path)}"
+        yield _beginning(path)
         log = LogFile(path, self.size_max)
         end = 0
         last_offset = -1
@@ -92,6 +90,16 @@ class LogDump:
             if parsed.payload is not None:
                 line += f" payload: {parsed.payload}"
         return line
+
+
+def _beginning(path: str) -> str:
+    """What the name of a file says of its content. Raises DumpError."""
+    name = os.path.basename(path)
+    if name == _BOOTSTRAP:
+        return "KRaft bootstrap snapshot"
+    if match := _KRAFT_SNAPSHOT.fullmatch(name):
+        return f"Snapshot end offset: {int(match[1])}, epoch: {int(match[2])}"
+    return f"Log starting offset: {base_offset_of(path)}"
 
 
 def batch_line(batch: StoredBatch) -> str:
@@ -159,12 +167,15 @@ def _header_key(key: str) -> str:
 def _control(path: str, record: Record) -> str:
     try:
         marker = read_marker(record)
+        if marker is not None:
+            return f"endTxnMarker: {marker.control_type.name} coordinatorEpoch: {marker.coordinator_epoch}"
+        control_type = int.from_bytes((record.key or b"")[2:4], "big", signed=True)
+        text = control_record_text(control_type, record.value)
     except Malformed as error:
         raise DumpError(f"{path}: offset {record.offset}: {error}") from None
-    if marker is not None:
-        return f"endTxnMarker: {marker.control_type.name} coordinatorEpoch: {marker.coordinator_epoch}"
-    control_type = int.from_bytes((record.key or b"")[2:4], "big", signed=True)
-    return f"controlType: {_OTHER_CONTROL_TYPES.get(control_type, 'UNKNOWN')}({control_type})"
+    if text is not None:
+        return text
+    return f"controlType: {'LEADER_CHANGE' if control_type == _LEADER_CHANGE else 'UNKNOWN'}({control_type})"
 
 
 def _timestamp_type(batch: StoredBatch) -> str:

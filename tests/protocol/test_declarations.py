@@ -72,13 +72,13 @@ def _json_range(text: str | None) -> range:
 def in_json(fields: list[dict[str, Any]], version: int, path: str = "") -> list[Line]:
     lines = []
     present = [f for f in fields if version in _json_range(f["versions"])]
-    for field in sorted(present, key=lambda f: f.get("tag", -1)):
+    for field in sorted(present, key=lambda f: int(f.get("tag", -1))):  # a few schemas have it as text
         name = f"{path}.{_snake(field['name'])}"
         is_array = field["type"].startswith("[]")
         is_struct = "fields" in field
         kind = "struct" if is_struct else field["type"].removeprefix("[]").replace("bool", "boolean")
         is_nullable = version in _json_range(field.get("nullableVersions"))
-        lines.append(Line(name, kind, is_array, is_nullable, field.get("tag")))
+        lines.append(Line(name, kind, is_array, is_nullable, int(field["tag"]) if "tag" in field else None))
         if is_struct:
             lines += in_json(field["fields"], version, name)
     return lines

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 from zipfile import ZipFile
 
@@ -20,6 +21,8 @@ from protocol.schema import Struct, message_info
 from tests.protocol.test_declarations import Line, _json_range, _resolve_common_structs, declared, in_json
 from tests.support import apache_kafka
 from tests.support.parts import skip_when_unavailable
+from tools.kraft_records import CONTROL_RECORDS, METADATA_RECORDS
+from tools.tiered_storage_records import REMOTE_LOG_RECORDS
 
 
 class Stored(NamedTuple):
@@ -27,8 +30,14 @@ class Stored(NamedTuple):
     schema: str
     jar: str
     tags_of_later_kafkas: bool = False
+    folder: str = "common/message"
 
 
+def of_tools(classes: Iterable[type], jar: str, folder: str) -> list[Stored]:
+    return [Stored(cls, _FILES_OF_OTHER_NAMES.get(cls.__name__, cls.__name__), jar, folder=folder) for cls in classes]
+
+
+_FILES_OF_OTHER_NAMES = {"ZkMigrationStateRecord": "ZkMigrationRecord"}
 STORED = [
     Stored(OffsetCommitKey, "OffsetCommitKey", "kafka-group-coordinator"),
     Stored(OffsetAndMetadata, "OffsetCommitValue", "kafka-group-coordinator"),
@@ -36,6 +45,9 @@ STORED = [
     Stored(GroupMetadataValue, "GroupMetadataValue", "kafka-group-coordinator"),
     Stored(TransactionLogKey, "TransactionLogKey", "kafka-transaction-coordinator"),
     Stored(TransactionLogValue, "TransactionLogValue", "kafka-transaction-coordinator", tags_of_later_kafkas=True),
+    *of_tools(METADATA_RECORDS.values(), "kafka-metadata", "common/metadata"),
+    *of_tools((cls for _, cls in CONTROL_RECORDS.values()), "kafka-clients", "common/message"),
+    *of_tools(REMOTE_LOG_RECORDS.values(), "kafka-storage", "message"),
     Stored(ConsumerProtocolSubscription, "ConsumerProtocolSubscription", "kafka-clients"),
     Stored(ConsumerProtocolAssignment, "ConsumerProtocolAssignment", "kafka-clients"),
 ]
@@ -51,7 +63,7 @@ def test_fields_are_those_of_apache_kafka(stored: Stored) -> None:
     with skip_when_unavailable():
         jar = apache_kafka.jars() / f"{stored.jar}-{apache_kafka.VERSION}.jar"
     with ZipFile(jar) as files:
-        text = files.read(f"common/message/{stored.schema}.json").decode()
+        text = files.read(f"{stored.folder}/{stored.schema}.json").decode()
     schema = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
     _resolve_common_structs(schema["fields"], {s["name"]: s["fields"] for s in schema.get("commonStructs", [])})
     _same(stored, schema, list(_json_range(schema["validVersions"])))
