@@ -154,6 +154,9 @@ class LogCleaner:
         self._backoff_ms = backoff_ms
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self.dead_thread_count = 0
+        self._is_checkpoint_wanted = False
+        self._checkpoints: asyncio.Task[None] | None = None
+        cleaning.on_checkpoint_wanted = self._want_checkpoint
 
     def start(self) -> None:
         for number in range(self._count):
@@ -178,7 +181,18 @@ class LogCleaner:
     def log_moved(self, log: Log, old_directory: LogDirectory) -> None:
         """How far a log is cleaned is kept where it lies."""
         self._cleaning.log_moved([old_directory.path, str(log.directory.parent)])
-        self._off_loop(self._cleaning.write_checkpoints)
+        self._want_checkpoint()
+
+    def _want_checkpoint(self) -> None:
+        """Soon, and once for all who want it until then."""
+        self._is_checkpoint_wanted = True
+        if self._checkpoints is None or self._checkpoints.done():
+            self._checkpoints = asyncio.create_task(self._write_checkpoints(), name="log cleaner checkpoints")
+
+    async def _write_checkpoints(self) -> None:
+        while self._is_checkpoint_wanted:
+            self._is_checkpoint_wanted = False
+            await self._off_loop(self._cleaning.write_checkpoints)
 
     async def stop(self) -> None:
         """End all passes, finished or not. What they have written is removed."""
@@ -186,6 +200,8 @@ class LogCleaner:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._tasks.clear()
+        if self._checkpoints is not None:
+            await self._checkpoints
 
     async def _work(self, number: int) -> None:
         with ThreadPoolExecutor(_THREADS_PER_WORKER, "log-cleaner") as threads:

@@ -134,7 +134,10 @@ class _Pass:
         self._job = job
         self._files = files
         self._throttle = Throttle(job.bytes_per_second_max, sleep)
-        offset_count = job.segments[-1].next_offset - job.first_dirty_offset
+        first_dirty = max(job.first_dirty_offset, job.segments[0].base_offset)
+        first_mapped = max(source.base_offset for source in job.segments if source.base_offset <= first_dirty)
+        # With the records before the dirty part of the batch into which it falls: they may be counted too.
+        offset_count = job.segments[-1].next_offset - first_mapped
         self._dirty = DirtyRecords(job.map_memory, job.map_load_factor, offset_count)
         # Of the dirty records that the second walk has met. A batch into which the dirty part falls begins below 0.
         self._next_number = 0
@@ -179,6 +182,8 @@ class _Pass:
                 if not self._map(batch, transactions):
                     return
                 self._result.end_offset = batch.extent.last_offset + 1
+        # Not where the last batch ends: of a gap behind that a next pass would be due at once, again and again.
+        self._result.end_offset = job.segments[-1].next_offset
 
     def _map(self, batch: StoredBatch, transactions: Transactions) -> bool:
         """False when there was not room for all of it."""
@@ -211,6 +216,10 @@ class _Pass:
         sources = [source for source in job.segments if source.base_offset < self._result.end_offset]
         transactions = Transactions()
         transactions.add_aborted(job.aborted)
+        for source in sources:
+            # Nothing may go that is on the disk because of something that a power cut may yet take.
+            if source.next_offset > job.first_dirty_offset:
+                self._files.sync_path(f"{job.directory}/{names.segment_file(source.base_offset, names.LOG)}")
         for group in groups_of(sources, job.segment_bytes, job.segment_index_bytes):
             self._result.segments.append(self._clean_group(group, transactions))
 

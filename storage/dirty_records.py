@@ -75,7 +75,7 @@ class DirtyRecords:
             mapped = len(keys)
         else:
             states = bytearray([number >= 0 and number > own for own, number in enumerate(newest, first)])
-            mapped = self.mapped - first
+            mapped = max(self.mapped - first, 0)
         for place in tombstones:
             if place < mapped and states[place] == LIVE:
                 states[place] = TOMBSTONE

@@ -378,7 +378,9 @@ class Log:
         checked = check_replicated(records, next_offset=self.log_end_offset)
         if not checked.batches:
             return AppendResult(-1, -1, NO_TIMESTAMP, self.log_start_offset)
-        first_offset = checked.batches[0].extent.base_offset
+        first = checked.batches[0]
+        # Of an old format's message only the last offset is known; a segment must not begin behind its first one.
+        first_offset = self.log_end_offset if first.header is None else first.extent.base_offset
         try:
             for batch in checked.batches:
                 if batch.leader_epoch > self.leader_epochs.latest:
@@ -884,6 +886,8 @@ class Log:
     def _sync_files(self, end_offset: int) -> None:
         for segment in self._segments.covering(self.recovery_point, max(end_offset, 1)):
             with contextlib.suppress(SegmentGoneError):
+                if segment.size and segment is self._segments.active:
+                    segment.create_indexes()
                 segment.sync()
         self._snapshots.sync()
         self._files.sync_path(f"{self._directory}/{names.LEADER_EPOCH_CHECKPOINT}")

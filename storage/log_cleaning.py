@@ -14,10 +14,12 @@ never keeps the others from being cleaned.
 
 import contextlib
 import logging
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from config.broker import BrokerConfig
 from config.broker_properties import (
@@ -48,6 +50,8 @@ from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError
 
 _logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _UNCLEANABLE = (CorruptSegmentError, CorruptIndexError, Malformed)
 
@@ -84,7 +88,10 @@ class Cleaning(NamedTuple):
 
 
 class LogCleaning(LogObserver):
-    """`settings` may be replaced at any time; passes under way keep theirs."""
+    """`settings` may be replaced at any time; passes under way keep theirs.
+
+    `on_checkpoint_wanted` is told when `write_checkpoints` should not wait for the next look at what is due.
+    """
 
     def __init__(self, log_manager: LogManager, files: Files, settings: CleanerSettings) -> None:
         self._log_manager = log_manager
@@ -92,9 +99,11 @@ class LogCleaning(LogObserver):
         self._first_dirty: dict[TopicPartition, int] = {}
         self._in_progress: set[TopicPartition] = set()
         self._unwritten: set[str] = set()
+        self._writing = threading.Lock()
         self._figures = CleaningFigures()
         self.settings = settings
         self.uncleanable: set[TopicPartition] = set()
+        self.on_checkpoint_wanted: Callable[[], None] = lambda: None
         log_manager.observer = self
 
     def load(self) -> None:
@@ -130,7 +139,8 @@ class LogCleaning(LogObserver):
         parts = [
             (part.is_overdue, part.dirty_ratio, log, part)
             for log in self._log_manager.logs()
-            if self._may_be_cleaned(log) and (part := self._readable_part_of(log, now_ms)) is not None
+            if self._may_be_cleaned(log)
+            and (part := self._read(log, partial(self.cleanable_part_of, log, now_ms))) is not None
         ]
         self._figures.looked_for_work(
             worker,
@@ -139,13 +149,15 @@ class LogCleaning(LogObserver):
             now_ms=now_ms,
         )
         due = [candidate for candidate in parts if candidate[3].is_due(candidate[2].config.min_cleanable_dirty_ratio)]
-        if not due:
-            return None
-        _, _, log, part = max(due, key=lambda candidate: candidate[:2])
-        directory = self._log_manager.directory_of(log.topic, log.partition)
-        assert directory is not None
-        self._in_progress.add(log.name)
-        return Cleaning(log, directory, self._job(log, part, now_ms), log.truncation_count, worker)
+        for _, _, log, part in sorted(due, key=lambda candidate: candidate[:2], reverse=True):
+            directory = self._log_manager.directory_of(log.topic, log.partition)
+            if directory is None or log.is_offline:
+                continue  # an error while the others were looked at
+            job = self._read(log, partial(self._job, log, part, now_ms))
+            if job is not None:
+                self._in_progress.add(log.name)
+                return Cleaning(log, directory, job, log.truncation_count, worker)
+        return None
 
     def is_wanted(self, cleaning: Cleaning) -> bool:
         """Whether a pass under way can still be of use: the log and the segments that it reads are what they were."""
@@ -227,6 +239,8 @@ class LogCleaning(LogObserver):
         if first_dirty > log.segments.active.base_offset:
             self._first_dirty[log.name] = log.segments.active.base_offset
             self._want_checkpoint(log)
+            # Before new records come to lie below the old offset: a crash would make them look clean.
+            self.on_checkpoint_wanted()
 
     def deleted(self, name: TopicPartition) -> None:
         self._first_dirty.pop(name, None)
@@ -239,19 +253,25 @@ class LogCleaning(LogObserver):
             self._unwritten.add(directory.path)
 
     def write_checkpoints(self) -> None:
-        """Of the directories in which something has changed since the last call."""
-        paths, self._unwritten = self._unwritten, set()
-        for directory in self._log_manager.live_directories:
-            if directory.path in paths:
-                offsets = {
-                    name: offset
-                    for name, offset in list(self._first_dirty.items())
-                    if name in directory.logs and not directory.logs[name].is_future
-                }
-                try:
-                    directory.write_cleaner_offsets(offsets)
-                except OSError as error:
-                    self._log_manager.fail_directory(directory, error)
+        """Of the directories in which something has changed since the last call. Any thread, one after the other."""
+        with self._writing:
+            paths = set()
+            while self._unwritten:  # one by one: the thread that owns the logs adds to it meanwhile
+                paths.add(self._unwritten.pop())
+            for directory in self._log_manager.live_directories:
+                if directory.path in paths:
+                    self._write_checkpoint(directory)
+
+    def _write_checkpoint(self, directory: LogDirectory) -> None:
+        offsets = {
+            name: offset
+            for name, offset in list(self._first_dirty.items())
+            if (log := directory.logs.get(name)) is not None and not log.is_future
+        }
+        try:
+            directory.write_cleaner_offsets(offsets)
+        except OSError as error:
+            self._log_manager.fail_directory(directory, error)
 
     # For metrics
 
@@ -267,15 +287,15 @@ class LogCleaning(LogObserver):
                 count_of_bytes += self.cleanable_part_of(log, now_ms).cleanable_bytes
         return Uncleanable(len(logs), count_of_bytes)
 
-    def _readable_part_of(self, log: Log, now_ms: int) -> CleanableLog | None:
-        """What there is to clean in a log; None when that cannot be told, which takes it out of cleaning."""
+    def _read(self, log: Log, look: Callable[[], T]) -> T | None:
+        """What `look` finds in a log; None when it cannot be read, which takes it out of cleaning."""
         try:
-            return self.cleanable_part_of(log, now_ms)
+            return look()
         except OSError as error:
             directory = self._log_manager.directory_of(log.topic, log.partition)
             if directory is not None:
                 self._log_manager.fail_directory(directory, error)
-        except _UNCLEANABLE as error:
+        except (KafkaError, *_UNCLEANABLE) as error:
             _logger.warning("%s cannot be cleaned until the next start: %s", log.name, error)
             self.uncleanable.add(log.name)
         return None
@@ -326,7 +346,8 @@ class LogCleaning(LogObserver):
             directory=str(log.directory),
             segments=sources,
             first_dirty_offset=part.first_dirty_offset,
-            aborted=log.aborted_transactions(log.log_start_offset, part.first_uncleanable_offset),
+            # Of the whole first segment: the markers of what lies below the log's start must not go before its data.
+            aborted=log.aborted_transactions(segments[0].base_offset, part.first_uncleanable_offset),
             producers={
                 producer_id: ActiveProducer(entry.last_data_offset, entry.epoch)
                 for producer_id, entry in log.producers().producers.items()

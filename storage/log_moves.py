@@ -44,11 +44,13 @@ class Settled(NamedTuple):
 
 
 def catch_up(log: Log, copy: Log, max_bytes: int, *, now_ms: int) -> int:
-    """Copies the next batches, about `max_bytes`, and returns how many bytes that were; 0 when the copy has all.
+    """Copies the next batches, about `max_bytes`, and returns how many bytes that were.
 
-    What the log has lost at either end meanwhile, the copy loses first. Any thread, if it is the only one that changes
-    the copy. Raises KafkaError: what reading the one or writing the other raises.
+    0 when the copy has all, or the log was truncated meanwhile: then again. What the log has lost at either end, the
+    copy loses first. Any thread, if it is the only one that changes the copy. Raises KafkaError: what reading the one
+    or writing the other raises.
     """
+    truncation_count = log.truncation_count
     _follow_truncation(log, copy, now_ms)
     if copy.log_end_offset < log.log_start_offset:
         copy.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
@@ -58,12 +60,11 @@ def catch_up(log: Log, copy: Log, max_bytes: int, *, now_ms: int) -> int:
         _follow_offsets(log, copy)
         return 0
     fetched = log.read(copy.log_end_offset, max_bytes, upper_bound_offset=end_offset, min_one_batch=True)
-    if fetched is None or not fetched.records:
+    if fetched is None or not fetched.records or truncation_count != log.truncation_count:
+        # After a truncation, what was read may be new batches behind old ones that the copy still holds.
         return 0
-    first_offset = extent_at(fetched.records, 0, 0).base_offset
-    if first_offset < copy.log_end_offset:
-        # The log starts within a batch: the copy has to begin with the whole of it.
-        copy.truncate_fully_and_start_at(first_offset, now_ms=now_ms)
+    # The log starts within a batch: the copy has to begin with the whole of it.
+    copy.truncate_to(extent_at(fetched.records, 0, 0).base_offset, now_ms=now_ms)
     _follow_roll(copy, fetched.segment_base_offset, now_ms)
     start_offset = copy.log_end_offset
     copy.append_as_follower(fetched.records, now_ms=now_ms)

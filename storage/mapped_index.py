@@ -13,7 +13,8 @@ Invariants:
   `reset` lowers it. Lookups take the map and the count once, so a reader in another thread sees a consistent index.
 - A file is never made shorter than its entries while a map of it may be read: touching a page behind the end of a file
   kills the process too.
-- No file and no map exist before the first entry is written: most partitions are idle, and 50 of them start at once.
+- No file and no map exist before the first entry is written or the log is synced: most partitions are idle, and 50 of
+  them start at once.
 """
 
 import mmap
@@ -77,6 +78,10 @@ class MappedIndex:
 
     def sync(self) -> None:
         self._files.sync_path(self.path)
+
+    def create(self) -> None:
+        """Makes the file, empty, if there is none yet. Any thread."""
+        self._files.open(self.path, create=True).close()
 
     def _write(self, *entry: int) -> None:
         self._write_packed(self.ENTRY.pack(*entry))

@@ -395,6 +395,14 @@ class Segment:
     def cut_preallocation(self) -> None:
         self._files.truncate(self._file or self._open(), self.size)
 
+    def create_indexes(self) -> None:
+        """Makes the files of both indexes if there are none yet. Any thread.
+
+        What lies below a recovery point has them: by that Kafka tells what a start has to rebuild.
+        """
+        self.offset_index.create()
+        self.time_index.create()
+
     def sync(self) -> None:
         """Makes log and indexes durable. Any thread."""
         self._files.sync(self._file or self._open())
@@ -481,6 +489,11 @@ class Segment:
             if not self._is_removed:
                 raise
             file = self._open_removed()
+        else:
+            if self._is_removed:
+                # A cleaned segment may have taken the name meanwhile, and nothing lies there where it lay here.
+                with contextlib.suppress(SegmentGoneError):
+                    file = self._open_removed()
         self._file = file
         self._used = True
         return file

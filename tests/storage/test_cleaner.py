@@ -27,6 +27,7 @@ from storage.segment import CorruptSegmentError
 from tests.storage.builders import NAME, NOW_MS, QuickFiles, append, append_marker, batch, log_config, marker, read_all
 from tests.storage.compacted import COMPACT, CONFIG, Broker, Kept, commit_and_roll, kept_in, keyed
 from tests.support.entries import entry_crc_is_valid
+from tests.support.faulty_files import FaultyFiles
 
 LOGS = Path(__file__).parent.parent / "fixtures" / "logs"
 DAY_MS = 86_400_000
@@ -139,6 +140,24 @@ def test_passes_keep_the_newest_of_each_key_in_order(tmp_path: Path, seed: int, 
     log.close(NOW_MS)
     broker.manager.unlock()
     assert kept_in(Broker(tmp_path).log()) == found
+
+
+def test_nothing_goes_before_what_replaces_it_is_on_the_disk(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    broker = Broker(tmp_path)
+    log = broker.log()
+    append(log, keyed(("a", "1")))
+    commit_and_roll(log)
+    assert broker.clean()
+    append(log, keyed(("a", "2")))
+    commit_and_roll(log)
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    clean(picked.job, files)
+    synced = [place for place, call in enumerate(files.calls) if call == f"sync {names.segment_file(1, names.LOG)}"]
+    staged = [place for place, call in enumerate(files.calls) if call.startswith("rename")]
+    assert synced
+    assert synced[0] < staged[0]
 
 
 def test_gaps_are_read_over_and_the_end_stays(broker: Broker) -> None:

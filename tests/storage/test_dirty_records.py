@@ -59,3 +59,10 @@ def test_an_older_record_is_dead_if_its_key_is_mapped() -> None:
     assert dirty.without_key == 1
     # A batch whose first records an earlier pass has mapped.
     assert dirty.looked_up([b"b", b"a", b"b", b"a", b"c"], [], -3) == bytes([LIVE, DEAD, LIVE, LIVE, LIVE])
+
+
+def test_a_record_behind_what_was_mapped_stays_though_it_has_no_key() -> None:
+    dirty = DirtyRecords(100 * ENTRY_SIZE, 0.9)
+    dirty.take_in([b"a"], [])
+    assert dirty.looked_up([None, b"a", None, b"b"], [1], 3) == bytes([LIVE] * 4)
+    assert dirty.without_key == 0

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import batches, read_header
+from protocol.records.batch import Record, batches, read_header
+from protocol.records.compression import Compression
 from protocol.records.control import ControlType
+from protocol.records.legacy import build_message_set
 from storage import names
 from storage.log import AppendResult, Log
 from tests.storage.builders import (
@@ -467,3 +469,46 @@ def test_an_unused_log_is_two_small_files_until_it_closes(log: Log) -> None:
         ".index": 0,
         ".timeindex": 0,
     }
+
+
+def test_what_lies_below_a_recovery_point_has_its_index_files(tmp_path: Path) -> None:
+    log = create_log(tmp_path)
+    log.flush(NOW_MS)
+    assert not list(log.directory.glob("*index"))
+    append(log, batch(1))
+    log.flush(NOW_MS)
+    assert log.recovery_point == 1
+    assert sorted(path.name for path in log.directory.glob("*index")) == [f"{0:020d}.index", f"{0:020d}.timeindex"]
+    for _ in range(200):
+        append(log, batch(1, size=200))
+    assert log.segments.active.offset_index.count
+    log.flush(NOW_MS)
+    assert list(load_log(tmp_path, recovery_point=log.recovery_point).segments.active.offset_index) == list(
+        log.segments.active.offset_index
+    )
+
+
+def test_a_segment_does_not_begin_behind_the_first_of_several_old_messages_in_one(tmp_path: Path) -> None:
+    config = log_config(segment_bytes=220, cleanup_policy=frozenset({"compact"}))
+    log = create_log(tmp_path, config)
+    append(log, batch(3, size=40))
+    old = [Record(3 + number, NOW_MS, b"key", b"v", []) for number in range(5)]
+    wrapped = build_message_set(old, magic=1, compression=Compression.GZIP)
+    log.append_as_follower(memoryview(bytearray(wrapped)), now_ms=NOW_MS)
+    assert bases(log) == [0, 3]
+    # What a cleaning leaves of it has a lower last offset, and a start must not take that for damage.
+    fewer = build_message_set(old[:2], magic=1, compression=Compression.GZIP)
+    Path(log.segments.active.path).write_bytes(fewer)
+    assert load_log(tmp_path, config).log_end_offset == 5
+
+
+def test_a_late_reader_of_a_replaced_segment_does_not_open_the_one_that_has_its_name(tmp_path: Path) -> None:
+    log = create_log(tmp_path)
+    append(log, batch(1, size=40))
+    append(log, batch(1, size=40))
+    segment = log.segments.first
+    before = bytes(segment.read(0, segment.size))
+    segment.mark_deleted()
+    segment.release()
+    Path(segment.path).write_bytes(b"cleaned" * 100)
+    assert bytes(segment.read(0, segment.size)) == before

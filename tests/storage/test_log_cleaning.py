@@ -2,11 +2,14 @@
 
 import dataclasses
 import errno
+import threading
 from pathlib import Path
 
 import pytest
 
 from config.broker import BrokerConfig
+from protocol.records.batch import batches
+from protocol.records.control import ControlType
 from storage import names
 from storage.checkpoints import TopicPartition
 from storage.cleaner import clean
@@ -15,7 +18,7 @@ from storage.log import Log
 from storage.log_cleaning import CleanerSettings
 from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError
-from tests.storage.builders import NAME, NOW_MS, append, log_config
+from tests.storage.builders import NAME, NOW_MS, append, append_marker, log_config, marker
 from tests.storage.compacted import CONFIG, Broker, commit_and_roll, kept_in, keyed
 
 OTHER = TopicPartition("other", 0)
@@ -232,3 +235,78 @@ def test_figures_of_a_pass(broker: Broker, caplog: pytest.LogCaptureFixture) -> 
     assert (result.records_read, result.records_kept) == (4, 1)
     assert result.bytes_read == 8 * result.bytes_kept
     assert "topic-0 cleaned from 0 to 4: 1 of 4 records" in caplog.text
+
+
+def test_a_gap_at_the_end_of_what_can_be_cleaned_is_not_cleaned_again_and_again(broker: Broker) -> None:
+    log = broker.log()
+    fill(log, "1", "2")
+    later = bytearray(keyed(("a", "3")))
+    later[:8] = (9).to_bytes(8)
+    log.append_as_follower(memoryview(later), now_ms=NOW_MS)
+    assert [segment.base_offset for segment in log.segments.all()] == [0, 2]
+    log.reconfigure(dataclasses.replace(CONFIG, segment_bytes=1))
+    later[:8] = (20).to_bytes(8)
+    log.append_as_follower(memoryview(later), now_ms=NOW_MS)
+    log.advance_high_watermark(21)
+    assert [segment.base_offset for segment in log.segments.all()] == [0, 2, 20]
+    assert broker.clean()
+    assert broker.cleaning.pick(NOW_MS) is None
+    assert [offset for offset, _, _ in kept_in(log)] == [9, 20]
+
+
+def test_the_marker_of_aborted_data_below_the_log_start_stays_until_the_data_has_gone(broker: Broker) -> None:
+    log = broker.log()
+    append(log, keyed(("a", "1"), producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
+    append_marker(log, marker(ControlType.ABORT, 1))
+    fill(log, "2", "3")
+    log.delete_records_before(2)
+    fill(log, "4", key="b")
+    assert broker.clean()
+    stored = [header for _, header in batches(Path(log.segments.first.path).read_bytes())]
+    # The data goes, its marker stays for now: the other way round would be an open transaction to a start.
+    assert [(header.is_control, header.records_count) for header in stored] == [
+        (False, 0),
+        (True, 1),
+        (False, 1),
+        (False, 1),
+    ]
+
+
+def test_a_log_whose_job_cannot_be_made_keeps_no_other_from_being_cleaned(broker: Broker) -> None:
+    logs = {name: broker.log(TopicPartition(name, 0)) for name in ("bad", "good")}
+    fill(logs["bad"], "1", "2", "3")
+    fill(logs["good"], "1")
+
+    logs["bad"].segments.first.transaction_index.release()
+    (logs["bad"].directory / names.segment_file(0, names.TRANSACTION_INDEX)).write_bytes(b"odd")
+    picked = [broker.cleaning.pick(NOW_MS) for _ in range(2)]
+    assert [each and each.log.topic for each in picked] == ["good", None]
+    assert broker.cleaning.uncleanable == {logs["bad"].name}
+
+
+def test_checkpoints_are_written_by_one_thread_at_a_time(broker: Broker, tmp_path: Path) -> None:
+    log = broker.log()
+    fill(log, "1")
+    assert broker.clean()
+
+    def write() -> None:
+        for _ in range(200):
+            broker.cleaning.log_moved([str(tmp_path)])
+            broker.cleaning.write_checkpoints()
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert broker.manager.live_directories
+    assert checkpoint(tmp_path) == "0\n1\ntopic 0 1\n"
+
+
+def test_a_lowered_first_dirty_offset_is_wanted_on_the_disk(broker: Broker, tmp_path: Path) -> None:
+    log = broker.log()
+    fill(log, "1", "2")
+    assert broker.clean()
+    broker.cleaning.on_checkpoint_wanted = broker.cleaning.write_checkpoints
+    log.truncate_to(1, now_ms=NOW_MS)
+    assert checkpoint(tmp_path) == "0\n1\ntopic 0 0\n"

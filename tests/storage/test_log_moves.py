@@ -184,6 +184,33 @@ def test_a_copy_equals_a_log_that_lives_wildly(tmp_path: Path, seed: int) -> Non
     assert facts(switch(manager, log, copy)) == expected
 
 
+def test_a_truncation_between_comparing_and_reading_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log belongs to another thread: what is read then may stand behind batches that the log holds no more."""
+    manager = start(tmp_path)
+    log = create(manager)
+    fill(log)
+    copy = copy_of(manager)
+    while copy.log_end_offset < 12:
+        catch_up(log, copy, 100, now_ms=NOW_MS)
+    read = Log.read
+
+    def truncate_and_read(self: Log, offset: int, *args: object, **fields: object) -> object:
+        if self is log:
+            monkeypatch.undo()
+            log.truncate_to(6, now_ms=NOW_MS)
+            append(log, batch(5, size=25), leader_epoch=5)
+            append(log, batch(5, size=25), leader_epoch=5)
+        return read(self, offset, *args, **fields)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Log, "read", truncate_and_read)
+    catch_up(log, copy, 100, now_ms=NOW_MS)
+    assert log.log_end_offset == 16
+    catch_up_wholly(log, copy)
+    expected = facts(log)
+    assert facts(copy)["batches"] == expected["batches"]
+    assert facts(switch(manager, log, copy)) == expected
+
+
 # Changing places
 
 

@@ -130,6 +130,15 @@ REFUSED_FOR_TOPICS: list[tuple[list[Operation], ErrorCode, str]] = [
             "Invalid value abc for configuration retention.ms: Not a number of type LONG"
         ),
     ),
+    (
+        [("min.compaction.lag.ms", SET, "2"), ("max.compaction.lag.ms", SET, "1")],
+        ErrorCode.INVALID_CONFIG,
+        (
+            "Invalid config value for resource ConfigResource(type=TOPIC, name='{name}'): "
+            "Invalid value 2 for configuration min.compaction.lag.ms: "
+            "Value must be no more than max.compaction.lag.ms (1)"
+        ),
+    ),
     ([("nosuch.key", SET, "1")], ErrorCode.INVALID_CONFIG, "Unknown topic config name: nosuch.key"),
     (
         [("retention.ms", APPEND, "1")],

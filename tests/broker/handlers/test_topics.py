@@ -149,6 +149,7 @@ async def test_good_and_bad_topics_of_one_request(served: InProcessBroker, name:
         creatable(f"{name}-a", partitions=0),
         creatable(f"{name}-b", replication_factor=2),
         creatable(f"{name}-c", no_such_key="1"),
+        creatable(f"{name}-lag", min_compaction_lag_ms="2", max_compaction_lag_ms="1"),
         creatable(f"{name}-twice"),
         creatable(f"{name}-twice"),
         creatable(f"{name}-d"),
@@ -163,6 +164,7 @@ async def test_good_and_bad_topics_of_one_request(served: InProcessBroker, name:
         "-a": ErrorCode.INVALID_PARTITIONS,
         "-b": ErrorCode.INVALID_REPLICATION_FACTOR,
         "-c": ErrorCode.INVALID_CONFIG,
+        "-lag": ErrorCode.INVALID_CONFIG,
         "-twice": ErrorCode.INVALID_REQUEST,
         "-d": ErrorCode.INVALID_REQUEST,
     }
