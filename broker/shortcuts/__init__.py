@@ -32,6 +32,9 @@ NUMBERS_POSITION = 6
 
 # Connections that write to or read from more partitions in turn than this forget the oldest.
 SHORTCUTS_MAX = 8
+# What is remembered of one request. Usual clients send some 200 bytes around what varies; tags, names and lists that
+# nobody needs could be megabytes, of each connection.
+REMEMBERED_SIZE_MAX = 4096
 # A connection that repeats itself less often than this is not worth learning from.
 LEARNED_IN_VAIN_MAX = 100
 

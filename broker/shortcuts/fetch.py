@@ -15,7 +15,15 @@ from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD
 from broker.replica.partition import NO_EPOCH, Partition
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.shortcuts import ANSWER, CORRELATION_END, KIND_SIZE, NUMBERS, NUMBERS_POSITION, Buffer
+from broker.shortcuts import (
+    ANSWER,
+    CORRELATION_END,
+    KIND_SIZE,
+    NUMBERS,
+    NUMBERS_POSITION,
+    REMEMBERED_SIZE_MAX,
+    Buffer,
+)
 from config import broker_properties as properties
 from protocol.api import APIS
 from protocol.codec import encode
@@ -134,6 +142,7 @@ def learn(
     """What `request`, just answered with `buffers`, has in common with the next one; None when that is too little."""
     if (
         context.api_version < FIRST_VERSION
+        or len(frame) > REMEMBERED_SIZE_MAX
         or request.session_epoch != NO_SESSION
         or request.isolation_level != READ_UNCOMMITTED
         or len(request.topics) != 1

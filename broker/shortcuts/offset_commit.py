@@ -20,7 +20,7 @@ from broker.handlers.offset_commit import DEFAULT
 from broker.metadata_cache import MetadataCache
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.shortcuts import CORRELATION_END, KIND_SIZE, Answer, Buffer
+from broker.shortcuts import CORRELATION_END, KIND_SIZE, REMEMBERED_SIZE_MAX, Answer, Buffer
 from protocol.codec import encode
 from protocol.errors import KafkaError
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -147,6 +147,7 @@ def learn(
     """What `request`, just answered with `buffers`, has in common with the next one; None when that is too little."""
     if (
         context.api_version < FIRST_VERSION
+        or len(frame) > REMEMBERED_SIZE_MAX
         or request.retention_time_ms != DEFAULT
         or len(request.topics) != 1
         or len(request.topics[0].partitions) != 1

@@ -17,7 +17,15 @@ from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.shortcuts import ANSWER, CORRELATION_END, KIND_SIZE, NUMBERS, NUMBERS_POSITION, Buffer
+from broker.shortcuts import (
+    ANSWER,
+    CORRELATION_END,
+    KIND_SIZE,
+    NUMBERS,
+    NUMBERS_POSITION,
+    REMEMBERED_SIZE_MAX,
+    Buffer,
+)
 from broker.transactions.verification import transactional_header
 from config.topic_properties import LONG_MAX
 from protocol.api import APIS
@@ -162,6 +170,8 @@ def learn(
     partition = services.replica_manager.find(topic, data.index)
     told = response.responses[0].partition_responses[0]
     if partition is None or data.records is None or told.error_code or topic in services.internal_topics:
+        return None
+    if len(frame) - len(data.records) > REMEMBERED_SIZE_MAX:
         return None
     if partition.log.config.flush_messages != LONG_MAX:
         return None

@@ -35,6 +35,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Prod
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.schema import ZERO_UUID
+from protocol.writer import uvarint
 from tests.support.in_process import InProcessBroker, running_broker
 
 PRODUCE, FETCH, COMMIT = 0, 1, 8
@@ -304,6 +305,32 @@ def commit_frame(
         **more,
     )
     return request_header(COMMIT, version, number, "client") + b"".join(encode(request, version))
+
+
+def with_header_tag(frame: bytes, version: int, api_key: int, size: int) -> bytes:
+    """The frame of a flexible version with a tag in its header that nobody knows."""
+    header = request_header(api_key, version, 0, "client")
+    body_start = len(header)
+    tag = bytes([1, 100]) + uvarint(size) + bytes(size)
+    return frame[: body_start - 1] + tag + frame[body_start:]
+
+
+@pytest.mark.parametrize("api_key", [PRODUCE, FETCH, COMMIT])
+async def test_large_requests_are_not_remembered(
+    coordinating: InProcessBroker, learning: CountedShortcuts, api_key: int
+) -> None:
+    broker = coordinating
+    await send(broker, produce_frame(SHORT, batch_of(20, 100), 9), NoShortcuts())
+    version, frame = {
+        PRODUCE: (9, produce_frame(SHORT, batch_of(1), 9)),
+        FETCH: (12, await fetch_frame(broker, 12, 0)),
+        COMMIT: (8, commit_frame("g", 1, 8)),
+    }[api_key]
+    for size, answered_short in ((100, True), (1 << 20, False)):
+        before = learning.answer_count
+        for _ in range(3):
+            assert await send(broker, with_header_tag(frame, version, api_key, size), learning)
+        assert (learning.answer_count > before) == answered_short
 
 
 async def offset_of(broker: InProcessBroker, group: str, topic: str = SHORT) -> tuple[int, str]:
