@@ -117,10 +117,11 @@ def since(
     """The history of a field: its `first` version, the last one (`until`), and when it became `nullable`.
 
     With `tag` the field travels in the tagged section and only when it differs from its default; a tagged struct is
-    `None` when absent, and has no other null. A request field is `ignorable` when a version that lacks it may drop any
-    value; otherwise encoding a value other than the default is refused, so that what was asked for is not lost
-    silently. Responses need no such mark: who asked in an old version expects no newer field. A list of structs that
-    `takes_encoded` may hold elements that are `Encoded`, so that what is told again and again is written once.
+    `None` when absent, and has no other null unless it is `nullable` expressly. A request field is `ignorable` when a
+    version that lacks it may drop any value; otherwise encoding a value other than the default is refused, so that what
+    was asked for is not lost silently. Responses need no such mark: who asked in an old version expects no newer field.
+    A list of structs that `takes_encoded` may hold elements that are `Encoded`, so that what is told again and again is
+    written once.
     """
     return _Since(first, until, nullable, tag, ignorable, default, takes_encoded)
 
@@ -242,7 +243,7 @@ def _field(owner: str, name: str, hint: object, assigned: object) -> Field:
         assigned = _Since(0, None, None, None, False, assigned)
     wire, nested, is_array, is_optional = _read_hint(owner, name, hint)
     nullable = assigned.first if assigned.nullable is None and is_optional else assigned.nullable
-    if assigned.tag is not None and nested is not None and not is_array:
+    if assigned.tag is not None and assigned.nullable is None and nested is not None and not is_array:
         nullable = None
     is_versioned = assigned.first > 0 or assigned.until is not None or assigned.tag is not None
     if is_versioned and assigned.default is REQUIRED:

@@ -13,15 +13,20 @@ from typing import Final, NamedTuple
 from broker.groups import records as group_records
 from broker.groups.records import GroupMetadataValue, MemberMetadata, OffsetAndMetadata, OffsetCommitKey
 from broker.transactions import records as transaction_records
+from protocol.codec import decode
 from protocol.consumer_protocol import PROTOCOL_TYPE, TopicPartitions, read_assignment, read_subscription
 from protocol.errors import Malformed
 from protocol.records.batch import Record
+from protocol.schema import Struct, message_info
+from tools.consumer_group_records import GROUP_RECORD_TYPES
 from tools.deserializers import DeserializationError, Deserializer, deserializer
+from tools.framed_records import fields_json
 from tools.java_names import hash_set_order, json_text, topic_partition_hash
 
 DEFAULT_DECODER: Final = "org.apache.kafka.tools.api.StringDecoder"
 
 _DELETED: Final = "<DELETE>"
+_VERSION_SIZE: Final = 2
 _DECODERS: Mapping[str, str] = {
     "StringDecoder": "StringDeserializer",
     "IntegerDecoder": "IntegerDeserializer",
@@ -75,6 +80,8 @@ def parse_group_record(record: Record) -> ParsedRecord:
     try:
         key = group_records.read_key(record.key)
         version = _version(record.key)
+        if key is None and version in GROUP_RECORD_TYPES:
+            return _newer_group_record(version, record.key, record.value)
         if key is None:
             return ParsedRecord(f"Unknown record type {version} at offset {record.offset}, skipping.", None)
         if isinstance(key, OffsetCommitKey):
@@ -86,6 +93,21 @@ def parse_group_record(record: Record) -> ParsedRecord:
     except Malformed as error:
         return ParsedRecord(f"Error at offset {record.offset}, skipping. {error}", None)
     return ParsedRecord(json_text({"type": str(version), "data": data}), payload)
+
+
+def _newer_group_record(record_type: int, key: bytes, value: bytes | None) -> ParsedRecord:
+    classes = GROUP_RECORD_TYPES[record_type]
+    key_text = _versioned("type", record_type, decode(classes.key, record_type, key, _VERSION_SIZE))
+    if value is None:
+        return ParsedRecord(key_text, _DELETED)
+    version = _version(value)
+    if version not in message_info(classes.value).versions:
+        raise Malformed(f"record value of version {version}")
+    return ParsedRecord(key_text, _versioned("version", version, decode(classes.value, version, value, _VERSION_SIZE)))
+
+
+def _versioned(name: str, version: int, fields: Struct) -> str:
+    return f'{{"{name}":"{version}","data":{fields_json(fields, version)}}}'
 
 
 def parse_transaction_record(record: Record) -> ParsedRecord:

@@ -21,6 +21,7 @@ from protocol.schema import Struct, message_info
 from tests.protocol.test_declarations import Line, _json_range, _resolve_common_structs, declared, in_json
 from tests.support import apache_kafka
 from tests.support.parts import skip_when_unavailable
+from tools.consumer_group_records import GROUP_RECORD_TYPES
 from tools.kraft_records import CONTROL_RECORDS, METADATA_RECORDS
 from tools.tiered_storage_records import REMOTE_LOG_RECORDS
 
@@ -47,6 +48,11 @@ STORED = [
     Stored(TransactionLogValue, "TransactionLogValue", "kafka-transaction-coordinator", tags_of_later_kafkas=True),
     *of_tools(METADATA_RECORDS.values(), "kafka-metadata", "common/metadata"),
     *of_tools((cls for _, cls in CONTROL_RECORDS.values()), "kafka-clients", "common/message"),
+    *of_tools(
+        (cls for record_type in GROUP_RECORD_TYPES.values() for cls in record_type),
+        "kafka-group-coordinator",
+        "common/message",
+    ),
     *of_tools(REMOTE_LOG_RECORDS.values(), "kafka-storage", "message"),
     Stored(ConsumerProtocolSubscription, "ConsumerProtocolSubscription", "kafka-clients"),
     Stored(ConsumerProtocolAssignment, "ConsumerProtocolAssignment", "kafka-clients"),

@@ -58,6 +58,7 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "offsets": ("--files", f"__consumer_offsets-0/{FIRST}.log", "--offsets-decoder"),
     "offsets-of-all-versions": ("--files", f"groups-0/{FIRST}.log", "--offsets-decoder"),
+    "offsets-of-newer-groups": ("--files", f"newer-groups-0/{FIRST}.log", "--offsets-decoder"),
     "transactions": ("--files", f"__transaction_state-0/{FIRST}.log", "--transaction-log-decoder"),
     "transactions-with-many-partitions": ("--files", f"transactions-0/{FIRST}.log", "--transaction-log-decoder"),
     "cluster-metadata": ("--files", f"__cluster_metadata-0/{FIRST}.log", "--cluster-metadata-decoder"),
