@@ -59,14 +59,19 @@ class Topics:
         """Makes a topic that keeps records of any age; its name starts with `stem`."""
         name = self.new_name(stem)
         request = NewTopic(name, partitions, 1, config={"retention.ms": "-1", **(config or {})})
-        self._admin().create_topics([request], operation_timeout=_TIMEOUT_S)[name].result()
+        admin = self._admin()
+        admin.create_topics([request], operation_timeout=_TIMEOUT_S)[name].result()
         return name
 
     def grow(self, topic: str, partitions: int) -> None:
-        self._admin().create_partitions([NewPartitions(topic, partitions)])[topic].result()
+        admin = self._admin()
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
 
     def _admin(self) -> AdminClient:
-        """A new one each time: one that is kept would outlive the broker and go on calling for it."""
+        """A new one each time: one that is kept would outlive the broker and go on calling for it.
+
+        To be held until its answer is there.
+        """
         return AdminClient({"bootstrap.servers": self.bootstrap})
 
     def send(self, topic: str, records: Sequence[Sent], options: dict[str, str] | None = None) -> None:
