@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import ProducerFenced
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import ProducerFenced, TopicAlreadyExistsError
 
 from tests.support.broker import BrokerProcess
 
@@ -128,6 +129,43 @@ async def test_a_transaction_moves_records_and_offsets_or_neither(
     async with consuming(broker) as consumer:
         consumer.assign([TopicPartition(topic, 1)])
         assert [record.value for record in await take(consumer, 3)] == [b"kept", b"dropped", b"kept too"]
+
+
+async def test_an_administrator_sees_topics_settings_and_groups(broker: BrokerProcess, topic: str, group: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(topic, 2, 1, topic_configs={"retention.ms": "3600000"})])
+        again = await admin.create_topics([NewTopic(topic, 2, 1)])
+        assert [(name, code) for name, code, *_ in again.topic_errors] == [(topic, TopicAlreadyExistsError.errno)]
+        await admin.create_partitions({topic: NewPartitions(PARTITIONS)})
+        (described,) = await admin.describe_topics([topic])
+        assert (described["topic"], len(described["partitions"])) == (topic, PARTITIONS)
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "7200000"})
+        await admin.alter_configs([resource])
+        (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        ((_, _, _, name, entries),) = answer.resources
+        assert (name, {key: value for key, value, *_ in entries}["retention.ms"]) == (topic, "7200000")
+        async with producing(broker) as producer:
+            for _ in range(3):
+                await producer.send_and_wait(topic, b"value", partition=0)
+        async with consuming(broker, topic, group_id=group) as member:
+            await take(member, 3)
+            await member.commit({TopicPartition(topic, 0): (2, "two")})
+            assert group in {listed[0] for listed in await admin.list_consumer_groups()}
+            (groups,) = await admin.describe_consumer_groups([group])
+            ((code, _, state, _, _, members, *_),) = groups.groups
+            assert (code, state, len(members)) == (0, "Stable", 1)
+        committed = await admin.list_consumer_group_offsets(group)
+        assert committed[TopicPartition(topic, 0)] == (2, "two")
+        assert await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(1)}) == {
+            TopicPartition(topic, 0): 1
+        }
+        assert len((await admin.describe_cluster())["brokers"]) == 1
+        await admin.delete_topics([topic])
+        assert topic not in await admin.list_topics()
+    finally:
+        await admin.close()
 
 
 async def test_a_newer_producer_fences_the_older(broker: BrokerProcess, topic: str) -> None:

@@ -1,5 +1,7 @@
 """librdkafka through confluent-kafka: the client most Python users have."""
 
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -284,6 +286,51 @@ def test_members_of_a_group_share_and_groups_do_not(broker: BrokerProcess, topic
         assert sorted(read) == [0, 1, 2, 3]
     for member in (member for members in groups.values() for member in members):
         member.close()
+
+
+def test_a_member_that_does_not_come_for_records_gives_up_its_share(
+    broker: BrokerProcess, topic: str, group: str
+) -> None:
+    """Its client leaves for it, and comes back with the next poll."""
+    create_topic(broker, topic)
+    limits = {"session.timeout.ms": 1000, "max.poll.interval.ms": 1000}
+    stuck, other = consumer_of(broker, group, **limits), consumer_of(broker, group)
+    stuck.subscribe([topic])
+    until(lambda: stuck.poll(0.1) is None and len(owned_by(stuck)) == 4, "one member owns everything")
+    other.subscribe([topic])
+    until(lambda: other.poll(0.1) is None and len(owned_by(other)) == 4, "the rest goes to who asks")
+
+    def is_shared() -> bool:
+        stuck.poll(0.05)
+        other.poll(0.05)
+        return len(owned_by(stuck)) == len(owned_by(other)) == 2
+
+    until(is_shared, "both have a share again")
+    stuck.close()
+    other.close()
+
+
+def test_what_a_killed_member_had_goes_to_the_others_when_its_session_ends(
+    broker: BrokerProcess, topic: str, group: str
+) -> None:
+    create_topic(broker, topic)
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "session.timeout.ms": 1000}
+    poll = f"""
+from confluent_kafka import Consumer
+consumer = Consumer({settings!r})
+consumer.subscribe([{topic!r}])
+while True:
+    consumer.poll(0.1)
+"""
+    other = consumer_of(broker, group)
+    with subprocess.Popen([sys.executable, "-c", poll]) as doomed:
+        try:
+            other.subscribe([topic])
+            until(lambda: other.poll(0.1) is None and len(owned_by(other)) == 2, "two members share")
+        finally:
+            doomed.kill()
+    until(lambda: other.poll(0.1) is None and len(owned_by(other)) == 4, "the rest goes to who is there")
+    other.close()
 
 
 def test_a_group_resumes_where_it_committed(broker: BrokerProcess, topic: str, group: str) -> None:

@@ -1,5 +1,6 @@
 """Topics through the whole broker: Metadata, CreateTopics, CreatePartitions, DeleteTopics and DescribeConfigs."""
 
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
@@ -17,7 +18,7 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.schema import ZERO_UUID
-from tests.support.in_process import InProcessBroker
+from tests.support.in_process import InProcessBroker, running_broker
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 
@@ -69,6 +70,23 @@ async def test_later_versions_decide(served: InProcessBroker, name: str, version
 async def test_impossible_names_are_never_created(served: InProcessBroker, name: str) -> None:
     response = await metadata(served, name, may_create=True)
     assert response.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "policy"), [("__consumer_offsets", 3, "compact"), ("__transaction_state", 2, "compact")]
+)
+async def test_internal_topics_are_made_as_they_have_to_be_whoever_names_them_first(
+    tmp_path: Path, name: str, partitions: int, policy: str
+) -> None:
+    settings = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"}
+    async with running_broker(tmp_path, settings) as broker:
+        (topic,) = (await metadata(broker, name, may_create=True)).topics
+        assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (ErrorCode.NONE, True, partitions)
+        resource = DescribeConfigsResource(
+            resource_type=TOPIC, resource_name=name, configuration_keys=["cleanup.policy"]
+        )
+        (result,) = (await broker.ask(DescribeConfigsRequest(resources=[resource]))).results
+        assert [row.value for row in result.configs] == [policy]
 
 
 async def test_all_topics_are_null_and_in_version_0_an_empty_list(served: InProcessBroker, name: str) -> None:
