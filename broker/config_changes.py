@@ -23,7 +23,7 @@ from broker.topic_configs import TopicConfigs
 from config.broker import BrokerConfig, base_row
 from config.broker_properties import BROKER_PROPERTIES
 from config.definition import ConfigError, ConfigErrors, ConfigType, Property, UnknownTopicConfigError, text_of
-from config.log_config import validate_topic_overrides
+from config.log_config import CompactionLag, validate_topic_overrides
 from config.old_names import TOPIC_RENAMED
 from config.topic_properties import TOPIC_PROPERTIES
 from controller.entity_configs import change_overrides, entity_overrides
@@ -163,7 +163,8 @@ class ConfigChanges:
         ]
 
         def edit(before: Mapping[str, str]) -> Mapping[str, str]:
-            return _checked_topic(name, _edited({} if one.replaces else before, changes, TOPIC_PROPERTIES))
+            edited = _edited({} if one.replaces else before, changes, TOPIC_PROPERTIES)
+            return _checked_topic(name, edited, CompactionLag.of(self._config))
 
         await self._write(topic_entity(name), edit, one, validate_only=validate_only)
 
@@ -283,9 +284,9 @@ def _elements(text: str) -> list[str]:
     return [element.strip() for element in text.split(",") if element.strip()]
 
 
-def _checked_topic(name: str, overrides: Mapping[str, str]) -> dict[str, str]:
+def _checked_topic(name: str, overrides: Mapping[str, str], lag: CompactionLag) -> dict[str, str]:
     try:
-        return validate_topic_overrides(overrides)
+        return validate_topic_overrides(overrides, lag)
     except UnknownTopicConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
     except ConfigError as error:

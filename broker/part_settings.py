@@ -12,6 +12,7 @@ from broker.network.listener import ListenerSettings
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.definition import Property
+from config.log_config import CompactionLag
 from controller.settings import ControllerSettings
 
 
@@ -67,6 +68,7 @@ def controller_settings(config: BrokerConfig) -> ControllerSettings:
         leader_imbalance_check_interval_seconds=config[properties.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS],
         leader_imbalance_per_broker_percentage=config[properties.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE],
         inter_broker_listener_name=config.inter_broker_listener.name,
+        compaction_lag=CompactionLag.of(config),
     )
 
 

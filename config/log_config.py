@@ -6,7 +6,7 @@ overrides or a broker's dynamic values builds a new LogConfig and hands it to th
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 from config import topic_properties as rows
 from config.broker import BrokerConfig
@@ -103,10 +103,26 @@ def topic_value(broker: BrokerConfig, overrides: Mapping[str, str], row: Propert
     return row.default
 
 
-def validate_topic_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
+class CompactionLag(NamedTuple):
+    """The ages before which a record may not, and after which it must be compacted, where a topic says nothing."""
+
+    min_ms: int = rows.MIN_COMPACTION_LAG_MS.default
+    max_ms: int = rows.MAX_COMPACTION_LAG_MS.default
+
+    @classmethod
+    def of(cls, broker: BrokerConfig) -> "CompactionLag":
+        low, high = rows.MIN_COMPACTION_LAG_MS, rows.MAX_COMPACTION_LAG_MS
+        return cls(topic_value(broker, {}, low), topic_value(broker, {}, high))
+
+
+ANY_COMPACTION_LAG: Final = CompactionLag()
+"""What holds unless a broker is told otherwise: no bounds."""
+
+
+def validate_topic_overrides(overrides: Mapping[str, str], lag: CompactionLag = ANY_COMPACTION_LAG) -> dict[str, str]:
     """The overrides under today's names. Raises ConfigError for the first that is wrong.
 
-    Creating a topic and altering one use the same checks, for settings without effect as well.
+    Creating a topic and altering one use the same checks, for settings without effect as well. `lag` is the broker's.
     """
     settings = {TOPIC_RENAMED.get(key, key): text for key, text in overrides.items()}
     for key, text in settings.items():
@@ -117,13 +133,15 @@ def validate_topic_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
     for switch in _TIERED_STORAGE:
         if switch.name in settings and switch.parse(settings[switch.name]):
             raise ConfigError(switch.name, settings[switch.name], "There is no tiered storage here")
-    _check_compaction_lag(settings)
+    _check_compaction_lag(settings, lag)
     return settings
 
 
-def _check_compaction_lag(settings: Mapping[str, str]) -> None:
+def _check_compaction_lag(settings: Mapping[str, str], lag: CompactionLag) -> None:
     low, high = rows.MIN_COMPACTION_LAG_MS, rows.MAX_COMPACTION_LAG_MS
-    low_ms = low.parse(settings[low.name]) if low.name in settings else low.default
-    high_ms = high.parse(settings[high.name]) if high.name in settings else high.default
+    if low.name not in settings and high.name not in settings:
+        return
+    low_ms = low.parse(settings[low.name]) if low.name in settings else lag.min_ms
+    high_ms = high.parse(settings[high.name]) if high.name in settings else lag.max_ms
     if low_ms > high_ms:
         raise ConfigError(low.name, str(low_ms), f"Value must be no more than {high.name} ({high_ms})")

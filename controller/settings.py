@@ -5,6 +5,8 @@ Owns the values and the figures. Must not know the names of settings or metrics,
 
 from dataclasses import dataclass, field
 
+from config.log_config import ANY_COMPACTION_LAG, CompactionLag
+
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
@@ -18,6 +20,7 @@ class ControllerSettings:
     leader_imbalance_check_interval_seconds: int = 300
     leader_imbalance_per_broker_percentage: int = 10
     inter_broker_listener_name: str = "PLAINTEXT"
+    compaction_lag: CompactionLag = ANY_COMPACTION_LAG
 
 
 @dataclass(slots=True)

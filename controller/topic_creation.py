@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from config.definition import ConfigError
-from config.log_config import validate_topic_overrides
+from config.log_config import CompactionLag, validate_topic_overrides
 from controller.assignment import assign_replicas
 from controller.model import ReplicaAssignment
 from controller.settings import ControllerSettings
@@ -110,7 +110,7 @@ def plan_topic(
 ) -> NewTopic:
     """The topic that `request` asks for. `racks` has every live broker; `start` and `shift` place the replicas."""
     _check_name(request.name, existing)
-    overrides = _checked_overrides(request)
+    overrides = _checked_overrides(request, settings.compaction_lag)
     if request.assignments:
         if request.num_partitions != FROM_DEFAULTS or request.replication_factor != FROM_DEFAULTS:
             raise KafkaError(
@@ -173,14 +173,14 @@ def _check_name(name: str, existing: TopicNames) -> None:
         )
 
 
-def _checked_overrides(request: CreatableTopic) -> dict[str, str]:
+def _checked_overrides(request: CreatableTopic, lag: CompactionLag) -> dict[str, str]:
     without_value = [config.name for config in request.configs if config.value is None]
     if without_value:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(without_value)}"
         )
     try:
-        return validate_topic_overrides({it.name: it.value for it in request.configs if it.value is not None})
+        return validate_topic_overrides({it.name: it.value for it in request.configs if it.value is not None}, lag)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 

@@ -4,7 +4,7 @@ import pytest
 
 from config.broker import BrokerConfig
 from config.definition import ConfigError, UnknownTopicConfigError
-from config.log_config import LogConfig, validate_topic_overrides
+from config.log_config import CompactionLag, LogConfig, validate_topic_overrides
 
 HOUR_MS = 3_600_000
 
@@ -101,3 +101,26 @@ def test_right_overrides_come_back_under_todays_names() -> None:
         "retention.ms": "5",
         "remote.storage.enable": "false",
     }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_refused"),
+    [
+        ({"min.compaction.lag.ms": "6"}, True),
+        ({"min.compaction.lag.ms": "5"}, False),
+        ({"max.compaction.lag.ms": "2"}, True),
+        ({"max.compaction.lag.ms": "3"}, False),
+        ({"min.compaction.lag.ms": "1", "max.compaction.lag.ms": "2"}, False),
+        ({"retention.ms": "1"}, False),
+    ],
+)
+def test_a_brokers_lag_counts_where_the_topic_says_nothing(overrides: dict[str, str], is_refused: bool) -> None:
+    broker = BrokerConfig.from_properties(
+        {"log.cleaner.min.compaction.lag.ms": "3", "log.cleaner.max.compaction.lag.ms": "5"}
+    )
+    lag = CompactionLag.of(broker)
+    if is_refused:
+        with pytest.raises(ConfigError):
+            validate_topic_overrides(overrides, lag)
+    else:
+        assert validate_topic_overrides(overrides, lag) == overrides

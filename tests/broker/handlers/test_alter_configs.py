@@ -8,6 +8,7 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.messages.alter_configs import AlterConfigsRequest
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -294,3 +295,24 @@ async def test_levels_of_loggers(served: InProcessBroker) -> None:
         (("root", DELETE, ""), ErrorCode.INVALID_REQUEST),
     ):
         assert (await change(served, resource, operation))[0] == code
+
+
+async def test_a_lag_is_held_against_that_of_the_broker(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, {"log.cleaner.max.compaction.lag.ms": "5"}) as broker:
+        created = await broker.ask(
+            CreateTopicsRequest(
+                topics=[
+                    CreatableTopic(
+                        name="t",
+                        num_partitions=1,
+                        replication_factor=1,
+                        assignments=[],
+                        configs=[CreatableTopicConfig(name="min.compaction.lag.ms", value="6")],
+                    )
+                ]
+            )
+        )
+        assert created.topics[0].error_code == ErrorCode.INVALID_CONFIG
+        await broker.create_topic("t")
+        assert (await change(broker, (TOPIC, "t"), ("min.compaction.lag.ms", SET, "6")))[0] is ErrorCode.INVALID_CONFIG
+        assert (await change(broker, (TOPIC, "t"), ("min.compaction.lag.ms", SET, "5")))[0] is ErrorCode.NONE
