@@ -1,12 +1,27 @@
 """What clients are told of leaders and replicas that are not there, or not for them."""
 
+import random
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
 
 import pytest
 
+from broker.handlers import metadata
+from broker.metadata_cache import MetadataCache
+from broker.request_context import Peer, RequestContext
+from protocol.api import APIS
+from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponsePartition
-from protocol.messages.update_metadata import UpdateMetadataPartitionState
+from protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from tests.support.in_process import InProcessBroker
 
 DEAD = 9
@@ -65,3 +80,76 @@ async def test_dead_replicas_are_hidden_from_clients_that_cannot_cope(
     partition = await told(served, name, version)
     assert (partition.error_code, partition.leader_id) == (code, 0)
     assert (partition.replica_nodes, partition.isr_nodes) == (replicas, [0])
+
+
+LISTENERS = ("INTERNAL", "EXTERNAL")
+METADATA = APIS[3]
+
+
+def random_update(rng: random.Random) -> UpdateMetadataRequest:
+    """Brokers that come, go and move, and topics that change, go and come back with another id."""
+    brokers = [
+        UpdateMetadataBroker(
+            id=number,
+            rack=rng.choice((None, "r")),
+            endpoints=[
+                UpdateMetadataEndpoint(host="h", port=rng.choice((1, 1, 2)), listener=name, security_protocol=0)
+                for name in rng.sample(LISTENERS, rng.randint(1, 2))
+            ],
+        )
+        for number in range(3)
+        if rng.random() < 0.8
+    ]
+    topics = [
+        UpdateMetadataTopicState(
+            topic_name=f"t{number}",
+            topic_id=UUID(int=1 + number + 10 * (rng.random() < 0.1)),
+            partition_states=[
+                UpdateMetadataPartitionState(
+                    partition_index=index,
+                    controller_epoch=1,
+                    leader=rng.choice((-2, -1, 0, 1, 2)),
+                    leader_epoch=rng.randint(0, 9),
+                    isr=[0],
+                    zk_version=0,
+                    replicas=[0, 1],
+                    offline_replicas=rng.choice(([], [1])),
+                )
+                for index in range(rng.randint(1, 3))
+            ],
+        )
+        for number in rng.sample(range(4), rng.randint(0, 2))
+    ]
+    return UpdateMetadataRequest(
+        controller_id=rng.randint(0, 2), controller_epoch=1, broker_epoch=1, topic_states=topics, live_brokers=brokers
+    )
+
+
+def answer(cache: MetadataCache, version: int, listener: str, *, with_operations: bool) -> bytes:
+    services: Any = SimpleNamespace(metadata_cache=cache, internal_topics=frozenset({"t1"}))
+    request = MetadataRequest(topics=None if version else [], include_topic_authorized_operations=with_operations)
+    context = RequestContext(METADATA.key, version, 0, "client", Peer("127.0.0.1", 1, listener))
+    return b"".join(encode(metadata.handle(services, request, context), version))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_told_again_is_what_would_be_told_anew(seed: int) -> None:
+    rng = random.Random(seed)
+    remembering, forgetful = MetadataCache("c"), MetadataCache("c")
+    update = random_update(rng)
+    for _ in range(200):
+        changed = random_update(rng)
+        if rng.random() < 0.7:
+            changed.live_brokers = update.live_brokers  # so that topics outlive an update
+        update = changed
+        for cache in (remembering, forgetful):
+            cache.update(update)
+        for _ in range(3):
+            version, listener = rng.choice(METADATA.versions), rng.choice(LISTENERS)
+            for state in forgetful.topics.values():
+                state.told.clear()
+            with_operations = version >= 8 and rng.random() < 0.5
+            told_again, told_anew = (
+                answer(cache, version, listener, with_operations=with_operations) for cache in (remembering, forgetful)
+            )
+            assert told_again == told_anew
