@@ -88,6 +88,7 @@ class Listener:
         self._dispatcher: Dispatcher
         self._loop: asyncio.AbstractEventLoop
         self._is_accepting = False
+        self._is_held = False
         self._idle_sweep: asyncio.TimerHandle | None = None
         self.expired_count = 0
         """Connections closed because they were idle."""
@@ -122,6 +123,18 @@ class Listener:
     def close_connections(self) -> None:
         for connection in list(self._connections):
             connection.abort()
+
+    def hold(self) -> None:
+        """Read no requests until `release`, of those who come meanwhile neither. What was read is answered."""
+        self._is_held = True
+        for connection in self._connections:
+            connection.hold()
+
+    def release(self) -> None:
+        """Go on after `hold`."""
+        self._is_held = False
+        for connection in list(self._connections):
+            connection.release()
 
     def connections(self) -> Iterator[Connection]:
         return iter(self._connections)
@@ -191,6 +204,8 @@ class Listener:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport, _ = await self._loop.connect_accepted_socket(lambda: connection, accepted)
             transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_SIZE)
+            if self._is_held:
+                connection.hold()
         except (OSError, asyncio.CancelledError):
             # Gone before it was served, or the broker stops.
             if not connection.is_connected:

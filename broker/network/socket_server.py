@@ -68,13 +68,11 @@ class SocketServer:
     def hold(self) -> None:
         """Read no requests until `release`: there is no room for more of them. What was read is answered."""
         for listener in self._listeners.values():
-            for connection in listener.connections():
-                connection.hold()
+            listener.hold()
 
     def release(self) -> None:
         for listener in self._listeners.values():
-            for connection in list(listener.connections()):
-                connection.release()
+            listener.release()
 
     def stop_accepting(self) -> None:
         for listener in self._listeners.values():

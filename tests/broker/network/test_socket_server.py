@@ -188,6 +188,9 @@ async def test_nobody_is_read_while_there_is_no_room_for_requests() -> None:
         for client in clients:
             assert await is_served(client)
         served.server.hold()
+        clients += [await served.connected(name) for name in "AB"]
+        await until(lambda: served.server.quotas.count == len(clients))
+        await asyncio.sleep(0.02)  # taken in to the end
         for client in clients:
             assert not await is_served(client)
         served.server.release()
