@@ -10,7 +10,7 @@ from the store, and the next term reads everything afresh.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import cast
@@ -151,10 +151,17 @@ class Controller:
         """The controller epoch while this broker is controller, else -1."""
         return NO_EPOCH if self._office is None else self._office.won.epoch
 
-    def gauges(self) -> dict[str, int]:
-        """Kafka's controller gauges by name; all but the event queue's are 0 where another broker is controller."""
+    def gauges(self) -> dict[str, Callable[[], int]]:
+        """Kafka's controller gauges by name; where another broker is controller only the event queue's and its own.
+
+        Each is computed when it is asked.
+        """
         active = {} if self._office is None else self._office.active.gauges()
-        return {"EventQueueSize": self._queue.size, "ActiveControllerCount": int(self.is_active), **active}
+        return {
+            "EventQueueSize": lambda: self._queue.size,
+            "ActiveControllerCount": lambda: int(self.is_active),
+            **active,
+        }
 
     # -- topics ----------------------------------------------------------------------------------------------------
 

@@ -69,7 +69,8 @@ class MetricsEndpoint:
         shown = [it for it in self._registry.metrics if not it.is_per_partition or self._shows_partitions()]
         with contextlib.suppress(ConnectionError):
             for piece in pieces(shown, is_open_metrics=content_type.startswith(OPEN_METRICS)):
-                await response.write(piece.encode())
+                if piece:
+                    await response.write(piece.encode())
                 await asyncio.sleep(0)
             # Counting open files may take a while. This part ends with the mark of OpenMetrics' end.
             loop = asyncio.get_running_loop()

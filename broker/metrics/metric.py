@@ -37,6 +37,7 @@ class Distribution:
 TagValues = tuple[str, ...]
 Value = int | float | Distribution
 Sample = tuple[TagValues, Value]
+Samples = Iterable[Sample | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,14 @@ class Metric:
 
     `bean` is its object name without tags ("kafka.server:type=ReplicaManager,name=LeaderCount"), `attribute` what is
     read of a bean that has several ("offset-commit-count"). `read()` gives the values of the tags and the value, for
-    every subject there is now; it runs on the event loop and may be left in the middle for others to have their turn.
+    every subject there is now; it runs on the event loop and may be left in the middle for others to have their turn. A
+    None among the samples says that enough was computed for one turn.
     """
 
     kind: Kind
     bean: str
     help: str
-    read: Callable[[], Iterable[Sample]]
+    read: Callable[[], Samples]
     tags: tuple[str, ...] = ()
     attribute: str = ""
     own_name: str = ""

@@ -90,7 +90,12 @@ def broker_metrics(state: Callable[[], BrokerState], started_ms: int) -> Iterato
 
 
 def _controller_gauge(controller: Controller, name: str) -> Callable[[], list[Sample]]:
-    return lambda: [((), controller.gauges().get(name, 0))]
+    return lambda: [((), controller.gauges().get(name, _none)())]
+
+
+def _none() -> int:
+    """Of the cluster, where another broker is controller."""
+    return 0
 
 
 def _event_times(by_event: dict[str, EventTimes], event: str) -> Callable[[], list[Sample]]:

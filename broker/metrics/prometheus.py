@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 from broker.metrics.metric import Distribution, Kind, Metric, Sample, TagValues
 
@@ -21,7 +20,10 @@ logger = logging.getLogger("kafka.server.Metrics")
 
 
 def pieces(metrics: Iterable[Metric], *, is_open_metrics: bool) -> Iterator[str]:
-    """The text of all metrics, without OpenMetrics' end mark. A metric that cannot be read is logged and left out."""
+    """The text of all metrics, without OpenMetrics' end mark; a piece may be empty.
+
+    A metric that cannot be read is logged and left out.
+    """
     for metric in metrics:
         try:
             yield from _pieces_of(metric, is_open_metrics)
@@ -33,11 +35,17 @@ def _pieces_of(metric: Metric, is_open_metrics: bool) -> Iterator[str]:
     name = metric.prometheus_name
     total = f"{name}_total" if metric.kind is Kind.METER else name
     title = name if is_open_metrics else total
-    samples = iter(metric.read())
     head = f"# HELP {title} {_escaped(metric.help)}\n# TYPE {title} {metric.kind.value}\n"
-    while lines := [_line(total, metric.label_names, sample) for sample in islice(samples, SAMPLES_PER_PIECE)]:
-        yield head + "".join(lines)
-        head = ""
+    lines: list[str] = []
+    for sample in metric.read():
+        if sample is not None:
+            lines.append(head + _line(total, metric.label_names, sample))
+            head = ""
+        if sample is None or len(lines) == SAMPLES_PER_PIECE:
+            yield "".join(lines)
+            lines.clear()
+    if lines:
+        yield "".join(lines)
 
 
 def _line(name: str, label_names: tuple[str, ...], sample: Sample) -> str:

@@ -70,24 +70,36 @@ class ActiveController:
         """Take over changed configuration values."""
         self._term.settings = self._term.transitions.settings = settings
 
-    def gauges(self) -> dict[str, int]:
-        """Kafka's gauges by name."""
+    def gauges(self) -> dict[str, Callable[[], int]]:
+        """Kafka's gauges by name. Each is computed when it is asked; some go over all partitions."""
         context = self.context
-        to_delete = [context.partitions_of(topic) for topic in context.topics_to_delete]
-        doomed = [replica for partitions in to_delete for replica in context.replicas_of(partitions)]
-        ineligible = [it for it in doomed if context.replica_state(it) is ReplicaState.DELETION_INELIGIBLE]
-        offline = [it for it in context.partitions_without_leader() if not context.is_to_be_deleted(it.topic)]
         return {
-            "ActiveBrokerCount": len(context.live_brokers),
-            "GlobalTopicCount": len(context.topic_ids),
-            "GlobalPartitionCount": sum(map(len, context.assignments.values())),
-            "OfflinePartitionsCount": len(offline),
-            "PreferredReplicaImbalanceCount": self.elections.imbalance_count(),
-            "TopicsToDeleteCount": len(context.topics_to_delete),
-            "ReplicasToDeleteCount": len(doomed),
-            "TopicsIneligibleToDeleteCount": len(context.topics_ineligible_for_deletion),
-            "ReplicasIneligibleToDeleteCount": len(ineligible),
+            "ActiveBrokerCount": lambda: len(context.live_brokers),
+            "GlobalTopicCount": lambda: len(context.topic_ids),
+            "GlobalPartitionCount": lambda: sum(map(len, context.assignments.values())),
+            "OfflinePartitionsCount": self._offline_count,
+            "PreferredReplicaImbalanceCount": self.elections.imbalance_count,
+            "TopicsToDeleteCount": lambda: len(context.topics_to_delete),
+            "ReplicasToDeleteCount": lambda: len(self._doomed_replicas()),
+            "TopicsIneligibleToDeleteCount": lambda: len(context.topics_ineligible_for_deletion),
+            "ReplicasIneligibleToDeleteCount": self._ineligible_count,
         }
+
+    def _offline_count(self) -> int:
+        context = self.context
+        return sum(not context.is_to_be_deleted(it.topic) for it in context.partitions_without_leader())
+
+    def _doomed_replicas(self) -> list[PartitionReplica]:
+        context = self.context
+        return [
+            replica
+            for topic in context.topics_to_delete
+            for replica in context.replicas_of(context.partitions_of(topic))
+        ]
+
+    def _ineligible_count(self) -> int:
+        states = map(self.context.replica_state, self._doomed_replicas())
+        return sum(state is ReplicaState.DELETION_INELIGIBLE for state in states)
 
     async def take_over(self) -> None:
         """Learn how everything stands and bring it to where it should be.

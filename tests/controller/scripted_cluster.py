@@ -156,7 +156,7 @@ class ScriptedCluster:
             now = (
                 self.tree.operations,
                 len(self.lines),
-                [it.gauges()["EventQueueSize"] for it in self.controllers.values()],
+                [it.gauges()["EventQueueSize"]() for it in self.controllers.values()],
             )
             quiet = quiet + 1 if now == before else 0
             before = now
@@ -404,8 +404,8 @@ class ScriptedCluster:
                 )
 
     async def do_gauges(self) -> None:
-        for name, value in self.controller.gauges().items():
-            if value:
+        for name, gauge in self.controller.gauges().items():
+            if value := gauge():
                 self.say(f"{name}={value}")
 
     async def _leadership(self, partition: TopicPartition) -> Leadership:

@@ -103,7 +103,7 @@ async def test_calls_before_and_after_office(store: MemoryStore) -> None:
             await it.create_topics([_topic("t")])
         assert caught.value.code == ErrorCode.NOT_CONTROLLER
         assert not it.is_active
-    assert controller.gauges()["ActiveControllerCount"] == 0
+    assert controller.gauges()["ActiveControllerCount"]() == 0
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ async def test_two_topics_that_somebody_gave_the_same_id() -> None:
     for name in ("one", "two"):
         assert f"{name}: NONE" in await cluster.run(f"delete {name}")
     assert cluster.controller.epoch == 1
-    assert cluster.controller.gauges()["GlobalTopicCount"] == 0
+    assert cluster.controller.gauges()["GlobalTopicCount"]() == 0
     await cluster.close()
 
 

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage.files import Files
 from storage.log_manager import (
@@ -107,6 +108,25 @@ def test_a_directory_that_cannot_be_used_is_skipped(tmp_path: Path) -> None:
 
 
 # Loading
+
+
+def test_how_many_logs_are_still_to_be_loaded(tmp_path: Path) -> None:
+    disks = Disks(tmp_path / "a")
+    manager = disks.start()
+    for partition in range(3):
+        create(manager, "topic", partition)
+    manager.close(NOW_MS)
+    again = disks.manager()
+    again.open()
+    (directory,) = again.directories
+    remaining = [again.remaining_logs_in(directory)]
+
+    def config_of(_: str) -> LogConfig:
+        remaining.append(again.remaining_logs_in(directory))
+        return CONFIG
+
+    again.load(config_of, now_ms=NOW_MS)
+    assert [*remaining, again.remaining_logs_in(directory)] == [0, 3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("threads", [1, 3])

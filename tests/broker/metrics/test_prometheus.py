@@ -80,6 +80,13 @@ def test_much_comes_in_pieces_and_is_read_piece_by_piece() -> None:
     assert len(parsed([metric], is_open_metrics=False)[1]) == 3 * SAMPLES_PER_PIECE + 1
 
 
+def test_long_sums_leave_turns_to_others() -> None:
+    metric = Metric(Kind.GAUGE, "kafka.a:type=B", "Text.", lambda: [None, None, ((), 7)])
+    texts = list(pieces([metric], is_open_metrics=False))
+    assert texts[:2] == ["", ""]
+    assert texts[2:] == ["# HELP kafka_a_b Text.\n# TYPE kafka_a_b gauge\nkafka_a_b 7\n"]
+
+
 def test_what_there_is_none_of_is_left_out() -> None:
     assert list(pieces([Metric(Kind.GAUGE, "kafka.a:type=B", "Text.", list)], is_open_metrics=False)) == []
 

@@ -269,11 +269,12 @@ async def test_connections_of_one_address_are_limited() -> None:
 
 
 async def test_idle_connections_are_closed() -> None:
-    async with listening(Script(), connection_idle_ms_max=20) as (_, port):
+    async with listening(Script(), connection_idle_ms_max=20) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         async with asyncio.timeout(10):
             assert await reader.read() == b""
         writer.close()
+        assert listener.expired_count == 1
 
 
 def test_an_address_in_use_names_itself() -> None:

@@ -205,6 +205,42 @@ async def test_to_name_the_present_directory_gives_a_move_up(disks: Disks) -> No
         assert await places(broker, "t") == [Place(here, False, 0)]
 
 
+async def test_how_far_behind_moves_are(disks: Disks) -> None:
+    async with disks.running(NOWHERE_NEAR_DONE) as broker:
+        moves = broker.services.directory_moves
+        await broker.create_topic("t")
+        written = await fill(broker, "t")
+        assert moves.lag_max == 0
+        ((here, _, _),) = await places(broker, "t")
+        assert await move(broker, "t", disks.other(here)) is ErrorCode.NONE
+        assert moves.lag_max == len(written)
+        assert moves.failed_count == 0
+
+
+async def test_moves_that_an_error_stops_are_counted_until_they_go_on_or_are_given_up(
+    disks: Disks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise RuntimeError("no more")
+
+    async def is_stopped() -> bool:
+        return moves.failed_count == 1
+
+    async with disks.running() as broker:
+        moves = broker.services.directory_moves
+        await broker.create_topic("t")
+        await fill(broker, "t")
+        ((here, _, _),) = await places(broker, "t")
+        for _ in range(2):
+            with monkeypatch.context() as patch:
+                patch.setattr("broker.replica.directory_moves.catch_up", fail)
+                assert await move(broker, "t", disks.other(here)) is ErrorCode.NONE
+                assert moves.failed_count == 0
+                await until(is_stopped)
+        assert await move(broker, "t", here) is ErrorCode.NONE
+        assert moves.failed_count == 0
+
+
 async def test_a_move_goes_on_after_a_restart(disks: Disks) -> None:
     async with disks.running(NOWHERE_NEAR_DONE) as broker:
         await broker.create_topic("t")

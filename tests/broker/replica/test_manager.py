@@ -137,6 +137,37 @@ def test_a_leader_alone_in_sync_commits_at_once(manager: ReplicaManager) -> None
     assert (done, written.error) == (["committed"], ErrorCode.NONE)
 
 
+@pytest.mark.parametrize(
+    ("isr", "min_in_sync", "under_replicated", "under_min_isr", "at_min_isr"),
+    [
+        ((ME, OTHER), 1, False, False, False),
+        ((ME, OTHER), 2, False, False, True),
+        ((ME,), 1, True, False, True),
+        ((ME,), 2, True, True, False),
+        ((ME,), 3, True, True, False),
+        ((ME, OTHER), 3, False, False, True),
+    ],
+    ids=["all well", "none to lose", "alone", "too few", "asks for more than there are", "all there are"],
+)
+def test_how_well_a_led_partition_is_replicated(
+    manager: ReplicaManager,
+    isr: tuple[int, ...],
+    min_in_sync: int,
+    under_replicated: bool,
+    under_min_isr: bool,
+    at_min_isr: bool,
+) -> None:
+    tell(manager, isr=isr)
+    partition = led(manager)
+    overrides = {"min.insync.replicas": str(min_in_sync)}
+    partition.log.reconfigure(LogConfig.from_overrides(BrokerConfig.from_properties({}), overrides))
+    found = (partition.is_under_replicated, partition.is_under_min_isr, partition.is_at_min_isr)
+    assert found == (under_replicated, under_min_isr, at_min_isr)
+    tell(manager, leader=OTHER, leader_epoch=1, isr=isr)
+    is_told = (partition.is_under_replicated, partition.is_under_min_isr, partition.is_at_min_isr)
+    assert is_told == (False, False, False), "a follower does not say"
+
+
 def test_with_a_follower_in_sync_the_commit_waits_and_times_out(manager: ReplicaManager, timer: Timer) -> None:
     tell(manager, isr=(ME, OTHER))
     done: list[str] = []

@@ -95,9 +95,11 @@ async def test_a_leader_that_cannot_be_asked(leader: int) -> None:
     asked = asyncio.ensure_future(sending.send("id", MARKER, [A0]))
     await sending.pass_backoff()
     assert not asked.done()
+    assert sending.sender.waiting_count == 1
     sending.leaders.leaders[A0] = 1
     await sending.pass_backoff()
     assert await asked is Fate.DONE
+    assert sending.sender.waiting_count == 0
 
 
 async def test_a_topic_that_is_deleted_while_its_marker_is_tried_again() -> None:
@@ -125,3 +127,4 @@ async def test_a_sender_that_is_given_up_sends_no_more() -> None:
     await sending.pass_backoff()
     assert sending.channels[1].asked == []
     assert asked.cancelled()
+    assert sending.sender.waiting_count == 0
