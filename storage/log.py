@@ -722,7 +722,12 @@ class Log:
         self.leader_epochs.truncate_from_end(offset)
         self._snapshots.delete_outside(self.log_start_offset, offset)
         self._producers = state_at(
-            offset, f"{self.topic}-{self.partition}", self._segments, self._snapshots, self.log_start_offset
+            offset,
+            f"{self.topic}-{self.partition}",
+            self._segments,
+            self._snapshots,
+            self.log_start_offset,
+            self._options.on_damage,
         )
         self._producers.on_high_watermark(self.high_watermark)
         self.truncation_count += 1

@@ -127,7 +127,9 @@ class LogLoader:
         snapshots.delete_outside(log_start_offset, log_end_offset)
         ordered = Segments(segments)
         if producer_state is None:
-            producer_state = state_at(log_end_offset, self._name, ordered, snapshots, log_start_offset)
+            producer_state = state_at(
+                log_end_offset, self._name, ordered, snapshots, log_start_offset, self._progress.on_damage
+            )
         return LoadedLog(
             segments=ordered,
             producer_state=producer_state,
@@ -293,7 +295,8 @@ class _Repair:
         self.segments = self.segments[: number + 1]
 
     def _state_at(self, offset: int) -> ProducerState:
-        return state_at(offset, self._name, Segments(self.segments), self._snapshots, self._log_start_offset)
+        ordered, start_offset = Segments(self.segments), self._log_start_offset
+        return state_at(offset, self._name, ordered, self._snapshots, start_offset, self._progress.on_damage)
 
 
 def epochs_writer(files: Files, directory: str) -> Callable[[Sequence[EpochStart]], None]:
@@ -303,9 +306,17 @@ def epochs_writer(files: Files, directory: str) -> Callable[[Sequence[EpochStart
 
 
 def state_at(
-    offset: int, name: str, segments: Segments, snapshots: ProducerSnapshots, log_start_offset: int
+    offset: int,
+    name: str,
+    segments: Segments,
+    snapshots: ProducerSnapshots,
+    log_start_offset: int,
+    on_damage: Callable[[str], None],
 ) -> ProducerState:
-    """The producer state after everything below `offset`: newest usable snapshot, then the batches that follow it."""
+    """The producer state after everything below `offset`: newest usable snapshot, then the batches that follow it.
+
+    As far as they can be read: a damaged segment must not keep a log from being served.
+    """
     producer_state = ProducerState(name)
     loaded = snapshots.load_latest(offset)
     if loaded is None:
@@ -313,7 +324,12 @@ def state_at(
     else:
         producer_state.load(loaded.entries, loaded.offset)
     if producer_state.map_end_offset < offset:
-        replay(segments.covering(producer_state.map_end_offset, offset), producer_state, offset)
+        replay(
+            segments.covering(producer_state.map_end_offset, offset),
+            producer_state,
+            offset,
+            lambda damage: on_damage(f"{damage}; what producers did behind it is not known"),
+        )
     return producer_state
 
 

@@ -52,7 +52,7 @@ def catch_up(log: Log, copy: Log, max_bytes: int, *, now_ms: int) -> int:
     """
     truncation_count = log.truncation_count
     _follow_truncation(log, copy, now_ms)
-    if copy.log_end_offset < log.log_start_offset:
+    if not copy.log_start_offset <= log.log_start_offset <= copy.log_end_offset:
         copy.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
     end_offset = log.log_end_offset
     if copy.log_end_offset >= end_offset:

@@ -116,7 +116,7 @@ class LogReader:
             if segment.largest().timestamp_ms < timestamp_ms:
                 continue
             near = max(segment.time_index.lookup(timestamp_ms).offset, start_offset)
-            for extent in segment.walk(segment.offset_index.lookup(near).position):
+            for extent in segment.walk(segment.lookup(near).position):
                 if extent.last_offset < start_offset or segment.max_timestamp_of(extent) < timestamp_ms:
                     continue
                 for found in _records_in(segment, extent):
@@ -178,7 +178,7 @@ class _Read:
 
     def _lookup(self, segment: Segment) -> OffsetPosition:
         if self.uses_index:
-            return segment.offset_index.lookup(self.offset)
+            return segment.lookup(self.offset)
         return OffsetPosition(segment.base_offset, 0)
 
     def _limit(self, segment: Segment) -> int:

@@ -17,6 +17,7 @@ Invariants:
   them start at once.
 """
 
+import contextlib
 import mmap
 import struct
 from collections.abc import Iterator
@@ -118,14 +119,13 @@ class MappedIndex:
 
     def _open_map(self, count: int) -> mmap.mmap:
         file = self._file or self._files.open(self.path)
-        size = self._files.size(file)
-        if size < count * self.ENTRY.size:
-            raise CorruptIndexError(f"{self.path} has {size} bytes, expected at least {count * self.ENTRY.size}")
-        try:
-            return self._files.map(file, size)
-        except ValueError:
-            # Sealed in this very moment by the thread that appends: shorter now, but not shorter than its entries.
-            return self._files.map(file, self._files.size(file))
+        while True:
+            size = self._files.size(file)
+            if size < count * self.ENTRY.size:
+                raise CorruptIndexError(f"{self.path} has {size} bytes, expected at least {count * self.ENTRY.size}")
+            # Shorter in this very moment, where the thread that appends has sealed or truncated it.
+            with contextlib.suppress(ValueError):
+                return self._files.map(file, size)
 
     def _iterate(self) -> Iterator[tuple[int, ...]]:
         entries, count = self._entries()

@@ -87,18 +87,32 @@ def scan_segment(
     return _Scanner(segment, producer_state, leader_epochs).scan(on_bytes)
 
 
-def replay(segments: Sequence[Segment], producer_state: ProducerState, end_offset: int) -> None:
-    """Brings `producer_state` from where it stands to `end_offset`. Batches are trusted. Raises CorruptSegmentError."""
+def replay(
+    segments: Sequence[Segment],
+    producer_state: ProducerState,
+    end_offset: int,
+    on_damage: Callable[[CorruptSegmentError], None] = lambda damage: None,
+) -> None:
+    """Brings `producer_state` from where it stands to `end_offset`. Batches are trusted, and no index is asked.
+
+    Of a damaged segment what lies before the damage counts; the next one goes on behind it.
+    """
     for segment in segments:
-        start = segment.find(max(producer_state.map_end_offset, segment.base_offset))
-        if start is None:
-            continue
-        for batch in stored_batches(segment, start.position, segment.size):
-            if batch.extent.base_offset >= end_offset:
-                break
-            if batch.header is not None:
-                take_in_producer(segment, batch, batch.header, producer_state)
+        try:
+            start = segment.find(max(producer_state.map_end_offset, segment.base_offset), uses_index=False)
+            if start is not None:
+                _replay_from(segment, start.position, producer_state, end_offset)
+        except CorruptSegmentError as damage:
+            on_damage(damage)
     producer_state.map_end_offset = max(producer_state.map_end_offset, end_offset)
+
+
+def _replay_from(segment: Segment, position: int, producer_state: ProducerState, end_offset: int) -> None:
+    for batch in stored_batches(segment, position, segment.size):
+        if batch.extent.base_offset >= end_offset:
+            break
+        if batch.header is not None:
+            take_in_producer(segment, batch, batch.header, producer_state)
 
 
 def leader_epochs_in(segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> None:

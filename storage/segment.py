@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from protocol.records.batch import MAX_TIMESTAMP
 from storage import names
 from storage.files import Buffer, Files, OpenFile
+from storage.mapped_index import CorruptIndexError
 from storage.offset_index import OffsetIndex, OffsetPosition
 from storage.stored_batch import Extent, extent_at, timestamp_at
 from storage.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
@@ -272,11 +273,20 @@ class Segment:
 
     def find(self, offset: int, *, wait: bool = True, uses_index: bool = True) -> Extent | None:
         """The first batch whose last offset is at or above `offset`; None when the segment has none."""
-        start = self.offset_index.lookup(offset).position if uses_index else 0
+        start = self.lookup(offset).position if uses_index else 0
         for extent in self.walk(start, wait=wait):
             if extent.last_offset >= offset:
                 return extent
         return None
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """Where to look for an offset, as the index says. Raises CorruptIndexError when that is not in the log file."""
+        found = self.offset_index.lookup(offset)
+        if found.position and not 0 < found.position < self.size:
+            raise CorruptIndexError(
+                f"{self.offset_index.path} sends offset {found.offset} to position {found.position} of {self.size}"
+            )
+        return found
 
     def walk(self, position: int, *, wait: bool = True, end: int | None = None) -> Iterator[Extent]:
         """The batches from `position`, which must be where one starts, to the end. Reads no more than the headers.
@@ -354,7 +364,7 @@ class Segment:
         # The index knows the greatest timestamp up to its last entry. A sealed segment has an entry for its greatest
         # one, so what is walked here is the tail of the last segment of a log, about index.interval.bytes.
         largest = self.time_index.last()
-        for extent in self.walk(self.offset_index.lookup(largest.offset).position):
+        for extent in self.walk(self.lookup(largest.offset).position):
             timestamp_ms = self.max_timestamp_of(extent)
             if timestamp_ms > largest.timestamp_ms:
                 largest = TimestampOffset(timestamp_ms, extent.last_offset)

@@ -116,6 +116,12 @@ def begin_anew_beyond(log: Log) -> None:
     append(log, batch(2), leader_epoch=9)
 
 
+def begin_anew_below_an_empty_log(log: Log) -> None:
+    log.truncate_fully_and_start_at(4, now_ms=NOW_MS)
+    for _ in range(8):
+        append(log, batch(4), leader_epoch=9)
+
+
 def begin_anew_within(log: Log) -> None:
     log.truncate_fully_and_start_at(4, now_ms=NOW_MS)
 
@@ -156,6 +162,20 @@ def test_a_copy_follows(tmp_path: Path, event: str, bytes_copied_before: int) ->
         expected["end"],
         expected["high watermark"],
     )
+    assert facts(switch(manager, log, copy)) == expected
+
+
+def test_a_copy_that_has_nothing_yet_follows_a_log_that_begins_anew_further_below(tmp_path: Path) -> None:
+    manager = start(tmp_path)
+    log = create(manager)
+    fill(log)
+    log.delete_records_before(log.high_watermark)
+    copy = copy_of(manager)
+    catch_up_wholly(log, copy)
+    assert copy.log_start_offset == copy.log_end_offset == log.log_end_offset
+    begin_anew_below_an_empty_log(log)
+    catch_up_wholly(log, copy)
+    expected = facts(log)
     assert facts(switch(manager, log, copy)) == expected
 
 

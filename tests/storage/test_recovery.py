@@ -216,6 +216,54 @@ def test_damage_below_the_recovery_point_does_not_keep_lost_epochs_from_being_fo
     assert first.exists()
 
 
+def test_damage_below_the_recovery_point_keeps_no_log_from_being_served(tmp_path: Path) -> None:
+    """Without snapshots the producers have to be found in segments that nobody has to scan."""
+    log = create_log(tmp_path, log_config(segment_bytes=400))
+    for number in range(20):
+        append(log, batch(1, size=60, producer_id=number % 2, sequence=number // 2))
+    log.close(NOW_MS)
+    segments = [segment.base_offset for segment in log.segments.all()]
+    for path in log.directory.glob("*.snapshot"):
+        path.unlink()
+    path = log.directory / f"{segments[1]:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[16] = 9
+    path.write_bytes(content)
+    for is_clean in (True, False):
+        damage = Damage()
+        loaded = load_log(
+            tmp_path, log_config(segment_bytes=400), is_clean=is_clean, recovery_point=19, progress=damage
+        )
+        assert loaded.log_end_offset == 20
+        assert f"{path} at position 0" in damage.texts[0]
+        assert {each.last_sequence for each in loaded.producers().producers.values()} == {9}
+
+
+@pytest.mark.parametrize("position", [-5, 1 << 30])
+def test_an_index_that_points_out_of_its_log_costs_neither_records_nor_the_directory(
+    tmp_path: Path, position: int
+) -> None:
+    config = log_config(segment_bytes=2000, index_interval_bytes=100)
+    damage = Damage()
+    errors: list[OSError] = []
+    log = create_log(tmp_path, config, log_options(on_damage=damage.on_damage, on_io_error=errors.append))
+    for _ in range(40):
+        append(log, batch(1, size=40))
+    expected = list(read_all(log))
+    log.release()
+    index = log.directory / f"{0:020d}.index"
+    entries = bytearray(index.read_bytes())
+    for entry in range(0, len(entries), 8):
+        entries[entry + 4 : entry + 8] = position.to_bytes(4, signed=True)
+    index.write_bytes(entries)
+    for offset, content in expected[::-1]:
+        fetched = log.read(offset, len(content), upper_bound_offset=40, min_one_batch=True)
+        assert fetched is not None
+        assert bytes(fetched.records) == content
+    assert not errors
+    assert f"{index} sends offset" in damage.texts[0]
+
+
 def test_orphaned_and_left_over_files_go(filled: Log, tmp_path: Path) -> None:
     filled.close(NOW_MS)
     for name in (
