@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator
-from statistics import fmean
 
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.states import GroupState
@@ -74,7 +73,7 @@ def _load_metrics(bean: str, times_ms: Collection[int]) -> Iterator[Metric]:
         Kind.GAUGE,
         bean,
         "The mean of the last loads of a partition, in milliseconds; NaN before the first.",
-        alone(lambda: fmean(times_ms) if times_ms else math.nan),
+        alone(lambda: sum(times_ms) / len(times_ms) if times_ms else math.nan),
         attribute="partition-load-time-avg",
     )
 
