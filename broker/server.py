@@ -35,9 +35,6 @@ from broker.jobs import storage_jobs, transaction_jobs
 from broker.load_display import load_display
 from broker.log_cleaner import LogCleaner, WorkerProcess
 from broker.loop_timer import LoopTimer
-from broker.metrics.catalog import all_metrics
-from broker.metrics.histogram import Histogram
-from broker.metrics.loop_lag import watch
 from broker.network.listener import ListenError
 from broker.network.socket_server import SocketServer
 from broker.part_settings import UnknownHostError, connection_limits, controller_settings, listener_settings
@@ -321,6 +318,11 @@ class Server:
         endpoint, loop = self._metrics_endpoint, self._loop
         if endpoint is None:
             return
+        # Here, because a broker without the endpoint starts the faster.
+        from broker.metrics.catalog import all_metrics
+        from broker.metrics.histogram import Histogram
+        from broker.metrics.loop_lag import watch
+
         flush_times, loop_lag = Histogram(self._random.random), Histogram(self._random.random)
         self._log_manager.on_flushed = lambda seconds: loop.call_soon_threadsafe(
             lambda: flush_times.update(seconds * 1000, self._clock.monotonic_ms() / 1000)
