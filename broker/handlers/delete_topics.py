@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.request_context import RequestContext
 from broker.services import Services
 from config import broker_properties as properties
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -24,16 +24,16 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Requ
         is_new = context.api_version >= FIRST_VERSION_WITH_DELETION_DISABLED
         code = ErrorCode.TOPIC_DELETION_DISABLED if is_new else ErrorCode.INVALID_REQUEST
         return DeleteTopicsResponse(responses=[_answer(state, code) for state in states])
+    if any(state.name is not None and state.topic_id != ZERO_UUID for state in states):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or its id, not by both")
     names = [_name(services, state) for state in states]
-    asked = [name for name in names if name is not None]
-    results = await services.topics.delete(list(dict.fromkeys(asked)), timeout_ms=request.timeout_ms)
+    asked = dict.fromkeys(name for name in names if name is not None)
+    results = await services.topics.delete(list(asked), timeout_ms=request.timeout_ms)
     by_name = {result.name: result for result in results}
     responses = []
     for state, name in zip(states, names, strict=True):
         if name is None:
             responses.append(_answer(state, ErrorCode.UNKNOWN_TOPIC_ID))
-        elif asked.count(name) > 1 or (state.name is not None and state.topic_id.int):
-            responses.append(_answer(state, ErrorCode.INVALID_REQUEST))
         else:
             result = by_name[name]
             answer = _answer(state, result.error_code)

@@ -10,6 +10,7 @@ from broker.request_context import RequestContext
 from broker.services import Services
 from config.definition import Source
 from config.describe import ConfigRow, describe_broker, describe_cluster_default, describe_topic
+from controller.topic_creation import topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -53,7 +54,10 @@ def _rows(services: Services, resource: DescribeConfigsResource) -> list[ConfigR
     name, keys = resource.resource_name, resource.configuration_keys or None
     if resource.resource_type == TOPIC:
         if name not in services.metadata_cache.topics:
-            raise KafkaError(services.topics.why_unknown(name), "")
+            problem = topic_name_problem(name)
+            if problem is not None:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
         return describe_topic(services.config, services.topic_configs.overrides(name), keys)
     if resource.resource_type == BROKER and not name:
         return describe_cluster_default(services.config, keys)

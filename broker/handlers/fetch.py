@@ -18,7 +18,7 @@ from broker.leader_hints import leader_hint
 from broker.replica.delayed_fetch import AwaitedPartition
 from broker.replica.fetch_sessions import FetchContext, FetchPartition, PartitionKey
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD, convert, needs_conversion, refuse_zstd
-from broker.replica.partition import Partition
+from broker.replica.partition import NO_EPOCH, Partition
 from broker.replica.reader import CONSUMER, FetchLimits, FetchRead, PartitionRead, read_partitions
 from broker.request_context import RequestContext
 from broker.services import Services
@@ -259,7 +259,7 @@ class _Fetch:
                     partition.partition,
                     partition.fetch_offset,
                     partition.partition_max_bytes,
-                    partition.current_leader_epoch,
+                    max(partition.current_leader_epoch, NO_EPOCH),
                     partition.last_fetched_epoch,
                     partition.log_start_offset,
                 )

@@ -267,6 +267,31 @@ async def test_topics_are_deleted_by_id(served: InProcessBroker, name: str) -> N
     ]
 
 
+@pytest.mark.parametrize("version", [5, 6])
+async def test_a_topic_named_twice_is_deleted_once(served: InProcessBroker, name: str, version: int) -> None:
+    await served.create_topic(name)
+    if version < 6:
+        request = DeleteTopicsRequest(topic_names=[name] * 2, timeout_ms=10_000)
+    else:
+        states = [DeleteTopicState(name=name, topic_id=ZERO_UUID)] * 2
+        request = DeleteTopicsRequest(topics=states, timeout_ms=10_000)
+    response = await served.ask(request, version)
+    assert [(one.name, one.error_code) for one in response.responses] == [(name, ErrorCode.NONE)] * 2
+    assert not await exists(served, name)
+
+
+async def test_nothing_is_deleted_of_a_request_with_a_name_and_an_id_for_one_topic(
+    served: InProcessBroker, name: str
+) -> None:
+    others = [f"{name}-1", f"{name}-2"]
+    for each in others:
+        await served.create_topic(each)
+    states = [DeleteTopicState(name=others[0], topic_id=ZERO_UUID), DeleteTopicState(name=others[1], topic_id=uuid4())]
+    response = await served.ask(DeleteTopicsRequest(topics=states, timeout_ms=10_000))
+    assert [one.error_code for one in response.responses] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [await exists(served, each) for each in others] == [True, True]
+
+
 @pytest.mark.parametrize("version", range(5))
 async def test_configs_are_described_with_their_sources(served: InProcessBroker, name: str, version: int) -> None:
     await served.create_topic(name, retention_ms="1000")
