@@ -35,13 +35,14 @@ class MappedIndex:
 
     ENTRY: ClassVar[struct.Struct]
 
-    __slots__ = ("_file", "_files", "_map", "_size_max", "base_offset", "count", "path")
+    __slots__ = ("_file", "_files", "_is_shortened", "_map", "_size_max", "base_offset", "count", "path")
 
     def __init__(self, files: Files, path: str, base_offset: int, *, count: int, size_max: int) -> None:
         """`count` is what the file at `path` holds now (0 for none); nothing is opened before it is needed."""
         self._files = files
         self._file: OpenFile | None = None  # while entries are written
         self._map: mmap.mmap | None = None
+        self._is_shortened = False  # entries that a reader's map may still hold do not count any more
         self._size_max = size_max - size_max % self.ENTRY.size
         self.path = path
         self.base_offset = base_offset
@@ -58,18 +59,26 @@ class MappedIndex:
 
     def truncate(self, count: int) -> None:
         """Keeps the first `count` entries; the file keeps its length, see the invariants."""
-        self.count = min(self.count, count)
+        if count < self.count:
+            self._is_shortened = True
+            self.count = count
 
     def reset(self) -> None:
         """Forgets every entry and the file, before a rebuild."""
         self.count = 0
+        self._is_shortened = False
         self.release()
         self._files.unlink_if_there(self.path)
 
     def seal(self) -> None:
         """Cuts the file to its entries: the segment is no longer active, or the log closes. Creates it when missing."""
-        file = self._file or self._files.open(self.path, create=True)
-        self._files.truncate(file, self.size)
+        if self._is_shortened:
+            entries, _ = self._entries()
+            self._files.replace(self.path, entries[: self.size], durable=False)  # the old file lives with its maps
+            self._is_shortened = False
+        else:
+            file = self._file or self._files.open(self.path, create=True)
+            self._files.truncate(file, self.size)
         self.release()
 
     def release(self) -> None:

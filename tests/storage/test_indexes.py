@@ -124,3 +124,20 @@ def test_zeros_of_a_preallocated_file_are_no_entries(tmp_path: Path) -> None:
         OffsetIndex(OsFiles(), str(path), BASE_OFFSET, count=SIZE_MAX // 8, size_max=SIZE_MAX).check(500)
     with pytest.raises(CorruptIndexError):
         TimeIndex(OsFiles(), str(path), BASE_OFFSET, count=SIZE_MAX // 12, size_max=SIZE_MAX).check()
+
+
+def test_a_map_in_use_outlives_a_truncation_and_the_sealing_after_it(tmp_path: Path) -> None:
+    """Reading a page behind the end of a file would kill the process."""
+    index = OffsetIndex(OsFiles(), str(tmp_path / "i"), 0, count=0, size_max=16_384)
+    for number in range(1, 1500):
+        index.append(number, number)
+    seen_by_a_reader = iter(index)
+    assert next(seen_by_a_reader).offset == 1
+    index.truncate(3)
+    index.seal()
+    assert len(list(seen_by_a_reader)) == 1498
+    assert [entry.offset for entry in index] == [1, 2, 3]
+    assert (tmp_path / "i").stat().st_size == index.size
+    index.truncate(0)
+    index.seal()
+    assert (tmp_path / "i").read_bytes() == b""
