@@ -116,13 +116,13 @@ class Partition:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {list(self.leadership.isr)} is insufficient to satisfy the min.isr "
-                f"requirement of {self.log.config.min_insync_replicas} for partition {self.topic}-{self.partition}",
+                f"requirement of {self.min_in_sync} for partition {self.topic}-{self.partition}",
             )
         return self.log.append_as_leader(records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
 
     @property
     def has_enough_in_sync(self) -> bool:
-        return len(self.leadership.isr) >= self.log.config.min_insync_replicas
+        return len(self.leadership.isr) >= self.min_in_sync
 
     @property
     def min_in_sync(self) -> int:

@@ -112,6 +112,22 @@ def append(manager: ReplicaManager, *, needs_isr: bool = False) -> AwaitedAppend
     return AwaitedAppend(partition, partition.leader_epoch, result.last_offset + 1)
 
 
+@pytest.mark.parametrize("min_in_sync", ["2", "3"])
+def test_too_few_in_sync_replicas_refuse_acks_all_only(manager: ReplicaManager, min_in_sync: str) -> None:
+    """Three of two replicas cannot be asked for; two can."""
+    tell(manager)
+    settings = {"min.insync.replicas": min_in_sync}
+    led(manager).log.reconfigure(LogConfig.from_overrides(BrokerConfig.from_properties({}), settings))
+    with pytest.raises(KafkaError) as refused:
+        append(manager, needs_isr=True)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert "insufficient to satisfy the min.isr requirement of 2 " in str(refused.value)
+    append(manager)
+    tell(manager, isr=(ME, OTHER), leader_epoch=1)
+    append(manager, needs_isr=True)
+    assert led(manager).log.log_end_offset == 2
+
+
 @pytest.mark.parametrize(
     ("isr", "ends", "current", "expected"),
     [
