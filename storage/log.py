@@ -228,8 +228,11 @@ class Log:
         is_clean: bool,
         now_ms: int,
         progress: LoadProgress,
+        was_cleaned: bool = False,
     ) -> "Log":
         """Opens what is there, repairing it. The offsets are those of the checkpoints, 0 where there is none.
+
+        `was_cleaned`: compacted once, whatever its policy is now, so that offsets may be missing between segments.
 
         Raises OSError, MalformedCheckpointError. Any thread.
         """
@@ -240,6 +243,7 @@ class Log:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             is_clean=is_clean,
+            was_cleaned=was_cleaned,
             now_ms=now_ms,
             progress=progress,
         )

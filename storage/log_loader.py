@@ -68,6 +68,7 @@ class LogLoader:
         log_start_offset: int,
         recovery_point: int,
         is_clean: bool,
+        was_cleaned: bool,
         now_ms: int,
         progress: LoadProgress,
     ) -> None:
@@ -78,6 +79,7 @@ class LogLoader:
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
         self._is_clean = is_clean
+        self._may_have_gaps = was_cleaned or "compact" in config.cleanup_policy
         self._now_ms = now_ms
         self._progress = progress
         self._name = os.path.basename(directory)
@@ -113,7 +115,7 @@ class LogLoader:
                 leader_epochs,
                 self._log_start_offset,
                 self._progress,
-                may_have_gaps="compact" in self._config.cleanup_policy,
+                may_have_gaps=self._may_have_gaps,
             )
             self._repair(repair, without_index, first_to_scan)
             segments, log_end_offset, producer_state = repair.segments, repair.log_end_offset, repair.producer_state
@@ -260,7 +262,7 @@ class _Repair:
         """Scans the segments from `first` on and cuts the log at the first bad byte.
 
         A segment that does not begin where the one before it ends is cut off too: a power cut may have taken the end of
-        an older file and not the newer file. Only a compacted log may have such gaps.
+        an older file and not the newer file. Only a log that is or was compacted may have such gaps.
         """
         producer_state = self._state_at(self.segments[first].base_offset)
         for number in range(first, len(self.segments)):

@@ -122,6 +122,7 @@ class _Offsets(NamedTuple):
     recovery_points: dict[TopicPartition, int]
     log_starts: dict[TopicPartition, int]
     high_watermarks: dict[TopicPartition, int]
+    first_dirty: dict[TopicPartition, int]
 
 
 class _LogToLoad(NamedTuple):
@@ -132,6 +133,7 @@ class _LogToLoad(NamedTuple):
     recovery_point: int
     high_watermark: int
     is_clean: bool
+    was_cleaned: bool
 
 
 class _ToRemove(NamedTuple):
@@ -271,6 +273,7 @@ class LogManager:
                     directory.read_recovery_points(_logger.warning),
                     directory.read_log_starts(_logger.warning),
                     directory.read_high_watermarks(),
+                    directory.read_cleaner_offsets(),
                 )
             except (OSError, MalformedCheckpointError) as error:
                 self.fail_directory(directory, error)
@@ -291,7 +294,12 @@ class LogManager:
             for renamed in self._renamed(one, _marked(one.name, DirectoryState.DELETE)):
                 self._remove_later(directories[one.directory], renamed.path, now_ms)
         _refuse_duplicates(served)
-        return [self._to_load(directories[one.directory], one, offsets[one.directory]) for one in served]
+        # A log that was moved just before the stop may be known to its old directory alone.
+        cleaned = {name for each in offsets.values() for name in each.first_dirty}
+        return [
+            self._to_load(directories[one.directory], one, offsets[one.directory], was_cleaned=one.name in cleaned)
+            for one in served
+        ]
 
     def _list_logs(self, directory: LogDirectory, now_ms: int) -> Iterator[FoundLog]:
         for path, parsed in directory.partition_directories():
@@ -326,7 +334,7 @@ class LogManager:
     def _directory_with(self, path: str) -> LogDirectory:
         return next(one for one in self.directories if one.path == path)
 
-    def _to_load(self, directory: LogDirectory, found: FoundLog, offsets: _Offsets) -> _LogToLoad:
+    def _to_load(self, directory: LogDirectory, found: FoundLog, offsets: _Offsets, *, was_cleaned: bool) -> _LogToLoad:
         return _LogToLoad(
             directory,
             found.path,
@@ -335,6 +343,7 @@ class LogManager:
             offsets.recovery_points.get(found.name, 0),
             offsets.high_watermarks.get(found.name, 0),
             offsets.is_clean,
+            was_cleaned,
         )
 
     def _remove_later(self, directory: LogDirectory, path: str, now_ms: int) -> None:
@@ -363,6 +372,7 @@ class LogManager:
                 recovery_point=item.recovery_point,
                 high_watermark=item.high_watermark,
                 is_clean=item.is_clean,
+                was_cleaned=item.was_cleaned,
                 now_ms=now_ms,
                 progress=progress,
             )

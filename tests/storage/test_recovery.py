@@ -1,5 +1,6 @@
 """Torn tails, garbage, lost and damaged files: a load repairs them, says so, and keeps everything before the damage."""
 
+import dataclasses
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -31,6 +32,8 @@ from tests.storage.builders import (
     marker,
     read_all,
 )
+from tests.storage.compacted import CONFIG as COMPACTED
+from tests.storage.compacted import Broker, commit_and_roll, kept_in, keyed
 
 CONFIG = log_config(segment_bytes=500, index_interval_bytes=100)
 COUNT = 12
@@ -423,3 +426,26 @@ def test_a_finished_cleaning_replaces_the_segments_it_was_made_from(filled: Log,
     assert offsets(log) == [0, int(third.stem) - 1, *range(int(third.stem), COUNT)]
     assert not second.exists()
     assert not list(filled.directory.glob("*.swap"))
+
+
+@pytest.mark.parametrize("cleanup_policy", ["compact", "delete"])
+def test_a_log_that_was_compacted_keeps_its_gaps_after_a_crash(tmp_path: Path, cleanup_policy: str) -> None:
+    """Its policy may have changed since; without the recovery points the whole log is scanned."""
+    broker = Broker(tmp_path)
+    log = broker.log()
+    for number in range(30):
+        append(log, keyed((f"k{number % 3}", "v" * 900)))
+    commit_and_roll(log)
+    assert broker.clean()
+    for number in range(20):
+        append(log, keyed((f"n{number}", "x" * 300)))
+    before = kept_in(log)
+    bases = [segment.base_offset for segment in log.segments.all()]
+    broker.manager.unlock()
+    (tmp_path / names.RECOVERY_POINT_CHECKPOINT).unlink(missing_ok=True)
+
+    again = Broker(tmp_path, dataclasses.replace(COMPACTED, cleanup_policy=frozenset({cleanup_policy})))
+    log = again.log()
+    assert kept_in(log) == before
+    assert [segment.base_offset for segment in log.segments.all()] == bases
+    again.manager.unlock()
