@@ -168,7 +168,6 @@ CASES = [
     Case({"cleanup.policy": "compact"}, code_without_key, ErrorCode.NONE, ErrorCode.INVALID_RECORD),
     Case({"message.timestamp.before.max.ms": "1000"}, code_of_old, ErrorCode.NONE, ErrorCode.INVALID_TIMESTAMP),
     Case({"message.timestamp.after.max.ms": "1000"}, code_of_young, ErrorCode.NONE, ErrorCode.INVALID_TIMESTAMP),
-    Case({"min.insync.replicas": "2"}, code, ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS),
     Case({"index.interval.bytes": "100"}, index_entries, 0, 3),
     Case({"segment.index.bytes": "4096"}, size_of_new_index, 10_485_760, 4096),
     Case({"preallocate": "true", "segment.bytes": "5000"}, size_of_new_segment, 0, 5000),

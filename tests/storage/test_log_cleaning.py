@@ -16,6 +16,7 @@ from storage.cleaner import clean
 from storage.cleaning_metrics import Uncleanable
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings
+from storage.log_manager import NoUsableDirectoryError
 from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError
 from tests.storage.builders import NAME, NOW_MS, append, append_marker, log_config, marker
@@ -193,7 +194,8 @@ def test_an_unreadable_checkpoint_takes_the_directory_out_of_service(tmp_path: P
     broker = Broker(tmp_path)
     broker.manager.close(NOW_MS)
     (tmp_path / names.CLEANER_CHECKPOINT).write_text("what\n")
-    assert not Broker(tmp_path).manager.live_directories
+    with pytest.raises(NoUsableDirectoryError):
+        Broker(tmp_path)
 
 
 # Errors and figures
