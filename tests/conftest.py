@@ -1,7 +1,9 @@
 """What all tests share: the event loop is uvloop, as in the broker, and random tests do not mind the time they take."""
 
+import gc
 from collections.abc import Mapping
 
+import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 
@@ -12,3 +14,10 @@ settings.load_profile("milena")
 
 def pytest_asyncio_loop_factories() -> Mapping[str, type[uvloop.Loop]]:
     return {"uvloop": uvloop.Loop}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Clients in reference cycles go before the summary is written, so that it is the last word."""
+    gc.unfreeze()
+    gc.collect()

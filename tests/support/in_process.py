@@ -5,6 +5,7 @@ Owns: the server's life and the way of one request through the dispatcher, encod
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -95,8 +96,13 @@ async def running_broker(
         }
     )
     server = Server(config, clock or SystemClock())
+    thresholds = gc.get_threshold()
     try:
         await server.start()
         yield InProcessBroker(server.dispatcher, server._services)
     finally:
         await server.stop()
+        # A broker has a process of its own to freeze. Here it would keep the garbage of other tests for ever, and with
+        # it clients that go on calling for their brokers.
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
