@@ -8,9 +8,10 @@ Nothing is counted here. A metric is read when somebody asks, so that a broker t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 
 class Kind(Enum):
@@ -33,6 +34,8 @@ class Distribution:
     total: float
     quantiles: Mapping[str, float]
 
+
+T = TypeVar("T")
 
 TagValues = tuple[str, ...]
 Value = int | float | Distribution
@@ -79,6 +82,19 @@ class Metric:
 def alone(read: Callable[[], Value]) -> Callable[[], Iterable[Sample]]:
     """The view of a metric that the broker has once."""
     return lambda: [((), read())]
+
+
+def gauges(
+    bean: str,
+    table: Iterable[tuple[str, str, T]],
+    view: Callable[[T], Callable[[], Samples]],
+    tags: tuple[str, ...] = (),
+    *,
+    is_per_partition: bool = False,
+) -> Iterator[Metric]:
+    """A gauge for each row of the table: its name within `bean`, its text, and a fact that `view` looks up."""
+    for name, text, fact in table:
+        yield Metric(Kind.GAUGE, f"{bean},name={name}", text, view(fact), tags, is_per_partition=is_per_partition)
 
 
 class Registry:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.states import GroupState
-from broker.metrics.metric import Kind, Metric, alone
+from broker.metrics.metric import Kind, Metric, Value, alone, gauges
 from broker.transactions.coordinator import TransactionCoordinator
 
 GROUPS = "kafka.server:type=group-coordinator-metrics"
@@ -18,17 +19,17 @@ TRANSACTIONS = "kafka.server:type=transaction-coordinator-metrics"
 
 
 def group_metrics(groups: GroupCoordinator) -> Iterator[Metric]:
-    manager = "kafka.coordinator.group:type=GroupMetadataManager,name="
-    yield Metric(
-        Kind.GAUGE,
-        f"{manager}NumGroups",
-        "Consumer groups coordinated here.",
-        alone(lambda: sum(groups.count_by_state().values())),
+    totals = (
+        ("NumGroups", "Consumer groups coordinated here.", lambda: sum(groups.count_by_state().values())),
+        ("NumOffsets", "Committed offsets kept here.", groups.offset_count),
     )
-    for state in GroupState:
-        text = f"Consumer groups in the state {state.value}."
-        yield Metric(Kind.GAUGE, f"{manager}NumGroups{state.value}", text, _in_state(groups, state))
-    yield Metric(Kind.GAUGE, f"{manager}NumOffsets", "Committed offsets kept here.", alone(groups.offset_count))
+    states = (
+        (f"NumGroups{state.value}", f"Consumer groups in the state {state.value}.", partial(_in_state, groups, state))
+        for state in GroupState
+    )
+    manager = "kafka.coordinator.group:type=GroupMetadataManager"
+    yield from gauges(manager, totals, alone)
+    yield from gauges(manager, states, alone)
     counts: tuple[tuple[str, str, Callable[[], int]], ...] = (
         ("offset-commit-count", "Offsets committed since the start.", lambda: groups.commit_count),
         ("offset-expiration-count", "Offsets expired since the start.", lambda: groups.expiration_count),
@@ -45,38 +46,31 @@ def group_metrics(groups: GroupCoordinator) -> Iterator[Metric]:
 
 
 def transaction_metrics(transactions: TransactionCoordinator) -> Iterator[Metric]:
-    manager = "kafka.coordinator.transaction:type=TransactionMarkerChannelManager,name="
-    yield Metric(
-        Kind.GAUGE,
-        f"{manager}UnknownDestinationQueueSize",
-        "Decided transactions with markers that no leader has taken yet.",
-        alone(lambda: transactions.unsent_count),
+    waiting = (
+        (
+            "UnknownDestinationQueueSize",
+            "Decided transactions with markers that no leader has taken yet.",
+            lambda: transactions.unsent_count,
+        ),
+        (
+            "LogAppendRetryQueueSize",
+            "Decided transactions with all markers, whose completion could not be appended yet.",
+            lambda: transactions.append_retry_count,
+        ),
     )
-    yield Metric(
-        Kind.GAUGE,
-        f"{manager}LogAppendRetryQueueSize",
-        "Decided transactions with all markers, whose completion could not be appended yet.",
-        alone(lambda: transactions.append_retry_count),
-    )
+    yield from gauges("kafka.coordinator.transaction:type=TransactionMarkerChannelManager", waiting, alone)
     yield from _load_metrics(TRANSACTIONS, transactions.load_times_ms)
 
 
 def _load_metrics(bean: str, times_ms: Collection[int]) -> Iterator[Metric]:
-    yield Metric(
-        Kind.GAUGE,
-        bean,
-        "The longest of the last loads of a partition, in milliseconds; NaN before the first.",
-        alone(lambda: max(times_ms, default=math.nan)),
-        attribute="partition-load-time-max",
+    facts: tuple[tuple[str, str, Callable[[], Value]], ...] = (
+        ("max", "longest", lambda: max(times_ms, default=math.nan)),
+        ("avg", "mean", lambda: sum(times_ms) / len(times_ms) if times_ms else math.nan),
     )
-    yield Metric(
-        Kind.GAUGE,
-        bean,
-        "The mean of the last loads of a partition, in milliseconds; NaN before the first.",
-        alone(lambda: sum(times_ms) / len(times_ms) if times_ms else math.nan),
-        attribute="partition-load-time-avg",
-    )
+    for name, measure, fact in facts:
+        text = f"The {measure} of the last loads of a partition, in milliseconds; NaN before the first."
+        yield Metric(Kind.GAUGE, bean, text, alone(fact), attribute=f"partition-load-time-{name}")
 
 
-def _in_state(groups: GroupCoordinator, state: GroupState) -> Callable[[], list[tuple[tuple[str, ...], int]]]:
-    return lambda: [((), groups.count_by_state()[state])]
+def _in_state(groups: GroupCoordinator, state: GroupState) -> int:
+    return groups.count_by_state()[state]

@@ -6,8 +6,9 @@ Owns their names and texts. Must not know how the figures come about, or how the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
-from broker.metrics.metric import Kind, Metric, Sample, alone
+from broker.metrics.metric import Kind, Metric, Sample, alone, gauges
 from broker.purgatory import Purgatory
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
@@ -82,77 +83,64 @@ SUMS: tuple[tuple[str, str, Fact], ...] = (
 
 
 def partition_metrics(replicas: ReplicaManager, late: LateTransactions) -> Iterator[Metric]:
-    for name, text, fact in PER_PARTITION:
-        yield Metric(
-            Kind.GAUGE,
-            f"kafka.cluster:type=Partition,name={name}",
-            text,
-            _each(replicas, fact),
-            ("topic", "partition"),
-            is_per_partition=True,
-        )
-    for name, text, fact in SUMS:
-        yield Metric(Kind.GAUGE, f"kafka.server:type=ReplicaManager,name={name}", text, _sum(replicas, fact))
-    yield Metric(
-        Kind.GAUGE,
-        "kafka.server:type=ReplicaManager,name=OfflineReplicaCount",
-        "Replicas in log directories that have failed.",
-        alone(lambda: replicas.offline_count),
+    of_each = partial(_each, replicas)
+    tags = ("topic", "partition")
+    yield from gauges("kafka.cluster:type=Partition", PER_PARTITION, of_each, tags, is_per_partition=True)
+    counts = (
+        (
+            "OfflineReplicaCount",
+            "Replicas in log directories that have failed.",
+            lambda: replicas.offline_count,
+        ),
+        (
+            "PartitionsWithLateTransactionsCount",
+            "Partitions with a transaction that is open for longer than any may be.",
+            lambda: late.partition_count,
+        ),
     )
-    yield Metric(
-        Kind.GAUGE,
-        "kafka.server:type=ReplicaManager,name=PartitionsWithLateTransactionsCount",
-        "Partitions with a transaction that is open for longer than any may be.",
-        alone(lambda: late.partition_count),
-    )
+    bean = "kafka.server:type=ReplicaManager"
+    yield from gauges(bean, SUMS, partial(_sum, replicas))
+    yield from gauges(bean, counts, alone)
 
 
 def waiting_metrics(replicas: ReplicaManager, sessions: FetchSessionCache) -> Iterator[Metric]:
     def of_purgatories(fact: Callable[[Purgatory], int]) -> Callable[[], Iterator[Sample]]:
         return lambda: (((purgatory.name,), fact(purgatory)) for purgatory in replicas.purgatories)
 
-    yield Metric(
-        Kind.GAUGE,
-        "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize",
-        "Entries of waiting requests, one for each partition that a request waits for.",
-        of_purgatories(lambda purgatory: purgatory.watched_count),
-        ("delayedOperation",),
+    waiting: tuple[tuple[str, str, Callable[[Purgatory], int]], ...] = (
+        (
+            "PurgatorySize",
+            "Entries of waiting requests, one for each partition that a request waits for.",
+            lambda purgatory: purgatory.watched_count,
+        ),
+        ("NumDelayedOperations", "Waiting requests.", lambda purgatory: purgatory.delayed_count),
     )
-    yield Metric(
-        Kind.GAUGE,
-        "kafka.server:type=DelayedOperationPurgatory,name=NumDelayedOperations",
-        "Waiting requests.",
-        of_purgatories(lambda purgatory: purgatory.delayed_count),
-        ("delayedOperation",),
+    tags = ("delayedOperation",)
+    yield from gauges("kafka.server:type=DelayedOperationPurgatory", waiting, of_purgatories, tags)
+    counts = (
+        ("NumIncrementalFetchSessions", "Incremental fetch sessions.", lambda: len(sessions)),
+        (
+            "NumIncrementalFetchPartitionsCached",
+            "Partitions in incremental fetch sessions.",
+            lambda: sessions.partition_count,
+        ),
     )
-    yield Metric(
-        Kind.GAUGE,
-        "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions",
-        "Incremental fetch sessions.",
-        alone(lambda: len(sessions)),
-    )
-    yield Metric(
-        Kind.GAUGE,
-        "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchPartitionsCached",
-        "Partitions in incremental fetch sessions.",
-        alone(lambda: sessions.partition_count),
-    )
+    bean = "kafka.server:type=FetchSessionCache"
+    yield from gauges(bean, counts, alone)
     yield Metric(
         Kind.METER,
-        "kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec",
+        f"{bean},name=IncrementalFetchSessionEvictionsPerSec",
         "Incremental fetch sessions that had to make room for others.",
         alone(lambda: sessions.eviction_count),
     )
 
 
 def move_metrics(moves: DirectoryMoves) -> Iterator[Metric]:
-    facts: tuple[tuple[str, str, Callable[[], int]], ...] = (
+    facts = (
         ("MaxLag", "Offsets that the slowest move between log directories is behind.", lambda: moves.lag_max),
         ("FailedPartitionsCount", "Moves that an error has stopped.", lambda: moves.failed_count),
     )
-    for name, text, fact in facts:
-        bean = f"kafka.server:type=ReplicaAlterLogDirsManager,name={name}"
-        yield Metric(Kind.GAUGE, bean, text, _of_moves(fact), ("clientId",))
+    yield from gauges("kafka.server:type=ReplicaAlterLogDirsManager", facts, _of_moves, ("clientId",))
 
 
 def _of_moves(fact: Callable[[], int]) -> Callable[[], list[Sample]]:

@@ -6,11 +6,12 @@ Owns their names and texts. Must not know how the figures come about, or how the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from broker.log_cleaner import LogCleaner
 from broker.metrics.histogram import Histogram
-from broker.metrics.metric import Kind, Metric, Sample, Value, alone
-from storage.cleaning_metrics import CleanerMetrics
+from broker.metrics.metric import Kind, Metric, Sample, Value, alone, gauges
+from storage.cleaning_metrics import CleanerMetrics, Uncleanable
 from storage.log import Log
 from storage.log_directory import LogDirectory
 from storage.log_manager import LogManager
@@ -24,39 +25,36 @@ PER_LOG: tuple[tuple[str, str, Callable[[Log], int]], ...] = (
     ("LogEndOffset", "Offset of the next record.", lambda log: log.log_end_offset),
 )
 
-CLEANER: tuple[tuple[str, str, str, Callable[[CleanerMetrics], int]], ...] = (
+CLEANER: tuple[tuple[str, str, Callable[[CleanerMetrics], int]], ...] = (
     (
-        "LogCleaner",
         "max-buffer-utilization-percent",
         "How full the offset map was, in the fullest of the cleaners' last passes.",
         lambda figures: figures.max_buffer_utilization_percent,
     ),
     (
-        "LogCleaner",
         "cleaner-recopy-percent",
         "Share of bytes that the cleaners' last passes kept.",
         lambda figures: figures.cleaner_recopy_percent,
     ),
     (
-        "LogCleaner",
         "max-clean-time-secs",
         "Duration of the longest of the cleaners' last passes.",
         lambda figures: figures.max_clean_time_secs,
     ),
     (
-        "LogCleaner",
         "max-compaction-delay-secs",
         "For how long a record has been older than max.compaction.lag.ms allows.",
         lambda figures: figures.max_compaction_delay_secs,
     ),
+)
+
+CLEANER_MANAGER: tuple[tuple[str, str, Callable[[CleanerMetrics], int]], ...] = (
     (
-        "LogCleanerManager",
         "max-dirty-percent",
         "Share of bytes not cleaned yet, in the dirtiest log.",
         lambda figures: figures.max_dirty_percent,
     ),
     (
-        "LogCleanerManager",
         "time-since-last-run-ms",
         "Since a cleaner looked for work last.",
         lambda figures: figures.time_since_last_run_ms,
@@ -64,17 +62,20 @@ CLEANER: tuple[tuple[str, str, str, Callable[[CleanerMetrics], int]], ...] = (
 )
 
 
+UNCLEANABLE: tuple[tuple[str, str, Callable[[Uncleanable], int]], ...] = (
+    (
+        "uncleanable-partitions-count",
+        "Partitions that are not cleaned until the next start.",
+        lambda found: found.partitions_count,
+    ),
+    ("uncleanable-bytes", "What could be cleaned in these partitions.", lambda found: found.bytes),
+)
+
+
 def log_metrics(logs: LogManager, flush_times: Histogram) -> Iterator[Metric]:
     """`flush_times` in milliseconds."""
-    for name, text, fact in PER_LOG:
-        yield Metric(
-            Kind.GAUGE,
-            f"kafka.log:type=Log,name={name}",
-            text,
-            _per_log(logs, fact),
-            ("topic", "partition"),
-            is_per_partition=True,
-        )
+    of_each = partial(_per_log, logs)
+    yield from gauges("kafka.log:type=Log", PER_LOG, of_each, ("topic", "partition"), is_per_partition=True)
     yield Metric(
         Kind.HISTOGRAM,
         "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
@@ -99,30 +100,17 @@ def log_metrics(logs: LogManager, flush_times: Histogram) -> Iterator[Metric]:
 
 def cleaner_metrics(logs: LogManager, cleaner: Callable[[], LogCleaner | None]) -> Iterator[Metric]:
     """Without a cleaner they exist and have no values."""
-    for owner, name, text, figure in CLEANER:
-        yield Metric(
-            Kind.GAUGE, f"kafka.log:type={owner},name={name}", text, _of_cleaner(cleaner, _from_figures(figure))
-        )
+    bean, manager = "kafka.log:type=LogCleaner", "kafka.log:type=LogCleanerManager"
+    figures = partial(_of_figures, cleaner)
+    yield from gauges(bean, CLEANER, figures)
+    yield from gauges(manager, CLEANER_MANAGER, figures)
     yield Metric(
         Kind.GAUGE,
-        "kafka.log:type=LogCleaner,name=DeadThreadCount",
+        f"{bean},name=DeadThreadCount",
         "Cleaners that an error has ended.",
         _of_cleaner(cleaner, lambda it: it.dead_thread_count),
     )
-    yield Metric(
-        Kind.GAUGE,
-        "kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count",
-        "Partitions that are not cleaned until the next start.",
-        _of_cleaner_per_directory(logs, cleaner, lambda it, directory: it.uncleanable_in(directory).partitions_count),
-        DIRECTORY,
-    )
-    yield Metric(
-        Kind.GAUGE,
-        "kafka.log:type=LogCleanerManager,name=uncleanable-bytes",
-        "What could be cleaned in these partitions.",
-        _of_cleaner_per_directory(logs, cleaner, lambda it, directory: it.uncleanable_in(directory).bytes),
-        DIRECTORY,
-    )
+    yield from gauges(manager, UNCLEANABLE, partial(_uncleanable, logs, cleaner), DIRECTORY)
 
 
 def _per_log(logs: LogManager, fact: Callable[[Log], int]) -> Callable[[], Iterator[Sample]]:
@@ -133,8 +121,10 @@ def _per_directory(logs: LogManager, fact: Callable[[LogDirectory], int]) -> Cal
     return lambda: (((directory.path,), fact(directory)) for directory in logs.directories)
 
 
-def _from_figures(figure: Callable[[CleanerMetrics], int]) -> Callable[[LogCleaner], int]:
-    return lambda cleaner: figure(cleaner.metrics())
+def _of_figures(
+    cleaner: Callable[[], LogCleaner | None], figure: Callable[[CleanerMetrics], int]
+) -> Callable[[], list[Sample]]:
+    return _of_cleaner(cleaner, lambda running: figure(running.metrics()))
 
 
 def _of_cleaner(
@@ -147,13 +137,13 @@ def _of_cleaner(
     return read
 
 
-def _of_cleaner_per_directory(
-    logs: LogManager, cleaner: Callable[[], LogCleaner | None], fact: Callable[[LogCleaner, LogDirectory], Value]
+def _uncleanable(
+    logs: LogManager, cleaner: Callable[[], LogCleaner | None], fact: Callable[[Uncleanable], int]
 ) -> Callable[[], list[Sample]]:
     def read() -> list[Sample]:
         running = cleaner()
         if running is None:
             return []
-        return [((directory.path,), fact(running, directory)) for directory in logs.live_directories]
+        return [((directory.path,), fact(running.uncleanable_in(directory))) for directory in logs.live_directories]
 
     return read
