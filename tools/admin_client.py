@@ -12,7 +12,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from protocol.api import APIS
 from protocol.codec import decode, encode
@@ -32,6 +32,13 @@ from tools.bootstrap import Endpoint
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class _HasErrorCode(Protocol):
+    error_code: int
+
+
+Result = TypeVar("Result", bound=_HasErrorCode)
 
 RETRY_BACKOFF_S = 0.1
 GROUP, TRANSACTION = 0, 1
@@ -113,6 +120,22 @@ class AdminClient:
             return self._send(request, response, self.coordinator(key, key_type))
 
         return self._until_final(attempt, codes, _NOT_THE_COORDINATOR)
+
+    def ask_coordinator(
+        self,
+        key: str,
+        request: object,
+        response: type[T],
+        results: Callable[[T], Sequence[Result]],
+        key_type: int = GROUP,
+    ) -> Result:
+        """The one result in the answer of a coordinator. Raises KafkaError, also the one that the result tells of."""
+        answer = self.call_coordinator(
+            key, request, response, lambda answer: [result.error_code for result in results(answer)], key_type
+        )
+        (result,) = results(answer)
+        raise_for(result.error_code)
+        return result
 
     def coordinator(self, key: str, key_type: int = GROUP) -> int:
         """The broker that coordinates a group or a transactional id. Raises KafkaError when there is none."""

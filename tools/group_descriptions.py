@@ -18,7 +18,7 @@ from protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
-from tools.admin_client import LATEST, AdminClient, TopicPartition, raise_for
+from tools.admin_client import LATEST, AdminClient, TopicPartition
 from tools.group_tables import MISSING, OFFSETS, STATES, member_columns, table
 
 DEAD = "Dead"
@@ -52,14 +52,8 @@ class ConsumerGroup(NamedTuple):
 
 def describe_group(admin: AdminClient, name: str) -> ConsumerGroup:
     """One group; an unknown one is Dead. Raises KafkaError."""
-    answer = admin.call_coordinator(
-        name,
-        DescribeGroupsRequest(groups=[name]),
-        DescribeGroupsResponse,
-        lambda response: [group.error_code for group in response.groups],
-    )
-    (group,) = answer.groups
-    raise_for(group.error_code)
+    request = DescribeGroupsRequest(groups=[name])
+    group = admin.ask_coordinator(name, request, DescribeGroupsResponse, lambda response: response.groups)
     coordinator_id = admin.coordinator(name)
     coordinator = f"{admin.endpoint(coordinator_id)}  ({coordinator_id})"
     return ConsumerGroup(name, group.group_state, group.protocol_data, coordinator, tuple(_members(group)))
@@ -68,11 +62,7 @@ def describe_group(admin: AdminClient, name: str) -> ConsumerGroup:
 def committed_offsets(admin: AdminClient, group: str) -> dict[TopicPartition, int]:
     """The offsets that a group has committed. Raises KafkaError."""
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-    answer = admin.call_coordinator(
-        group, request, OffsetFetchResponse, lambda response: [found.error_code for found in response.groups]
-    )
-    (found,) = answer.groups
-    raise_for(found.error_code)
+    found = admin.ask_coordinator(group, request, OffsetFetchResponse, lambda response: response.groups)
     return {
         (topic.name, partition.partition_index): partition.committed_offset
         for topic in found.topics

@@ -261,16 +261,10 @@ def _listings(admin: AdminClient, request: ListTransactionsRequest) -> Iterator[
 
 def _described(admin: AdminClient, name: str) -> TransactionState:
     """Raises KafkaError."""
-    answer = admin.call_coordinator(
-        name,
-        DescribeTransactionsRequest(transactional_ids=[name]),
-        DescribeTransactionsResponse,
-        lambda answer: [state.error_code for state in answer.transaction_states],
-        TRANSACTION,
+    request = DescribeTransactionsRequest(transactional_ids=[name])
+    return admin.ask_coordinator(
+        name, request, DescribeTransactionsResponse, lambda answer: answer.transaction_states, TRANSACTION
     )
-    (state,) = answer.transaction_states
-    raise_for(state.error_code)
-    return state
 
 
 def _why_not_described(name: str, error: KafkaError) -> str:
