@@ -108,6 +108,7 @@ class StartupError(Exception):
 def run(config: BrokerConfig) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(*GC_THRESHOLDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config))
 
@@ -120,6 +121,8 @@ async def _serve(config: BrokerConfig) -> int:
         loop.add_signal_handler(number, stop.set)
     try:
         await server.start(on_fatal=stop.set)
+        gc.collect()
+        gc.freeze()
         await stop.wait()
     finally:
         await server.stop()
@@ -171,7 +174,6 @@ class Server:
     async def _start(self) -> None:
         self._state = BrokerState.STARTING
         _refuse_what_is_not_served(self._config)
-        gc.set_threshold(*GC_THRESHOLDS)
         self._loop = asyncio.get_running_loop()
         self._blocking = ThreadPoolExecutor(BLOCKING_THREADS, "blocking")
         self._undo.callback(self._blocking.shutdown)
@@ -277,8 +279,6 @@ class Server:
         self._sockets.start(self.dispatcher)
         self._undo.callback(self._sockets.close_connections)
         self._undo.callback(self._sockets.stop_accepting)
-        gc.collect()
-        gc.freeze()
 
     async def _start_cleaning(self) -> None:
         """Begin to compact, unless `log.cleaner.enable` says otherwise."""

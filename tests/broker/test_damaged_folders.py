@@ -9,14 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.clock import SystemClock
-from broker.server import Server, StartupError
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode
 from protocol.records.batch import batches
 from tests.broker.handlers.test_produce_and_fetch import batch_of, fetch, produce
 from tests.broker.replica.test_directory_moves import move
-from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.in_process import InProcessBroker, reason_not_to_start, running_broker
 
 COUNT = 40
 # Index entries lead to every second batch, so that what lies behind a damaged one is found.
@@ -40,6 +38,17 @@ class Folders:
 
     def running(self) -> AbstractAsyncContextManager[InProcessBroker]:
         return running_broker(self.folder, {"log.dirs": f"{self.first},{self.second}"})
+
+    async def reason_not_to_start(self) -> str:
+        return await reason_not_to_start(
+            BrokerConfig.from_properties(
+                {
+                    "broker.id": "0",
+                    "listeners": "PLAINTEXT://127.0.0.1:0",
+                    "log.dirs": f"{self.first},{self.second}",
+                }
+            )
+        )
 
 
 class Fault(NamedTuple):
@@ -241,7 +250,7 @@ async def test_a_directory_of_somebody_else_stops_the_start(tmp_path: Path, name
     (line,) = [line for line in path.read_text().splitlines() if line.startswith("cluster.id")]
     content = content.replace("CLUSTER", line.partition("=")[2])
     path.write_text(content)
-    reason = await reason_not_to_start(folders)
+    reason = await folders.reason_not_to_start()
     assert str(path) in reason
     assert name.partition("=")[0] in reason
     assert path.read_text() == content
@@ -250,21 +259,4 @@ async def test_a_directory_of_somebody_else_stops_the_start(tmp_path: Path, name
 async def test_a_directory_that_is_no_partition_stops_the_start(tmp_path: Path) -> None:
     folders = Folders(tmp_path)
     (folders.second / "lost+found").mkdir(parents=True)
-    assert str(folders.second / "lost+found") in await reason_not_to_start(folders)
-
-
-async def reason_not_to_start(folders: Folders) -> str:
-    config = BrokerConfig.from_properties(
-        {
-            "broker.id": "0",
-            "listeners": "PLAINTEXT://127.0.0.1:0",
-            "log.dirs": f"{folders.first},{folders.second}",
-        }
-    )
-    server = Server(config, SystemClock())
-    try:
-        with pytest.raises(StartupError) as caught:
-            await server.start()
-    finally:
-        await server.stop()
-    return str(caught.value)
+    assert str(folders.second / "lost+found") in await folders.reason_not_to_start()

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from broker.clock import SystemClock
-from broker.server import Server, StartupError
+from broker.server import Server
 from config.broker import BrokerConfig
 from controller.sqlite_store import METADATA_FILE
+from tests.support.in_process import reason_not_to_start
 
 
 def settings(folder: Path, **overrides: str) -> BrokerConfig:
@@ -20,16 +21,6 @@ def settings(folder: Path, **overrides: str) -> BrokerConfig:
             **{key.replace("_", "."): value for key, value in overrides.items()},
         }
     )
-
-
-async def reason_not_to_start(config: BrokerConfig) -> str:
-    server = Server(config, SystemClock())
-    try:
-        with pytest.raises(StartupError) as caught:
-            await server.start()
-    finally:
-        await server.stop()
-    return str(caught.value)
 
 
 async def test_a_damaged_metadata_store(tmp_path: Path) -> None:

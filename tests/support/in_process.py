@@ -5,17 +5,18 @@ Owns: the server's life and the way of one request through the dispatcher, encod
 
 from __future__ import annotations
 
-import gc
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from broker.clock import Clock, SystemClock
 from broker.dispatch import RequestDispatcher
 from broker.network.connection import Buffers
 from broker.request_context import Peer
-from broker.server import Server
+from broker.server import Server, StartupError
 from broker.services import Services
 from config.broker import BrokerConfig
 from protocol.api import APIS
@@ -78,6 +79,17 @@ class InProcessBroker:
         assert not response.topics[0].error_code, response.topics[0]
 
 
+async def reason_not_to_start(config: BrokerConfig) -> str:
+    """What a broker says that refuses to start."""
+    server = Server(config, SystemClock())
+    try:
+        with pytest.raises(StartupError) as caught:
+            await server.start()
+    finally:
+        await server.stop()
+    return str(caught.value)
+
+
 @asynccontextmanager
 async def running_broker(
     folder: Path, overrides: Mapping[str, str] | None = None, clock: Clock | None = None
@@ -96,13 +108,8 @@ async def running_broker(
         }
     )
     server = Server(config, clock or SystemClock())
-    thresholds = gc.get_threshold()
     try:
         await server.start()
         yield InProcessBroker(server.dispatcher, server._services)
     finally:
         await server.stop()
-        # A broker has a process of its own to freeze. Here it would keep the garbage of other tests for ever, and with
-        # it clients that go on calling for their brokers.
-        gc.unfreeze()
-        gc.set_threshold(*thresholds)
