@@ -287,7 +287,7 @@ class Server:
             logger.warning("log.cleaner.enable=false: compacted topics, __consumer_offsets among them, only grow")
             return
         cleaning = LogCleaning(self._log_manager, OsFiles(), CleanerSettings.of(config))
-        await self._in_thread(cleaning.load)
+        cleaning.load()
         cleaner = self._cleaner = LogCleaner(
             cleaning,
             WorkerProcess,

@@ -30,7 +30,7 @@ from config.broker_properties import (
     LOG_CLEANER_THREADS,
 )
 from protocol.errors import KafkaError, Malformed
-from storage.checkpoints import MalformedCheckpointError, TopicPartition
+from storage.checkpoints import TopicPartition
 from storage.cleaner import CleaningJob, CleaningResult, unstage
 from storage.cleaning_metrics import CleanerMetrics, CleaningFigures, Uncleanable
 from storage.compaction import (
@@ -107,13 +107,8 @@ class LogCleaning(LogObserver):
         log_manager.observer = self
 
     def load(self) -> None:
-        """Reads the checkpoints of all directories; once, after the logs are loaded."""
-        for directory in self._log_manager.live_directories:
-            try:
-                offsets = directory.read_cleaner_offsets()
-            except (OSError, MalformedCheckpointError) as error:
-                self._log_manager.fail_directory(directory, error)
-                continue
+        """Takes over what the checkpoints of all directories said; once, after the logs are loaded."""
+        for directory, offsets in self._log_manager.take_first_dirty():
             for name, offset in offsets.items():
                 log = self._log_manager.get(*name)
                 # A log that was moved just before the stop may be known to its old directory alone.

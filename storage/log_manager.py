@@ -179,6 +179,7 @@ class LogManager:
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         self._to_remove: list[_ToRemove] = []
         self._flush_wanted: dict[Log, None] = {}
+        self._first_dirty_found: dict[str, dict[TopicPartition, int]] = {}
         self.settings = settings
         self.observer = LogObserver()
         self.on_flushed: Callable[[float], object] = lambda seconds: None
@@ -257,6 +258,11 @@ class LogManager:
         """How many logs of a directory a load has still before it; 0 when none is under way. Any thread."""
         return max(self._logs_to_load[directory.path] - len(directory.logs), 0)
 
+    def take_first_dirty(self) -> list[tuple[LogDirectory, dict[TopicPartition, int]]]:
+        """What the cleaner's checkpoint of each live directory said when the logs were loaded; to be asked once."""
+        found, self._first_dirty_found = self._first_dirty_found, {}
+        return [(directory, found.get(directory.path, {})) for directory in self.live_directories]
+
     def _find_logs(self, now_ms: int) -> list[_LogToLoad]:
         """What is to be loaded, after moves that a crash has cut off were finished. Raises DuplicateLogError."""
         found: list[FoundLog] = []
@@ -294,6 +300,7 @@ class LogManager:
             for renamed in self._renamed(one, _marked(one.name, DirectoryState.DELETE)):
                 self._remove_later(directories[one.directory], renamed.path, now_ms)
         _refuse_duplicates(served)
+        self._first_dirty_found = {path: each.first_dirty for path, each in offsets.items()}
         # A log that was moved just before the stop may be known to its old directory alone.
         cleaned = {name for each in offsets.values() for name in each.first_dirty}
         return [
