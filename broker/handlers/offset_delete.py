@@ -23,7 +23,7 @@ async def handle(services: Services, request: OffsetDeleteRequest, context: Requ
         for partition in topic.partitions
         if services.metadata_cache.contains(topic.name, partition.partition_index)
     ]
-    codes = services.groups.delete_offsets(request.group_id, known) if known else {}
+    codes = services.groups.delete_offsets(request.group_id, known)
     return _response(request, codes if isinstance(codes, dict) else await codes)
 
 

@@ -58,8 +58,8 @@ async def test_errors_of_the_group(group_id: str, error: ErrorCode) -> None:
     assert (response.error_code, response.topics) == (error, [])
 
 
-async def test_unknown_partitions_alone_need_no_group() -> None:
+@pytest.mark.parametrize("partitions", [{"nosuch": 0}, {}])
+async def test_the_group_is_looked_at_even_if_there_is_nothing_to_delete(partitions: dict[str, int]) -> None:
     served = await Served.up()
-    response = await served.ask(offset_delete, request("none", nosuch=0), 0)
-    assert response.error_code == ErrorCode.NONE
-    assert codes(response.topics) == {("nosuch", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    response = await served.ask(offset_delete, request("none", **partitions), 0)
+    assert (response.error_code, response.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
