@@ -144,12 +144,14 @@ class ConfigChanges:
         elif one.resource_type == ResourceType.BROKER_LOGGER and not one.replaces:
             self._require_this_broker(one.resource_name)
             change_levels(_level_changes(one.changes), validate_only=validate_only)
-        else:
+        elif one.resource_type in set(ResourceType):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 "AlterConfigs is only supported for topics and brokers, but resource type is "
-                f"{_named(one.resource_type)}",
+                f"{ResourceType(one.resource_type).name}",
             )
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {one.resource_type}")
 
     async def _alter_topic(self, one: Alteration, *, validate_only: bool) -> None:
         name = one.resource_name
@@ -230,10 +232,6 @@ class ConfigChanges:
             return {key: self._passwords.encode(text) if _is_password(key) else text for key, text in layer.items()}
         except CannotEncode as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
-
-
-def _named(resource_type: int) -> str:
-    return ResourceType(resource_type).name if resource_type in set(ResourceType) else str(resource_type)
 
 
 def _check_shape(changes: Sequence[KeyChange]) -> None:

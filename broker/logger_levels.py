@@ -82,7 +82,7 @@ def _check_level(name: str, word: str | None) -> None:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"Cannot set the log level of {name} to {word} as it is not a supported log level. "
-            f"Valid log levels are {', '.join(LEVELS_BY_WORD)}",
+            f"Valid log levels are {', '.join(sorted(LEVELS_BY_WORD))}",
         )
 
 

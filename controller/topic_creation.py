@@ -118,7 +118,7 @@ def plan_topic(
                 "Both numPartitions or replicationFactor and replicasAssignments were set. "
                 "Both cannot be used at the same time.",
             )
-        by_partition = _checked_assignment(request, racks)
+        by_partition = _checked_assignment(request)
     else:
         by_partition = _automatic_assignment(request, racks, settings, start, shift)
     return NewTopic({partition: ReplicaAssignment(it) for partition, it in sorted(by_partition.items())}, overrides)
@@ -148,7 +148,8 @@ def plan_partitions(
                 f"Increasing the number of partitions by {added} but {len(given)} assignments provided.",
             )
         by_partition = dict(enumerate(given, start=next_partition))
-        _check_replicas(by_partition, racks)
+        _check_replicas(by_partition)
+        _check_liveness(by_partition, racks)
         _check_replication_factor_matches(by_partition, replication_factor)
     else:
         _check_replication_factor(replication_factor, racks)
@@ -221,20 +222,21 @@ def _check_replication_factor(replication_factor: int, racks: Mapping[int, str |
         )
 
 
-def _checked_assignment(request: CreatableTopic, racks: Mapping[int, str | None]) -> dict[int, tuple[int, ...]]:
+def _checked_assignment(request: CreatableTopic) -> dict[int, tuple[int, ...]]:
+    """What the request says, on brokers that live or do not: they may come later."""
     by_partition = {it.partition_index: tuple(it.broker_ids) for it in request.assignments}
     _check_size(len(request.assignments))
     if sorted(by_partition) != list(range(len(request.assignments))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
-    _check_replicas(by_partition, racks)
+    _check_replicas(by_partition)
     _check_replication_factor_matches(by_partition, len(by_partition[0]))
     return by_partition
 
 
-def _check_replicas(by_partition: Mapping[int, Sequence[int]], racks: Mapping[int, str | None]) -> None:
-    """Each partition has replicas, on different brokers, which live."""
+def _check_replicas(by_partition: Mapping[int, Sequence[int]]) -> None:
+    """Each partition has replicas, on different brokers."""
     for partition, replicas in by_partition.items():
         if not replicas:
             raise KafkaError(
@@ -247,6 +249,9 @@ def _check_replicas(by_partition: Mapping[int, Sequence[int]], racks: Mapping[in
                 f"Duplicate brokers not allowed in replica assignment: {', '.join(map(str, replicas))} "
                 f"for partition id {partition}.",
             )
+
+
+def _check_liveness(by_partition: Mapping[int, Sequence[int]], racks: Mapping[int, str | None]) -> None:
     unknown = sorted({replica for replicas in by_partition.values() for replica in replicas} - racks.keys())
     if unknown:
         raise KafkaError(

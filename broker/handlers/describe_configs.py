@@ -25,9 +25,13 @@ TOPIC = 2
 BROKER = 4
 BROKER_LOGGER = 8
 CLIENT_METRICS = 16
+KNOWN_TYPES = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS})
 
 
 def handle(services: Services, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    if not KNOWN_TYPES.issuperset(resource.resource_type for resource in request.resources):
+        # Groups (4.0) among them: whoever asks for one is refused everything.
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     return DescribeConfigsResponse(results=[_result(services, resource, request) for resource in request.resources])
 
 
@@ -67,9 +71,7 @@ def _rows(services: Services, resource: DescribeConfigsResource) -> list[ConfigR
     if resource.resource_type == BROKER_LOGGER:
         _require_this_broker(services, name)
         return describe_loggers(keys)
-    if resource.resource_type == CLIENT_METRICS:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Config type client-metrics is only supported on KRaft clusters")
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+    raise KafkaError(ErrorCode.INVALID_REQUEST, "Config type client-metrics is only supported on KRaft clusters")
 
 
 def _require_this_broker(services: Services, name: str) -> None:

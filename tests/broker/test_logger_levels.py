@@ -57,6 +57,11 @@ def test_refusals_change_nothing(name: str, word: str | None, code: ErrorCode) -
     assert level_of(PARENT) == before
 
 
+def test_a_refusal_names_the_levels_there_are() -> None:
+    with pytest.raises(KafkaError, match=r"Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN$"):
+        change_levels({PARENT: "NOISE"})
+
+
 def test_description() -> None:
     change_levels({CHILD: "TRACE"})
     assert [(row.name, row.value) for row in describe_loggers([CHILD, "kafka.test.absent"])] == [(CHILD, "TRACE")]

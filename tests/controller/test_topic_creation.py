@@ -119,11 +119,6 @@ WRONG_TOPICS: list[tuple[CreatableTopic, ErrorCode, str]] = [
         "Duplicate brokers not allowed in replica assignment: 1, 1 for partition id 0.",
     ),
     (
-        _topic(assignment={0: [1, 9], 1: [8, 1]}),
-        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        "Unknown broker(s) in replica assignment: 8, 9.",
-    ),
-    (
         _topic(assignment={0: [1, 2], 1: [1], 2: [3]}),
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         (
@@ -160,6 +155,11 @@ def test_a_given_assignment_is_kept() -> None:
     planned = plan_topic(request, EXISTING, RACKS, SETTINGS, start=0, shift=0)
     assert planned.partitions == {0: ReplicaAssignment((3, 1)), 1: ReplicaAssignment((2, 3))}
     assert planned.overrides == {"retention.ms": "1000"}
+
+
+def test_replicas_may_be_given_to_brokers_that_come_later() -> None:
+    planned = plan_topic(_topic(assignment={0: [1, 9], 1: [8, 9]}), EXISTING, RACKS, SETTINGS, start=0, shift=0)
+    assert planned.partitions == {0: ReplicaAssignment((1, 9)), 1: ReplicaAssignment((8, 9))}
 
 
 GROWING = {0: ReplicaAssignment((2, 3)), 1: ReplicaAssignment((3, 1))}

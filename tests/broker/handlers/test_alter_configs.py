@@ -185,9 +185,14 @@ async def test_resources_that_cannot_be_changed(served: InProcessBroker) -> None
         (99, "x"): ("y", SET, "1"),
     }.items():
         assert (await change(served, resource, operations))[0] == ErrorCode.INVALID_REQUEST
-    for unknown, shown in (((CLIENT_METRICS, "m"), "CLIENT_METRICS"), ((99, "x"), "99")):
-        told = (await change(served, unknown, ("y", SET, "1")))[1]
-        assert told == f"AlterConfigs is only supported for topics and brokers, but resource type is {shown}"
+    for unknown, message in (
+        (
+            (CLIENT_METRICS, "m"),
+            "AlterConfigs is only supported for topics and brokers, but resource type is CLIENT_METRICS",
+        ),
+        ((99, "x"), "Unknown resource type 99"),
+    ):
+        assert (await change(served, unknown, ("y", SET, "1")))[1] == message
     for resource in ((CLIENT_METRICS, "m"), (LOGGER, "0"), (99, "x")):
         assert (await replace(served, resource, {"y": "1"}))[0] == ErrorCode.INVALID_REQUEST
 
@@ -316,3 +321,17 @@ async def test_a_lag_is_held_against_that_of_the_broker(tmp_path: Path) -> None:
         await broker.create_topic("t")
         assert (await change(broker, (TOPIC, "t"), ("min.compaction.lag.ms", SET, "6")))[0] is ErrorCode.INVALID_CONFIG
         assert (await change(broker, (TOPIC, "t"), ("min.compaction.lag.ms", SET, "5")))[0] is ErrorCode.NONE
+
+
+async def test_a_resource_of_an_unknown_type_is_not_described_nor_what_is_asked_besides(
+    served: InProcessBroker,
+) -> None:
+    kinds = (BROKER, 32)
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name="0", configuration_keys=None) for kind in kinds
+    ]
+    answers = (await served.ask(DescribeConfigsRequest(resources=resources))).results
+    assert [(answer.resource_type, ErrorCode(answer.error_code)) for answer in answers] == [
+        (BROKER, ErrorCode.INVALID_REQUEST),
+        (32, ErrorCode.INVALID_REQUEST),
+    ]
