@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.support.ivy import Library, fetch
-from tests.support.java import java_command
+from tests.support.java import compiled, java_command
 from tests.support.metadata_probe import is_serving
 from tests.support.processes import ServerProcess, free_port
 from tests.support.zookeeper import ZooKeeperProcess
@@ -30,6 +30,8 @@ LIBRARIES = (
     Library("org.apache.kafka", "kafka-tools", VERSION),
     LOGGING_LIBRARY,
 )
+# Of the Java clients that tests speak with. One list, so that all can be fetched ahead.
+CLIENT_VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.2.2", "1.1.1", "2.1.1", "2.8.2", VERSION, "4.0.0", "4.1.0")
 # Quick to start and small: what tests want. The benchmark passes options of its own.
 TEST_JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -42,7 +44,8 @@ def jars() -> Path:
 
 
 def client_jars(version: str) -> Path:
-    """The folder with Kafka's Java clients of any version."""
+    """The folder with Kafka's Java clients of one of `CLIENT_VERSIONS`."""
+    assert version in CLIENT_VERSIONS, version
     if version == VERSION:
         return jars()
     # The consumer of 0.8 was still a part of the broker's library.
@@ -52,19 +55,21 @@ def client_jars(version: str) -> Path:
 
 def tool_command(main: str, *arguments: str) -> list[str]:
     """The command line of one of Kafka's own tools."""
-    return _command(jars(), main, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
+    return _command([jars() / "*"], main, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
 
 
 def client_command(version: str, source: Path, *arguments: str) -> list[str]:
     """The command line of a program, a single `.java` file, that uses the clients of `version`."""
-    return _command(client_jars(version), str(source), arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
+    libraries = client_jars(version)
+    classpath = [libraries / "*", compiled(source, libraries, libraries.with_name("classes"))]
+    return _command(classpath, source.stem, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
 
 
 def _command(
-    libraries: Path, main: str, arguments: Sequence[str], *, options: Sequence[str], log_level: str
+    classpath: Sequence[Path], main: str, arguments: Sequence[str], *, options: Sequence[str], log_level: str
 ) -> list[str]:
     properties = {"log4j.configuration": LOGGING.as_uri(), "log.level": log_level, "java.awt.headless": "true"}
-    return java_command([libraries / "*"], main, arguments, options=options, properties=properties)
+    return java_command(classpath, main, arguments, options=options, properties=properties)
 
 
 class ApacheKafkaProcess(ServerProcess):
@@ -88,7 +93,7 @@ class ApacheKafkaProcess(ServerProcess):
         properties = self._properties(zookeeper_connect, broker_id, broker_count) | dict(overrides or {})
         settings = folder / "server.properties"
         settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        command = _command(jars(), "kafka.Kafka", [str(settings)], options=jvm_options, log_level=log_level)
+        command = _command([jars() / "*"], "kafka.Kafka", [str(settings)], options=jvm_options, log_level=log_level)
         super().__init__(
             f"Apache Kafka {broker_id}", command, folder / "kafka.log", lambda: is_serving(self.port, broker_count)
         )

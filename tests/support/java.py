@@ -1,18 +1,20 @@
 """Where Java and its class paths are, and how a Java program is started.
 
-Owns: finding the `java` command and pyspark's bundled jars (which hold ZooKeeper and Ivy), and putting a command line
-together. Must not know: what the programs are. Tests that need Java and do not find it say so through
-`UnavailableError`, whose text tells a person how to get it; `tests/support/parts.py` turns that into a skip or, in CI,
-a failure.
+Owns: finding the `java` command and pyspark's bundled jars (which hold ZooKeeper and Ivy), compiling a program, and
+putting a command line together. Must not know: what the programs are. Tests that need Java and do not find it say so
+through `UnavailableError`, whose text tells a person how to get it; `tests/support/parts.py` turns that into a skip or,
+in CI, a failure.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -47,6 +49,30 @@ def pyspark_jars() -> Path:
     return Path(spec.origin).parent / "jars"
 
 
+def compiled(source: Path, libraries: Path, classes: Path) -> Path:
+    """The folder below `classes` with what a single `.java` file compiles to; made when the file is new or has changed.
+
+    Compiling takes longer than most programs run, and several test runs may want the same one at a time.
+    """
+    folder = classes / f"{source.stem}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
+    if folder.exists():
+        return folder
+    classes.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix="partial-", dir=classes))
+    compiler = ["-m", "jdk.compiler/com.sun.tools.javac.Main", "--release", str(JAVA_VERSION_MIN), "-proc:none"]
+    jars = os.pathsep.join(map(str, libraries.glob("*.jar")))  # no wildcard: the compiler, run as a module, knows none
+    command = [str(java_executable()), *compiler, "-cp", jars, "-d", str(partial), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        shutil.rmtree(partial)
+        raise RuntimeError(f"{source} does not compile:\n{done.stderr}")
+    try:
+        partial.rename(folder)
+    except OSError:  # another run was first
+        shutil.rmtree(partial)
+    return folder
+
+
 def java_command(
     classpath: Iterable[Path | str],
     main: str,
@@ -55,7 +81,7 @@ def java_command(
     options: Iterable[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """A command line; `main` is a class name, or the path of a single `.java` source file that runs uncompiled."""
+    """A command line; `main` is a class name."""
     defines = [f"-D{name}={value}" for name, value in (properties or {}).items()]
     return [
         str(java_executable()),
