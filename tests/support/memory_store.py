@@ -4,8 +4,8 @@ Several `MemoryStore`s are sessions with one `MemoryTree`, as several brokers ar
 """
 
 import asyncio
-import copy
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from controller.state_store import (
     ANY_VERSION,
@@ -35,14 +35,14 @@ from controller.state_store import (
 from controller.watches import Watches
 
 
-class _Entry:
-    def __init__(self, data: bytes | None, zxid: int, now_ms: int, owner: int) -> None:
-        self.data = data
-        self.version = 0
-        self.czxid = self.mzxid = zxid
-        self.ctime_ms = now_ms
-        self.owner = owner
-        self.child_creates = 0
+class _Entry(NamedTuple):
+    data: bytes | None
+    czxid: int
+    mzxid: int
+    ctime_ms: int
+    owner: int
+    version: int = 0
+    child_creates: int = 0
 
     def stat(self) -> Stat:
         return Stat(self.version, self.czxid, self.mzxid, self.ctime_ms, self.owner)
@@ -54,7 +54,7 @@ class MemoryTree:
     def __init__(self, now_ms: int = 0) -> None:
         self.now_ms = now_ms
         self.zxid = 0
-        self.entries: dict[str, _Entry] = {"/": _Entry(None, 0, 0, 0)}
+        self.entries: dict[str, _Entry] = {"/": _Entry(None, 0, 0, 0, 0)}
         self.sessions: dict[int, MemoryStore] = {}
         self.operations = 0
 
@@ -65,7 +65,7 @@ class MemoryTree:
         )
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> list[Result]:
-        before = copy.deepcopy(self.entries)
+        before = dict(self.entries)
         self.zxid += 1
         results: list[Result] = []
         changes: list[WatchEvent] = []
@@ -95,10 +95,9 @@ class MemoryTree:
                 path += f"{parent.child_creates:010d}"
             if path in self.entries:
                 raise NodeExists(path)
-            self.entries[path] = _Entry(
-                operation.data, self.zxid, self.now_ms, session_id if operation.ephemeral else 0
-            )
-            parent.child_creates += 1
+            owner = session_id if operation.ephemeral else 0
+            self.entries[path] = _Entry(operation.data, self.zxid, self.zxid, self.now_ms, owner)
+            self.entries[parent_path(path)] = parent._replace(child_creates=parent.child_creates + 1)
             changes.append(WatchEvent(WatchKind.CREATED, path))
             return path
         entry = self.entries.get(path)
@@ -109,9 +108,8 @@ class MemoryTree:
         if operation.version not in (ANY_VERSION, entry.version):
             raise BadVersion(path)
         if isinstance(operation, SetData):
-            entry.data = operation.data
-            entry.version += 1
-            entry.mzxid = self.zxid
+            entry = entry._replace(data=operation.data, version=entry.version + 1, mzxid=self.zxid)
+            self.entries[path] = entry
             changes.append(WatchEvent(WatchKind.CHANGED, path))
             return entry.stat()
         if isinstance(operation, Delete):
