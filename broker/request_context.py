@@ -21,8 +21,6 @@ class Peer:
     listener: str
     """Name of the listener it came in on; answers name brokers by their address on this listener (KIP-103)."""
     principal: str = "User:ANONYMOUS"
-    software_name: str = "unknown"
-    software_version: str = "unknown"
     shortcuts: Shortcuts = field(default_factory=Shortcuts, repr=False, compare=False)
     """What was learned of the requests of this connection."""
 
