@@ -21,8 +21,9 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import batches
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
+from tests.broker.golden import GoldenPartition
 from tests.broker.groups.fakes import Surroundings
-from tests.broker.groups.golden import PARTITIONS, GoldenPartition
+from tests.broker.groups.golden import PARTITIONS
 from tests.broker.groups.support import SESSION_MS, join_request, protocols, sync_request
 
 NO_DELAY = CoordinatorSettings(group=GroupSettings(initial_rebalance_delay_ms=0))

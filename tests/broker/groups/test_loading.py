@@ -12,7 +12,8 @@ from protocol.errors import Malformed
 from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker
-from tests.broker.groups.golden import PARTITIONS, GoldenPartition
+from tests.broker.golden import GoldenPartition
+from tests.broker.groups.golden import PARTITIONS
 
 
 def replay(*logs: bytes) -> ReplayedPartition:

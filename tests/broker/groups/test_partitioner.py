@@ -8,7 +8,8 @@ import tracemalloc
 import pytest
 
 from broker.groups.partitioner import partition_for
-from tests.broker.groups.golden import PARTITIONS, GoldenPartition
+from tests.broker.golden import GoldenPartition
+from tests.broker.groups.golden import PARTITIONS
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ from broker.transactions.transaction import LAST_EPOCH, Producer
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import RecordData, build_batch
+from tests.broker.golden import GoldenPartition
 from tests.broker.groups.fakes import FakeLog
 from tests.broker.transactions.fakes import Surroundings, code_of
-from tests.broker.transactions.golden import PARTITIONS, GoldenPartition
+from tests.broker.transactions.golden import PARTITIONS
 from tests.broker.transactions.support import A0, A1, B0
 
 MINUTE_MS = 60_000
