@@ -148,8 +148,7 @@ def plan_partitions(
                 f"Increasing the number of partitions by {added} but {len(given)} assignments provided.",
             )
         by_partition = dict(enumerate(given, start=next_partition))
-        _check_replicas(by_partition)
-        _check_liveness(by_partition, racks)
+        _check_replicas(by_partition, racks)
         _check_replication_factor_matches(by_partition, replication_factor)
     else:
         _check_replication_factor(replication_factor, racks)
@@ -226,32 +225,41 @@ def _checked_assignment(request: CreatableTopic) -> dict[int, tuple[int, ...]]:
     """What the request says, on brokers that live or do not: they may come later."""
     by_partition = {it.partition_index: tuple(it.broker_ids) for it in request.assignments}
     _check_size(len(request.assignments))
+    _check_any_replicas(by_partition)
+    if len({len(replicas) for replicas in by_partition.values()}) != 1:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "All partitions should have the same number of replicas")
+    if any(len(set(replicas)) != len(replicas) for replicas in by_partition.values()):
+        shown = ", ".join(
+            f"{partition} -> ArrayBuffer({', '.join(map(str, replicas))})"
+            for partition, replicas in sorted(by_partition.items())
+        )
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Duplicate replica assignment found: HashMap({shown})")
     if sorted(by_partition) != list(range(len(request.assignments))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
-    _check_replicas(by_partition)
-    _check_replication_factor_matches(by_partition, len(by_partition[0]))
     return by_partition
 
 
-def _check_replicas(by_partition: Mapping[int, Sequence[int]]) -> None:
-    """Each partition has replicas, on different brokers."""
+def _check_any_replicas(by_partition: Mapping[int, Sequence[int]]) -> None:
     for partition, replicas in by_partition.items():
         if not replicas:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Cannot have replication factor of 0 for partition id {partition}.",
             )
+
+
+def _check_replicas(by_partition: Mapping[int, Sequence[int]], racks: Mapping[int, str | None]) -> None:
+    """Each partition has replicas, on different brokers, which live."""
+    _check_any_replicas(by_partition)
+    for partition, replicas in by_partition.items():
         if len(set(replicas)) != len(replicas):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Duplicate brokers not allowed in replica assignment: {', '.join(map(str, replicas))} "
                 f"for partition id {partition}.",
             )
-
-
-def _check_liveness(by_partition: Mapping[int, Sequence[int]], racks: Mapping[int, str | None]) -> None:
     unknown = sorted({replica for replicas in by_partition.values() for replica in replicas} - racks.keys())
     if unknown:
         raise KafkaError(

@@ -116,15 +116,12 @@ WRONG_TOPICS: list[tuple[CreatableTopic, ErrorCode, str]] = [
     (
         _topic(assignment={0: [1, 1]}),
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        "Duplicate brokers not allowed in replica assignment: 1, 1 for partition id 0.",
+        "Duplicate replica assignment found: HashMap(0 -> ArrayBuffer(1, 1))",
     ),
     (
         _topic(assignment={0: [1, 2], 1: [1], 2: [3]}),
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        (
-            "Inconsistent replication factor between partitions, partition 0 has 2 while partitions [1, 2] "
-            "have replication factors [1, 1], respectively."
-        ),
+        "All partitions should have the same number of replicas",
     ),
 ]
 

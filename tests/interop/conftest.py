@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -31,7 +31,9 @@ class Server(Protocol):
 
     @property
     def bootstrap(self) -> str: ...
+    def start(self) -> Self: ...
     def stop(self) -> None: ...
+    def kill(self) -> None: ...
 
 
 StartServer = Callable[[dict[str, str]], AbstractContextManager[Server]]

@@ -35,6 +35,8 @@ CLIENT_VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.2.2", "1.1.1", "2.1.1", "2.8.2", 
 # Quick to start and small: what tests want. The benchmark passes options of its own.
 TEST_JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
 LOGGING = Path(__file__).with_name("log4j.properties")
 
 
@@ -53,6 +55,12 @@ def client_jars(version: str) -> Path:
     return fetch(f"{module}-{version}", (Library("org.apache.kafka", module, version), LOGGING_LIBRARY))
 
 
+def streams_jars(version: str) -> Path:
+    """The folder with Kafka Streams of any version."""
+    libraries = [Library("org.apache.kafka", module, version) for module in ("kafka-streams", "kafka-clients")]
+    return fetch(f"kafka-streams-{version}", (*libraries, LOGGING_LIBRARY))
+
+
 def tool_command(main: str, *arguments: str) -> list[str]:
     """The command line of one of Kafka's own tools."""
     return _command([jars() / "*"], main, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
@@ -63,6 +71,11 @@ def client_command(version: str, source: Path, *arguments: str) -> list[str]:
     libraries = client_jars(version)
     classpath = [libraries / "*", compiled(source, libraries, libraries.with_name("classes"))]
     return _command(classpath, source.stem, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
+
+
+def streams_command(version: str, source: Path, *arguments: str) -> list[str]:
+    """The command line of a program, a single `.java` file, that uses Kafka Streams of `version`."""
+    return _command(streams_jars(version), str(source), arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
 
 
 def _command(

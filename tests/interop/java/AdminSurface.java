@@ -11,6 +11,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.common.ElectionType;
+import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.TopicPartitionReplica;
 import org.apache.kafka.common.acl.*;
@@ -35,6 +36,7 @@ public class AdminSurface {
             security(name);
             transactions(name);
             cluster();
+            givenReplicas(name);
         }
     }
 
@@ -67,6 +69,32 @@ public class AdminSurface {
             Map.of(name, NewPartitions.increaseTo(4, List.of(List.of(0), List.of(0))))).all().get());
         say("widen unknown", () -> admin.createPartitions(Map.of("no-such", NewPartitions.increaseTo(4))).all().get());
         say("delete unknown", () -> admin.deleteTopics(List.of("no-such")).all().get());
+    }
+
+    /** Replicas that the administrator places, some of them on brokers that nobody has seen. */
+    static void givenReplicas(String name) {
+        Map<String, Map<Integer, List<Integer>>> places = new TreeMap<>(Map.of(
+            "elsewhere", Map.of(0, List.of(0, 7), 1, List.of(7, 0)),
+            "repeated", Map.of(0, List.of(0, 0)),
+            "uneven", Map.of(0, List.of(0), 1, List.of(0, 7))));
+        places.forEach((each, replicas) -> say("create " + each, () -> admin.createTopics(List.of(
+            new NewTopic(name + "-" + each, replicas))).all().get()));
+        // Who waits for a leader that does not come is told by the broker or by the clock of its own.
+        sayKind("create nowhere", () -> admin.createTopics(List.of(new NewTopic(name + "-nowhere", Map.of(0, List.of(7)))),
+            new CreateTopicsOptions().timeoutMs(2000)).all().get());
+        places.keySet().forEach(each -> say("describe " + each, () -> admin.describeTopics(List.of(name + "-" + each))
+            .allTopicNames().get().get(name + "-" + each).partitions().stream()
+            .map(found -> (found.leader() == null ? "nobody" : found.leader().id()) + " " + ids(found.replicas()) + " "
+                + ids(found.isr())).toList()));
+        say("describe nowhere", () -> admin.describeTopics(List.of(name + "-nowhere")).allTopicNames().get());
+        sayKind("widen nowhere", () -> admin.createPartitions(Map.of(name + "-nowhere", NewPartitions.increaseTo(2)),
+            new CreatePartitionsOptions().timeoutMs(2000)).all().get());
+        say("widen elsewhere", () -> admin.createPartitions(
+            Map.of(name + "-elsewhere", NewPartitions.increaseTo(3))).all().get());
+    }
+
+    static List<Integer> ids(List<Node> nodes) {
+        return nodes.stream().map(Node::id).toList();
     }
 
     static void configs(String name) {
@@ -113,6 +141,7 @@ public class AdminSurface {
         sayKind("list client metrics", () -> admin.listClientMetricsResources().all().get());
         ConfigResource logger = new ConfigResource(ConfigResource.Type.BROKER_LOGGER, "0");
         say("logger", () -> alter(logger, false, op("kafka.no.such", "NOISE", AlterConfigOp.OpType.SET)));
+        say("logger level", () -> alter(logger, false, op("kafka.server.KafkaApis", "NOISE", AlterConfigOp.OpType.SET)));
         say("root logger", () -> alter(logger, false, op("root", null, AlterConfigOp.OpType.DELETE)));
     }
 

@@ -1,0 +1,261 @@
+"""Kafka Streams applications: each record counts once, whoever is killed meanwhile, and a reset starts over."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from tests.interop.conftest import JAVA_PROGRAMS, Server, StartServer, create_topic, output_lines
+from tests.support.apache_kafka import VERSION, streams_command, tool_command
+from tests.support.broker import BrokerProcess
+from tests.support.parts import skip_when_unavailable
+
+# The first exactly_once, of a producer per task, went with 4.0; exactly_once_v2 was called beta before 3.0.
+APPLICATIONS = (
+    ("2.8.2", "exactly_once"),
+    ("2.8.2", "exactly_once_beta"),
+    (VERSION, "exactly_once_v2"),
+    ("4.1.0", "exactly_once_v2"),
+)
+PARTITIONS = 3
+DEADLINE_S = 120
+WORDS = ("one", "two", "three", "four", "five")
+WRITE_INTERVAL_S = 0.005
+TURN = 100
+"""How many lines shall be counted from one event to the next."""
+
+
+def client(bootstrap: str) -> dict[str, object]:
+    """Its broker is away now and then, which is nothing to tell."""
+    return {"bootstrap.servers": bootstrap, "log_level": 0}
+
+
+class Application:
+    """`WordCounts`, as a process of its own."""
+
+    def __init__(self, bootstrap: str, name: str, folder: Path, *, version: str, guarantee: str) -> None:
+        arguments = (bootstrap, name, guarantee, str(folder / f"state-of-{name}"))
+        with skip_when_unavailable():
+            self._command = streams_command(version, JAVA_PROGRAMS / "WordCounts.java", *arguments)
+        self._log = folder / f"{name}.log"
+
+    def start(self) -> Self:
+        """Return when it has its tasks."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert self._process.stdout is not None
+        states = [line.strip() for line in iter(self._process.stdout.readline, "RUNNING\n")]
+        assert self._process.poll() is None, f"{states}\n{self._log.read_text()[-4000:]}"
+        return self
+
+    def stop(self) -> None:
+        """As its user ends it; the process must agree."""
+        self._process.communicate(timeout=DEADLINE_S)
+        assert self._process.returncode == 0
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+class Writer:
+    """Writes a line with every word, and one record for each side of the join, again and again."""
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        self.lines = 0
+        self._name = name
+        self._producer = Producer(
+            {**client(bootstrap), "enable.idempotence": True, "linger.ms": 1, "reconnect.backoff.max.ms": 200}
+        )
+        self._is_enough = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+
+    def _write(self) -> None:
+        while not self._is_enough.wait(WRITE_INTERVAL_S):
+            key = str(self.lines)
+            self._producer.produce(f"{self._name}-lines", key=key, value=" ".join(WORDS))
+            for side in ("left", "right"):
+                self._producer.produce(f"{self._name}-{side}", key=key, value=side + key)
+            self._producer.poll(0)
+            self.lines += 1
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_enough.set()
+        self._thread.join()
+        assert self._producer.flush(DEADLINE_S) == 0
+
+
+class Results:
+    """What an application has written and committed."""
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        self.counts: defaultdict[str, list[int]] = defaultdict(list)
+        self.joined: list[str] = []
+        self._counts_topic = f"{name}-counts"
+        self._consumer = Consumer({**client(bootstrap), "group.id": "nobody", "enable.auto.commit": False})
+        self._consumer.assign(
+            [
+                TopicPartition(topic, partition, OFFSET_BEGINNING)
+                for topic in (self._counts_topic, f"{name}-joined")
+                for partition in range(PARTITIONS)
+            ]
+        )
+
+    def read_until(self, is_there: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not is_there():
+            assert time.monotonic() < deadline, f"{self.counted} lines counted, {len(self.joined)} joined"
+            self._read(0.1)
+
+    def read_on(self) -> None:
+        """Wait a little for what should not be there."""
+        self._read(1)
+
+    def _read(self, timeout_s: float) -> None:
+        for message in self._consumer.consume(500, timeout_s):
+            if message.error() is not None:
+                continue  # the broker is away
+            if message.topic() == self._counts_topic:
+                self.counts[message.key().decode()].append(int(message.value()))
+            else:
+                self.joined.append(message.value().decode())
+
+    @property
+    def counted(self) -> int:
+        return min((len(self.counts[word]) for word in WORDS), default=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+
+def create_topics(bootstrap: str, name: str) -> None:
+    for each in ("lines", "left", "right", "counts", "joined"):
+        create_topic(bootstrap, f"{name}-{each}", PARTITIONS)
+
+
+def restart(server: Server) -> None:
+    """After kill -9; Apache Kafka only starts when ZooKeeper has forgotten the broker that was killed."""
+    server.kill()
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            server.start()
+            return
+        except RuntimeError:
+            assert time.monotonic() < deadline
+
+
+def count_while_killing(server: Server, name: str, folder: Path, *, version: str, guarantee: str, rounds: int) -> None:
+    """Kill the application and the broker in turn, and expect each line once in the result."""
+    create_topics(server.bootstrap, name)
+    application = Application(server.bootstrap, name, folder, version=version, guarantee=guarantee)
+    with application, Results(server.bootstrap, name) as results:
+        with Writer(server.bootstrap, name) as writer:
+            for turn in range(1, 2 * rounds + 1):
+                results.read_until(lambda turn=turn: results.counted >= turn * TURN)
+                if turn % 2:
+                    application.kill()
+                    application.start()
+                else:
+                    restart(server)
+            results.read_until(lambda: results.counted >= (2 * rounds + 1) * TURN)
+        results.read_until(lambda: results.counted >= writer.lines and len(results.joined) >= writer.lines)
+        results.read_on()
+        application.stop()
+        assert results.counts == {word: list(range(1, writer.lines + 1)) for word in WORDS}
+        assert sorted(results.joined) == sorted(f"left{line}+right{line}" for line in range(writer.lines))
+
+
+def test_each_record_counts_once_whoever_is_killed(tmp_path: Path) -> None:
+    with skip_when_unavailable(), BrokerProcess(tmp_path / "broker") as broker:
+        count_while_killing(broker, "killed", tmp_path, version=VERSION, guarantee="exactly_once_v2", rounds=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("version", "guarantee"), APPLICATIONS)
+def test_applications_of_any_age_count_each_record_once(
+    start_server: StartServer, tmp_path: Path, version: str, guarantee: str
+) -> None:
+    with start_server({"zookeeper.session.timeout.ms": "4000"}) as server:
+        count_while_killing(server, "killed-often", tmp_path, version=version, guarantee=guarantee, rounds=4)
+
+
+def test_internal_topics_and_a_reset(server: Server, tmp_path: Path) -> None:
+    name = "internal"
+    create_topics(server.bootstrap, name)
+    lines = 0
+    for turn, folder in enumerate((tmp_path / "first", tmp_path / "second"), start=1):
+        folder.mkdir()
+        application = Application(server.bootstrap, name, folder, version=VERSION, guarantee="exactly_once_v2")
+        with application, Results(server.bootstrap, name) as results:
+            if turn == 1:
+                with Writer(server.bootstrap, name) as writer:
+                    results.read_until(lambda: results.counted >= TURN)
+                    wait_until_purged(server.bootstrap, f"{name}-counts-repartition")
+                lines = writer.lines
+            results.read_until(lambda wanted=turn * lines: results.counted >= wanted)
+            application.stop()
+            results.read_on()
+        assert results.counts == {word: [*range(1, lines + 1)] * turn for word in WORDS}
+        assert cleanup_policies(server.bootstrap, name) == {
+            f"{name}-counts-repartition": "delete",
+            f"{name}-counts-changelog": "compact",
+            f"{name}-pairs-this-join-store-changelog": "delete",
+            f"{name}-pairs-other-join-store-changelog": "delete",
+        }
+        reset(server.bootstrap, name)
+        assert cleanup_policies(server.bootstrap, name) == {}
+
+
+def wait_until_purged(bootstrap: str, topic: str) -> None:
+    """What has been counted is deleted from a repartition topic."""
+    consumer = Consumer({**client(bootstrap), "group.id": "nobody"})
+    partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+    deadline = time.monotonic() + DEADLINE_S
+    while not any(consumer.get_watermark_offsets(partition)[0] for partition in partitions):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    consumer.close()
+
+
+def cleanup_policies(bootstrap: str, name: str) -> dict[str, str]:
+    """Of all topics that the application has made for itself."""
+    admin = AdminClient(client(bootstrap))
+    internal = [
+        ConfigResource(ResourceType.TOPIC, topic)
+        for topic in admin.list_topics().topics
+        if topic.startswith(name) and topic.endswith(("-repartition", "-changelog"))
+    ]
+    described = admin.describe_configs(internal) if internal else {}
+    return {topic.name: found.result()["cleanup.policy"].value for topic, found in described.items()}
+
+
+def reset(bootstrap: str, name: str) -> None:
+    arguments = ("--bootstrap-server", bootstrap, "--application-id", name)
+    topics = ("--input-topics", f"{name}-lines,{name}-left,{name}-right")
+    lines = output_lines(tool_command("org.apache.kafka.tools.StreamsResetter", *arguments, *topics))
+    assert lines.count("Done.") == 2, lines
