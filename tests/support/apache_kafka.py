@@ -35,8 +35,6 @@ CLIENT_VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.2.2", "1.1.1", "2.1.1", "2.8.2", 
 # Quick to start and small: what tests want. The benchmark passes options of its own.
 TEST_JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-
-
 LOGGING = Path(__file__).with_name("log4j.properties")
 
 
@@ -68,14 +66,17 @@ def tool_command(main: str, *arguments: str) -> list[str]:
 
 def client_command(version: str, source: Path, *arguments: str) -> list[str]:
     """The command line of a program, a single `.java` file, that uses the clients of `version`."""
-    libraries = client_jars(version)
-    classpath = [libraries / "*", compiled(source, libraries, libraries.with_name("classes"))]
-    return _command(classpath, source.stem, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
+    return _program_command(client_jars(version), source, arguments)
 
 
 def streams_command(version: str, source: Path, *arguments: str) -> list[str]:
     """The command line of a program, a single `.java` file, that uses Kafka Streams of `version`."""
-    return _command(streams_jars(version), str(source), arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
+    return _program_command(streams_jars(version), source, arguments)
+
+
+def _program_command(libraries: Path, source: Path, arguments: Sequence[str]) -> list[str]:
+    classpath = [libraries / "*", compiled(source, libraries, libraries.with_name("classes"))]
+    return _command(classpath, source.stem, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
 
 
 def _command(

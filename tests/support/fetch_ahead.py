@@ -6,26 +6,31 @@ is what bin/test starts beside its first checks. It says nothing and always succ
 again, and complained of, by the test that needs it.
 """
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
-from tests.support.apache_kafka import CLIENT_VERSIONS, VERSION, client_jars
+from tests.support.apache_kafka import CLIENT_VERSIONS, VERSION, client_jars, streams_jars
 from tests.support.java import UnavailableError
 
 # Ivy asks for one file after the other, and a file of a few kB is all waiting.
 FETCHES_AT_ONCE = 3
 
 
-def fetch_client_jars(version: str) -> None:
+def fetch_jars(jars: Callable[[str], Path], version: str) -> None:
     with suppress(UnavailableError):
-        client_jars(version)
+        jars(version)
 
 
 def main() -> None:
     # The set of the broker is by far the largest.
     versions = sorted(CLIENT_VERSIONS, key=lambda version: version != VERSION)
     with ThreadPoolExecutor(FETCHES_AT_ONCE) as threads:
-        threads.map(fetch_client_jars, versions)
+        # Kafka Streams of other versions is for the soak tests, and large.
+        threads.submit(fetch_jars, streams_jars, VERSION)
+        for version in versions:
+            threads.submit(fetch_jars, client_jars, version)
 
 
 if __name__ == "__main__":
