@@ -54,6 +54,8 @@ class Topics:
         return results
 
     def _plan(self, request: CreatableTopic, existing: TopicNames) -> NewTopic:
+        if self._context.is_to_be_deleted(request.name):
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' is marked for deletion.")
         broker_count = max(len(self._context.live_brokers), 1)
         return plan_topic(
             request,
