@@ -22,7 +22,7 @@ from broker.network.connection import Buffers
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
 from broker.services import Services
-from broker.shortcuts import Shortcut, fetch, offset_commit, produce
+from broker.shortcuts import Shortcut, fetch, offset_commit, produce, transaction
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, Encoder, decoder, encoder
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -34,11 +34,14 @@ from protocol.schema import Struct
 logger = logging.getLogger("kafka.server.KafkaApis")
 
 PRODUCE_KEY, FETCH_KEY, METADATA_KEY, OFFSET_COMMIT_KEY, OFFSET_FETCH_KEY, API_VERSIONS_KEY = 0, 1, 3, 8, 9, 18
+ADD_PARTITIONS_TO_TXN_KEY, END_TXN_KEY = 24, 26
 
 LEARNERS: Mapping[int, Callable[..., Shortcut | None]] = {
     PRODUCE_KEY: produce.learn,
     FETCH_KEY: fetch.learn,
     OFFSET_COMMIT_KEY: offset_commit.learn,
+    ADD_PARTITIONS_TO_TXN_KEY: transaction.learn_add_partitions,
+    END_TXN_KEY: transaction.learn_end,
 }
 """Where shortcuts are learned from."""
 

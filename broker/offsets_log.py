@@ -65,9 +65,9 @@ class PartitionOffsetsLog:
         result = self._replica_manager.append(
             found, memoryview(batch), needs_isr=True, now_ms=self._clock.now_ms(), origin=AppendOrigin.COORDINATOR
         )
-        append = AwaitedAppend(found, found.leader_epoch, result.last_offset + 1)
-        if append.outcome() is ErrorCode.NONE:
+        if found.is_committed(result.last_offset + 1):
             return None  # this broker is alone in the ISR: the hot path goes without futures and timers
+        append = AwaitedAppend(found, found.leader_epoch, result.last_offset + 1)
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def decide() -> None:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, records
 from protocol.records.compression import Buffer
-from protocol.records.control import ControlType, TransactionMarker, read_marker
+from protocol.records.control import ControlType, TransactionMarker, read_marker, read_usual_marker
 from storage.transaction_index import AbortedTransaction
 
 BATCHES_KEPT: Final = 5
@@ -295,15 +295,19 @@ class ProducerState:
     def _find_first_unstable(self) -> None:
         # `_ended` rises by marker, not by first offset, so its smallest first offset has to be looked for. It is short:
         # it holds what was completed since the high watermark last moved.
-        candidates = [transaction.first_offset for transaction in self._ended]
-        if self._open:
-            candidates.append(next(iter(self._open)))
-        self.first_unstable_offset = min(candidates, default=None)
+        first = next(iter(self._open), None)
+        for transaction in self._ended:
+            if first is None or transaction.first_offset < first:
+                first = transaction.first_offset
+        self.first_unstable_offset = first
 
 
 def marker_in(buffer: Buffer, position: int, header: BatchHeader) -> TransactionMarker | None:
     """The transaction marker in a control batch at `position`; None for other control batches, and for one that the
     cleaner has emptied. Raises Malformed when the record is damaged."""
+    usual = read_usual_marker(buffer, position, header)
+    if usual is not None:
+        return usual
     for record in records(buffer, position, size_max=_CONTROL_RECORDS_SIZE_MAX):
         return read_marker(record)
     return None

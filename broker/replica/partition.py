@@ -122,7 +122,9 @@ class Partition:
 
     @property
     def has_enough_in_sync(self) -> bool:
-        return len(self.leadership.isr) >= self.min_in_sync
+        leadership = self.leadership
+        in_sync = len(leadership.isr)
+        return in_sync >= self.log.config.min_insync_replicas or in_sync >= len(leadership.replicas)
 
     @property
     def min_in_sync(self) -> int:
@@ -143,6 +145,10 @@ class Partition:
     def is_at_min_isr(self) -> bool:
         """Whether this broker leads it and no in-sync replica may be lost."""
         return self.is_leader and len(self.leadership.isr) == self.min_in_sync
+
+    def is_committed(self, end_offset: int) -> bool:
+        """Whether what was appended here up to `end_offset` is on every in-sync replica, and on enough of them."""
+        return self.log.high_watermark >= end_offset and self.has_enough_in_sync
 
     def advance_high_watermark(self) -> bool:
         """Commit what every in-sync replica has; True when the high watermark moved."""

@@ -1,8 +1,10 @@
-"""The shortcut of Produce: one partition, no transaction, and acks that are due as soon as the append is done.
+"""The shortcut of Produce: one partition, and acks that are due as soon as the append is done.
 
 The request is, in bytes: key and version; correlation id; everything up to the length of the records; that length;
 the records; tags. Answers from version 5 on are constant but for the correlation id and three numbers in a row: base
 offset, append time, log start offset.
+
+A transactional batch takes it where a look tells that the transaction includes the partition.
 
 Owns which produce requests are alike. Must not know sockets, or the general way's answer beyond its bytes.
 """
@@ -26,13 +28,13 @@ from broker.shortcuts import (
     REMEMBERED_SIZE_MAX,
     Buffer,
 )
-from broker.transactions.verification import transactional_header
+from broker.transactions.verification import TransactionVerifier, transactional_header
 from config.topic_properties import LONG_MAX
 from protocol.api import APIS
 from protocol.errors import KafkaError
 from protocol.frame import LENGTH
 from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.records.batch import HEADER_SIZE
+from protocol.records.batch import HEADER_SIZE, BatchHeader
 from storage.log import AppendOrigin
 from storage.validation import COSTLY_SIZE
 
@@ -62,15 +64,19 @@ class ProduceShortcut:
         "_prefix",
         "_prefix_end",
         "_tail",
+        "_transactional_id",
         "_unpack_start",
+        "_verifier",
     )
 
     def __init__(
         self,
         manager: ReplicaManager,
         partition: Partition,
+        verifier: TransactionVerifier,
         now_ms: Callable[[], int],
         *,
+        transactional_id: str | None,
         frame: memoryview,
         records_size: int,
         version: int,
@@ -82,6 +88,8 @@ class ProduceShortcut:
         self._manager = manager
         self._partition = partition
         self._config = partition.log.config
+        self._verifier = verifier
+        self._transactional_id = transactional_id
         self._now_ms = now_ms
         self._needs_isr = needs_isr
         self._origin = AppendOrigin.of_produce_version(version)
@@ -106,7 +114,8 @@ class ProduceShortcut:
         if records is None:
             return None
         header = bytes(records[:HEADER_SIZE])
-        if transactional_header(header) is not None:
+        transactional = transactional_header(header)
+        if transactional is not None and not self._is_admitted(transactional):
             return None
         if len(records) >= COSTLY_SIZE and self._partition.log.is_costly(records, self._origin):
             return None
@@ -123,6 +132,12 @@ class ProduceShortcut:
             return None
         numbers = NUMBERS.pack(first_offset, log_append_time_ms, log_start_offset)
         return [b"".join((self._answer_size, correlation_id, self._answer_head, numbers, self._answer_tail))]
+
+    def _is_admitted(self, header: BatchHeader) -> bool:
+        partition, transactional_id = self._partition, self._transactional_id
+        return transactional_id is not None and self._verifier.admits_now(
+            transactional_id, (partition.topic, partition.partition), partition.log.producers(), header
+        )
 
     def finds(self, frame: memoryview, records: Buffer) -> bool:
         """Whether this is where the records of `frame` are."""
@@ -160,7 +175,6 @@ def learn(
     """What `request`, just answered with `buffers`, has in common with the next one; None when that is too little."""
     if (
         context.api_version < FIRST_VERSION
-        or request.transactional_id is not None
         or request.acks not in (ACKS_ALL, ACKS_LEADER)
         or len(request.topic_data) != 1
         or len(request.topic_data[0].partition_data) != 1
@@ -182,7 +196,9 @@ def learn(
     shortcut = ProduceShortcut(
         services.replica_manager,
         partition,
+        services.verifier,
         services.clock.now_ms,
+        transactional_id=request.transactional_id,
         frame=frame,
         records_size=len(data.records),
         version=context.api_version,

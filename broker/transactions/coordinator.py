@@ -49,7 +49,7 @@ from broker.transactions.transaction import (
 )
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records.batch import BatchHeader, Record
-from protocol.records.builder import RecordData, build_batch
+from protocol.records.builder import RecordData, build_batch, build_record_batch
 
 logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator")
 
@@ -239,6 +239,14 @@ class TransactionCoordinator:
             for partition in partitions
         }
 
+    def includes(self, transactional_id: str, producer: Producer, partition: TopicPartition) -> bool:
+        """Whether `verify` would say NONE of one partition; False whatever it would say or raise else."""
+        try:
+            _, transaction = self._require(transactional_id)
+        except KafkaError:
+            return False
+        return not transaction.verify(producer) and partition in transaction.current.partitions
+
     def end(self, transactional_id: str, producer: Producer, *, is_committed: bool) -> Awaitable[None] | None:
         """Commit or abort. The outcome is durable then; the partitions get their markers after that.
 
@@ -386,7 +394,7 @@ class TransactionCoordinator:
         pending = transaction.pending
         assert pending is not None
         record = RecordData(self._clock.now_ms(), write_key(transaction.transactional_id), write_value(pending))
-        append_now(self._log, partition.number, build_batch([record]), pending.timeout_ms, finish)
+        append_now(self._log, partition.number, build_record_batch(record), pending.timeout_ms, finish)
 
     def _store_tombstones(self, partition: StatePartition, expired: Sequence[Transaction]) -> None:
         def finish(error: ErrorCode) -> None:

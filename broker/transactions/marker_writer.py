@@ -12,6 +12,7 @@ from functools import partial
 from broker.clock import Clock
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
+from broker.replica.partition import Partition
 from broker.transactions.markers import Codes, Marker
 from broker.transactions.transaction import TopicPartition
 from broker.transactions.verification import Guards
@@ -42,20 +43,32 @@ class MarkerWriter:
 
     def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Codes | Awaitable[Codes]:
         """See `MarkerChannel`. All appends are issued in this step."""
-        wanted = dict.fromkeys(partitions)
+        now_ms = self._clock.now_ms()
+        batch = build_marker(
+            TransactionMarker(
+                ControlType.COMMIT if marker.is_committed else ControlType.ABORT, marker.coordinator_epoch
+            ),
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            now_ms=now_ms,
+        )
         codes: dict[TopicPartition, int] = {}
         awaited: list[tuple[TopicPartition, AwaitedAppend]] = []
-        for partition in wanted:
+        for name in dict.fromkeys(partitions):
             try:
-                append = self._append(marker, partition)
+                partition, end_offset = self._append(marker, bytearray(batch), name, now_ms)
             except KafkaError as error:
-                codes[partition] = error.code
+                codes[name] = error.code
                 continue
+            if partition.is_committed(end_offset):
+                codes[name] = self._decided(marker, name, ErrorCode.NONE)
+                continue
+            append = AwaitedAppend(partition, partition.leader_epoch, end_offset)
             append.error = append.outcome()
             if append.error is None:
-                awaited.append((partition, append))
+                awaited.append((name, append))
             else:
-                codes[partition] = self._decided(marker, partition, append)
+                codes[name] = self._decided(marker, name, append.error)
         return self._when_replicated(marker, awaited, codes) if awaited else codes
 
     def _when_replicated(
@@ -67,7 +80,8 @@ class MarkerWriter:
         deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
 
         def decide(partition: TopicPartition, append: AwaitedAppend) -> None:
-            codes[partition] = self._decided(marker, partition, append)
+            assert append.error is not None
+            codes[partition] = self._decided(marker, partition, append.error)
             if len(codes) == count and not all_decided.done():
                 all_decided.set_result(codes)
 
@@ -75,26 +89,18 @@ class MarkerWriter:
             self._replica_manager.await_commit([append], deadline_ms, partial(decide, partition, append))
         return all_decided
 
-    def _decided(self, marker: Marker, partition: TopicPartition, append: AwaitedAppend) -> ErrorCode:
-        assert append.error is not None
-        if not append.error:
-            self._on_replicated(*partition, marker)
-        return append.error
+    def _decided(self, marker: Marker, name: TopicPartition, error: ErrorCode) -> ErrorCode:
+        if not error:
+            self._on_replicated(*name, marker)
+        return error
 
-    def _append(self, marker: Marker, name: TopicPartition) -> AwaitedAppend:
+    def _append(self, marker: Marker, batch: bytearray, name: TopicPartition, now_ms: int) -> tuple[Partition, int]:
+        """The partition, and the offset that its high watermark has to reach. Raises KafkaError."""
         partition = self._replica_manager.find(*name)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        now_ms = self._clock.now_ms()
-        control_type = ControlType.COMMIT if marker.is_committed else ControlType.ABORT
-        batch = build_marker(
-            TransactionMarker(control_type, marker.coordinator_epoch),
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            now_ms=now_ms,
-        )
         result = self._replica_manager.append(
-            partition, memoryview(bytearray(batch)), needs_isr=True, now_ms=now_ms, origin=AppendOrigin.COORDINATOR
+            partition, memoryview(batch), needs_isr=True, now_ms=now_ms, origin=AppendOrigin.COORDINATOR
         )
         self._guards.cancel(name, marker.producer_id)
-        return AwaitedAppend(partition, partition.leader_epoch, result.last_offset + 1)
+        return partition, result.last_offset + 1

@@ -146,6 +146,8 @@ class MarkerSender:
 
     def _judge(self, name: str, codes: Codes, missing: list[TopicPartition]) -> tuple[Fate, list[TopicPartition]]:
         """What the answers mean for the transaction, and the partitions that have to be tried again."""
+        if len(codes) == len(missing) and not any(codes.values()):
+            return Fate.DONE, []
         fates = {partition: FATES.get(code, Fate.FAILED) for partition, code in codes.items()}
         for fate in (Fate.SUPERSEDED, Fate.FAILED):
             if fate in fates.values():

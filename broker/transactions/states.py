@@ -37,6 +37,8 @@ class TransactionState(Enum):
     """The epoch is raised in memory, so that the producer which has the open transaction is fenced before that is
     aborted. Passed through on the way to PrepareAbort and never stored."""
 
+    __hash__ = object.__hash__  # each transaction looks a dozen times into tables, and Enum's own is not built in
+
     def __init__(self, number: int, title: str) -> None:
         self.number = number
         self.title = title

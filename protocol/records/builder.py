@@ -87,6 +87,29 @@ def build_batch(
     return _assembled(base_offset, leader_epoch, covered, data)
 
 
+def build_record_batch(
+    record: RecordData,
+    *,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    attributes: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytes:
+    """`build_batch` of one record without headers, not compressed, at a quarter of its price.
+
+    Each step of a transaction is such a batch, and so is each marker. `attributes` are those of the batch.
+    """
+    timestamp, key, value, _ = record
+    body = (
+        _FIRST_OF_BATCH
+        + (_NULL if key is None else _varint(len(key)) + key)
+        + (_NULL if value is None else _varint(len(value)) + value)
+        + _NO_HEADERS
+    )
+    covered = (attributes, 0, timestamp, timestamp, producer_id, producer_epoch, NO_SEQUENCE, 1)
+    return _assembled(0, leader_epoch, covered, _varint(len(body)) + body)
+
+
 def rebuild_batch(
     header: BatchHeader, records: Sequence[Record], *, delete_horizon_ms: int | None = None, level: int | None = None
 ) -> bytes:
@@ -176,3 +199,4 @@ _ONE_BYTE = tuple(bytes([value]) for value in range(0x80))
 _ATTRIBUTES = b"\0"  # of a record: no bit has a meaning
 _NULL = _varint(-1)
 _NO_HEADERS = _varint(0)
+_FIRST_OF_BATCH = _ATTRIBUTES + _varint(0) + _varint(0)  # the time and the offset of the first record are the batch's

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,19 +65,19 @@ def test_kafkas_records_read_as_its_dump_tool_says_and_write_back_byte_for_byte(
 @pytest.mark.parametrize("has_partitions", [False, True])
 def test_what_is_written_reads_back(state: TransactionState, has_partitions: bool) -> None:
     partitions = METADATA.partitions if has_partitions and state is not TransactionState.EMPTY else {}
-    metadata = replace(METADATA, state=state, partitions=partitions)
+    metadata = METADATA._replace(state=state, partitions=partitions)
     read = read_value(write_value(metadata))
     assert read == metadata
     assert list(read.partitions) == list(partitions)
 
 
 def test_a_producers_memory_of_its_last_epoch_is_not_stored() -> None:
-    read = read_value(write_value(replace(METADATA, last_producer_id=5, last_producer_epoch=6)))
+    read = read_value(write_value(METADATA._replace(last_producer_id=5, last_producer_epoch=6)))
     assert read == METADATA
 
 
 def test_partitions_of_one_topic_stand_together() -> None:
-    mixed = replace(METADATA, partitions=dict.fromkeys([("a", 1), ("b", 0), ("a", 0)]))
+    mixed = METADATA._replace(partitions=dict.fromkeys([("a", 1), ("b", 0), ("a", 0)]))
     assert list(read_value(write_value(mixed)).partitions) == [("a", 1), ("a", 0), ("b", 0)]
 
 

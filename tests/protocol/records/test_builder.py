@@ -4,8 +4,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records.batch import HEADER_SIZE, Record, TimestampType, crc_is_valid, read_header, records
-from protocol.records.builder import RecordData, build_batch, rebuild_batch
+from protocol.records.batch import (
+    CONTROL_BIT,
+    HEADER_SIZE,
+    TRANSACTIONAL_BIT,
+    Record,
+    TimestampType,
+    crc_is_valid,
+    read_header,
+    records,
+)
+from protocol.records.builder import RecordData, build_batch, build_record_batch, rebuild_batch
 from protocol.records.compression import Compression
 
 SIZE_MAX = 1 << 20
@@ -130,3 +139,20 @@ class TestRebuild:
         assert list(records(batch, size_max=SIZE_MAX)) == []
         assert (header.records_count, header.last_offset, header.last_sequence) == (0, 55, 75)
         assert header.compression is Compression.NONE
+
+
+SIZES = (0, 1, 63, 64, 8191, 8192, 70_000)
+
+
+@pytest.mark.parametrize("key_size", [None, *SIZES])
+@pytest.mark.parametrize("value_size", [None, *SIZES])
+def test_a_batch_of_one_record_is_the_same_whoever_builds_it(key_size: int | None, value_size: int | None) -> None:
+    key, value = (None if size is None else bytes(size) for size in (key_size, value_size))
+    record = RecordData(1_700_000_000_000, key, value)
+    assert build_record_batch(record) == build_batch([record])
+    in_transaction = build_record_batch(
+        record, producer_id=7, producer_epoch=3, attributes=TRANSACTIONAL_BIT | CONTROL_BIT, leader_epoch=5
+    )
+    assert in_transaction == build_batch(
+        [record], producer_id=7, producer_epoch=3, is_transactional=True, is_control=True, leader_epoch=5
+    )

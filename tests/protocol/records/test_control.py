@@ -1,8 +1,9 @@
 import pytest
 
 from protocol.errors import Malformed
-from protocol.records.batch import Record, read_header, records
-from protocol.records.control import ControlType, TransactionMarker, build_marker, read_marker
+from protocol.records.batch import HEADER_SIZE, Record, read_header, records
+from protocol.records.builder import RecordData, build_batch
+from protocol.records.control import ControlType, TransactionMarker, build_marker, read_marker, read_usual_marker
 
 
 @pytest.mark.parametrize("control_type", list(ControlType))
@@ -48,3 +49,37 @@ def test_later_versions_and_unknown_types(key: bytes, value: bytes | None, expec
 def test_what_is_too_short_or_has_a_negative_version_is_malformed(key: bytes | None, value: bytes | None) -> None:
     with pytest.raises(Malformed):
         read_marker(Record(0, 0, key, value, []))
+
+
+@pytest.mark.parametrize("control_type", list(ControlType))
+@pytest.mark.parametrize("epoch", [0, 5, 2**31 - 1, -1])
+def test_the_quick_look_finds_what_brokers_write(control_type: ControlType, epoch: int) -> None:
+    marker = TransactionMarker(control_type, epoch)
+    batch = b"before" + build_marker(marker, producer_id=1, producer_epoch=2, now_ms=3)
+    assert read_usual_marker(batch, 6, read_header(batch, 6)) == marker
+    assert read_usual_marker(batch[:-1], 6, read_header(batch, 6)) is None
+
+
+def test_whatever_the_quick_look_finds_the_whole_look_finds_too() -> None:
+    """Every byte of the record in turn is every other one."""
+    batch = build_marker(TransactionMarker(ControlType.COMMIT, 7), producer_id=1, producer_epoch=2, now_ms=3)
+    found = 0
+    for at in range(HEADER_SIZE, len(batch)):
+        for byte in range(0x100):
+            changed = batch[:at] + bytes([byte]) + batch[at + 1 :]
+            usual = read_usual_marker(changed, 0, read_header(changed))
+            if usual is not None:
+                found += 1
+                assert usual == read_marker(next(records(changed, size_max=100)))
+    assert found == len(batch[HEADER_SIZE:]) + 4 * 0xFF + 1, "the epoch may be any, the type one of two"
+
+
+def test_the_quick_look_leaves_the_unusual_to_others() -> None:
+    for key, value, headers in (
+        (b"\0\0\0\1more", b"\0\0\0\0\0\1", ()),
+        (b"\0\0\0\1", b"\0\0\0\0\0\1more", ()),
+        (b"\0\0\0\1", b"\0\0\0\0\0\1", [("h", None)]),
+        (b"\0\0\0\2", b"\0\0\0\0\0\1", ()),
+    ):
+        batch = build_batch([RecordData(0, key, value, headers)], is_control=True)
+        assert read_usual_marker(batch, 0, read_header(batch)) is None
