@@ -60,6 +60,7 @@ from storage.validation import (
     ValidatedAppend,
     is_costly,
     prepare,
+    prepare_at_once,
     validate_and_assign_offsets,
 )
 
@@ -327,6 +328,13 @@ class Log:
         `records` belongs to this call until what it returns was appended. Raises KafkaError as `append_as_leader`.
         """
         return prepare(records, self._rules, now_ms=now_ms, origin=origin)
+
+    def prepare_at_once(self, records: memoryview, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend | None:
+        """`prepare` for compressed records on the event loop; None when they have to be prepared in a thread.
+
+        Then `records` are as they were. Raises KafkaError as `append_as_leader`.
+        """
+        return prepare_at_once(records, self._rules, now_ms=now_ms, origin=origin)
 
     def append_as_leader(
         self,

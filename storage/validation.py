@@ -63,7 +63,7 @@ from protocol.records.batch import (
     set_timestamps,
 )
 from protocol.records.builder import RecordData, assemble, build_batch, encode_records
-from protocol.records.compression import Buffer, Compression, compress
+from protocol.records.compression import Buffer, Compression, OpensTooFar, compress
 from protocol.records.regularity import are_regular
 
 # A batch may open to what could also have been sent plain: the default of socket.request.max.bytes.
@@ -81,8 +81,14 @@ _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its
 COSTLY_SIZE = 16 << 10
 COSTLY_COMPRESSED_SIZE = 64 << 10
 COSTLY_RECORDS_COUNT = 4096  # if no two of them have one size
+
+# What a compressed batch may open to on the event loop: a few milliseconds of gzip, and less when each record has to be
+# looked at and perhaps compressed again.
+OPENED_SIZE_MAX = 256 << 10
+CONVERTED_SIZE_MAX = 64 << 10
 NO_LEADER_EPOCH = -1
 
+_MESSAGE_ATTRIBUTES_POSITION, _BATCH_ATTRIBUTES_POSITION = 17, 22  # of the latter the low byte
 _MESSAGE_SIZE_MIN = LOG_OVERHEAD + 14  # what a message of magic 0 has around its key and value
 
 _LOG_APPEND_TIME = "LogAppendTime"
@@ -201,12 +207,27 @@ class PreparedAppend(NamedTuple):
 
     def at(self, next_offset: int, leader_epoch: int) -> ValidatedAppend | None:
         """The batch at its place; to be asked once, when nothing can come in between any more."""
-        validated = self.validated
-        if validated is None:
+        if self.validated is None:
             return None
-        records = memoryview(validated.records)
+        data, header, log_append_time_ms, records_converted = self.validated
+        records = memoryview(data)
         set_offset_and_epoch(records, 0, next_offset, leader_epoch)
-        return validated._replace(records=records, header=read_header(records))
+        placed = _new_tuple(BatchHeader, (next_offset, header.batch_length, leader_epoch, *header[3:]))
+        return _new_tuple(ValidatedAppend, (records, placed, log_append_time_ms, records_converted))
+
+    def kept(self) -> PreparedAppend:
+        """The same with bytes of its own, for when those that it was made from are not there for long."""
+        validated = self.validated
+        return self if validated is None else PreparedAppend(validated._replace(records=bytearray(validated.records)))
+
+
+def is_compressed(records: Buffer) -> bool:
+    """Whether what records there are have to be decompressed to be looked at. What is no batch at all has not."""
+    if len(records) <= MAGIC_POSITION + 1:
+        return False
+    if records[MAGIC_POSITION] in legacy.LEGACY_MAGICS:
+        return records[_MESSAGE_ATTRIBUTES_POSITION] & CODEC_MASK != 0
+    return len(records) >= HEADER_SIZE and records[_BATCH_ATTRIBUTES_POSITION] & CODEC_MASK != 0
 
 
 def is_costly(records: memoryview, rules: AppendRules, origin: AppendOrigin) -> bool:
@@ -230,14 +251,53 @@ def is_costly(records: memoryview, rules: AppendRules, origin: AppendOrigin) -> 
     )
 
 
-def prepare(records: memoryview, rules: AppendRules, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend:
+def prepare(
+    records: memoryview,
+    rules: AppendRules,
+    *,
+    now_ms: int,
+    origin: AppendOrigin,
+    plain_size_max: int = PLAIN_SIZE_MAX,
+) -> PreparedAppend:
     """All of `validate_and_assign_offsets` that does not need the log: for any thread. Raises KafkaError like it."""
     validated = validate_and_assign_offsets(
-        records, rules, next_offset=0, leader_epoch=NO_LEADER_EPOCH, now_ms=now_ms, origin=origin
+        records,
+        rules,
+        next_offset=0,
+        leader_epoch=NO_LEADER_EPOCH,
+        now_ms=now_ms,
+        origin=origin,
+        plain_size_max=plain_size_max,
     )
     if validated is not None and isinstance(validated.records, bytes):
         validated = validated._replace(records=bytearray(validated.records))  # to be patched
     return PreparedAppend(validated)
+
+
+def prepare_at_once(
+    records: memoryview, rules: AppendRules, *, now_ms: int, origin: AppendOrigin
+) -> PreparedAppend | None:
+    """`prepare` for compressed records on the event loop: None when it turns out that it would hold it up.
+
+    A few bytes may open to megabytes, and only opening them tells. What was begun in vain is bounded, and `records` are
+    as they were. Raises KafkaError like `prepare`.
+    """
+    plain_size_max = CONVERTED_SIZE_MAX
+    if records[MAGIC_POSITION] == MAGIC:
+        try:
+            header = read_header(records)
+        except Malformed:
+            header = None
+        if is_costly(records, rules, origin) or (header is not None and header.records_count >= COSTLY_RECORDS_COUNT):
+            return None
+        if header is not None and not _must_open(header, rules, origin):
+            plain_size_max = OPENED_SIZE_MAX
+    elif is_costly(records, rules, origin):
+        return None
+    try:
+        return prepare(records, rules, now_ms=now_ms, origin=origin, plain_size_max=plain_size_max)
+    except OpensTooFar:
+        return None
 
 
 def validate_and_assign_offsets(
@@ -248,14 +308,16 @@ def validate_and_assign_offsets(
     leader_epoch: int,
     now_ms: int,
     origin: AppendOrigin,
+    plain_size_max: int = PLAIN_SIZE_MAX,
 ) -> ValidatedAppend | None:
     """The batch to append at `next_offset`, or None when an old client sent nothing whole, which is no error.
 
     Where no conversion is needed the result is a view of `records`, patched in place. Raises KafkaError, as
-    RecordsRejected where single records or a meter have to be named.
+    RecordsRejected where single records or a meter have to be named, and OpensTooFar for compressed records that open
+    to more than a `plain_size_max` which is less than what is refused.
     """
     if origin is _OLD_CLIENT and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] in legacy.LEGACY_MAGICS:
-        return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms)
+        return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms, plain_size_max)
     header = _first_header(records, origin)
     if header is None:
         return None
@@ -264,9 +326,9 @@ def validate_and_assign_offsets(
         records = _without_rest(records, size)
     _check_batch(records, header, rules, origin)
     if _must_open(header, rules, origin) or (
-        origin is not AppendOrigin.COORDINATOR and not _is_regular(records, header)
+        origin is not AppendOrigin.COORDINATOR and not _is_regular(records, header, plain_size_max)
     ):
-        return _validate_opened(records, header, rules, next_offset, leader_epoch, now_ms)
+        return _validate_opened(records, header, rules, next_offset, leader_epoch, now_ms, plain_size_max)
     set_offset_and_epoch(records, 0, next_offset, leader_epoch)
     if rules.is_log_append_time:
         set_timestamps(records, 0, header.attributes | LOG_APPEND_TIME_BIT, now_ms)
@@ -373,9 +435,9 @@ def _check_size(size: int, rules: AppendRules) -> None:
         )
 
 
-def _is_regular(batch: memoryview, header: BatchHeader) -> bool:
+def _is_regular(batch: memoryview, header: BatchHeader, plain_size_max: int) -> bool:
     """See "The hot path" above."""
-    plain = _plain(batch, header) if header.attributes & CODEC_MASK else batch[HEADER_SIZE:]
+    plain = _plain(batch, header, plain_size_max) if header.attributes & CODEC_MASK else batch[HEADER_SIZE:]
     return abs(header.base_timestamp) < _BASE_TIMESTAMP_MAX and are_regular(plain, header.records_count)
 
 
@@ -392,14 +454,20 @@ def _must_open(header: BatchHeader, rules: AppendRules, origin: AppendOrigin) ->
 
 
 def _validate_opened(
-    batch: memoryview, header: BatchHeader, rules: AppendRules, next_offset: int, leader_epoch: int, now_ms: int
+    batch: memoryview,
+    header: BatchHeader,
+    rules: AppendRules,
+    next_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    plain_size_max: int,
 ) -> ValidatedAppend:
     source = header.compression
     # Markers stay as they are: they are too small to gain anything, and nobody expects them compressed.
     target = source if rules.compression is None or header.is_control else rules.compression
     # What a client says about append time is not taken over: the records' own times count.
     attributes = header.attributes & ~(LOG_APPEND_TIME_BIT | CODEC_MASK) | target
-    plain = _plain(batch, header)
+    plain = _plain(batch, header, plain_size_max)
     as_sent = header._replace(attributes=attributes)
     max_timestamp, is_sequential = _check_records(parse_records(plain, as_sent), header.records_count, rules, now_ms)
 
@@ -429,10 +497,10 @@ def _validate_opened(
 
 
 def _validate_message_set(
-    records: memoryview, rules: AppendRules, next_offset: int, leader_epoch: int, now_ms: int
+    records: memoryview, rules: AppendRules, next_offset: int, leader_epoch: int, now_ms: int, plain_size_max: int
 ) -> ValidatedAppend | None:
     """All messages of the set as one batch: only magic 2 is stored."""
-    message_set = _read_message_set(records, rules)
+    message_set = _read_message_set(records, rules, plain_size_max)
     opened = message_set.records
     if not opened:
         return None
@@ -455,14 +523,16 @@ def _validate_message_set(
     return ValidatedAppend(batch, read_header(batch), log_append_time_ms, records_converted=len(opened))
 
 
-def _read_message_set(records: memoryview, rules: AppendRules) -> legacy.MessageSet:
+def _read_message_set(records: memoryview, rules: AppendRules, plain_size_max: int) -> legacy.MessageSet:
     try:
-        message_set = legacy.read_message_set(records, size_max=PLAIN_SIZE_MAX)
+        message_set = legacy.read_message_set(records, size_max=plain_size_max)
     except legacy.ZstdMessage as error:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from None
     except legacy.ForbiddenMessage as error:
         raise _rejected(f"Message set is invalid: {error}") from None
     except Malformed as error:
+        if isinstance(error, OpensTooFar) and plain_size_max < PLAIN_SIZE_MAX:
+            raise
         raise _corrupt(f"Message set is corrupt: {error}") from None
     _check_size(message_set.entry_size_max, rules)
     return message_set
@@ -541,10 +611,12 @@ def _false_append_time(records_count: int) -> RecordsRejected:
 # --- from Malformed to the code ---------------------------------------------------------------------------------------
 
 
-def _plain(batch: memoryview, header: BatchHeader) -> bytes:
+def _plain(batch: memoryview, header: BatchHeader, size_max: int) -> bytes:
     try:
-        return plain_records(batch, 0, header, size_max=PLAIN_SIZE_MAX)
+        return plain_records(batch, 0, header, size_max=size_max)
     except Malformed as error:
+        if isinstance(error, OpensTooFar) and size_max < PLAIN_SIZE_MAX:
+            raise
         raise _corrupt(f"Record batch cannot be decompressed: {error}") from None
 
 

@@ -8,8 +8,8 @@ with transactional id; v8 record_errors; v10 current leader with code 6 (KIP-951
 A request with a transactional id is verified before anything is appended, which waits only when a partition without
 data of the transaction has a coordinator elsewhere; all other requests pay one look at a byte of each batch.
 
-Large batches that must be opened, to be compressed or converted, are prepared in a thread; giving them offsets and
-writing them is one step on the event loop, as for all others.
+Large batches that must be opened, to be compressed or converted, are prepared in a thread, and so are small ones that
+open to much; giving them offsets and writing them is one step on the event loop, as for all others.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from protocol.messages.produce import (
 from protocol.records.batch import BatchHeader
 from storage.log import AppendOrigin, Log, PreparedAppend
 from storage.producer_state import ProducerState
-from storage.validation import COSTLY_SIZE
+from storage.validation import COSTLY_SIZE, is_compressed
 
 ACKS_ALL = -1
 ACKS_NONE = 0
@@ -49,7 +49,7 @@ FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_ABORTABLE = 11
 
 Prepared = Mapping[int, PreparedAppend | KafkaError]
-"""What was decided of costly records before their append, by the identity of their part of the request."""
+"""What was decided of records before their append, by the identity of their part of the request."""
 
 
 def handle(
@@ -136,20 +136,48 @@ async def _when_admitted(
 def _produce(
     services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
-    origin = AppendOrigin.of_produce_version(context.api_version)
-    costly = [
-        (partition.log, data)
-        for topic in request.topic_data
-        for data in topic.partition_data
-        if data.records is not None
-        and len(data.records) >= COSTLY_SIZE
-        and (partition := services.replica_manager.find(topic.name, data.index)) is not None
-        and partition.log.is_costly(memoryview(data.records), origin)
-    ]
+    prepared: dict[int, PreparedAppend | KafkaError] = {}
+    costly = []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is None or (len(data.records) < COSTLY_SIZE and not is_compressed(data.records)):
+                continue
+            partition = services.replica_manager.find(topic.name, data.index)
+            if (
+                partition is not None
+                and partition.is_leader
+                and _is_costly(services, partition.log, data, context, prepared)
+            ):
+                costly.append((partition.log, data))
     if costly:
         _keep_records(request)
-        return _when_prepared(services, request, context, admission, costly)
-    return _append_all(services, request, context, admission, {})
+        kept = {key: each if isinstance(each, KafkaError) else each.kept() for key, each in prepared.items()}
+        return _when_prepared(services, request, context, admission, costly, kept)
+    return _append_all(services, request, context, admission, prepared)
+
+
+def _is_costly(
+    services: Services,
+    log: Log,
+    data: PartitionProduceData,
+    context: RequestContext,
+    prepared: dict[int, PreparedAppend | KafkaError],
+) -> bool:
+    """Whether records have to be prepared in a thread. Compressed ones are `prepared` here unless they open to much."""
+    assert data.records is not None
+    origin = AppendOrigin.of_produce_version(context.api_version)
+    records = memoryview(data.records)
+    if not is_compressed(records):
+        return log.is_costly(records, origin)
+    try:
+        ready = log.prepare_at_once(records, now_ms=services.clock.now_ms(), origin=origin)
+    except KafkaError as error:
+        prepared[id(data)] = error
+        return False
+    if ready is None:
+        return True
+    prepared[id(data)] = ready
+    return False
 
 
 async def _when_prepared(
@@ -158,10 +186,10 @@ async def _when_prepared(
     context: RequestContext,
     admission: Admission | None,
     costly: list[tuple[Log, PartitionProduceData]],
+    prepared: dict[int, PreparedAppend | KafkaError],
 ) -> ProduceResponse | None:
     """Convert what has to be converted beside the event loop, then append: offsets are given there and nowhere else."""
     origin = AppendOrigin.of_produce_version(context.api_version)
-    prepared: dict[int, PreparedAppend | KafkaError] = {}
     for log, data in costly:
         assert data.records is not None
         prepare = partial(log.prepare, memoryview(data.records), now_ms=services.clock.now_ms(), origin=origin)

@@ -35,8 +35,8 @@ from protocol.errors import KafkaError
 from protocol.frame import LENGTH
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.records.batch import HEADER_SIZE, BatchHeader
-from storage.log import AppendOrigin
-from storage.validation import COSTLY_SIZE
+from storage.log import AppendOrigin, PreparedAppend
+from storage.validation import COSTLY_SIZE, is_compressed
 
 FIRST_VERSION = 5
 ACKS_LEADER = 1
@@ -122,9 +122,16 @@ class ProduceShortcut:
         partition = self._partition
         if partition.log.config is not self._config or (self._needs_isr and len(partition.leadership.isr) != 1):
             return None
+        now_ms = self._now_ms()
+        ready: memoryview | PreparedAppend = records
         try:
+            if is_compressed(header):
+                prepared = partition.log.prepare_at_once(records, now_ms=now_ms, origin=self._origin)
+                if prepared is None:
+                    return None
+                ready = prepared
             first_offset, _, log_append_time_ms, log_start_offset, _, _ = self._manager.append(
-                partition, records, needs_isr=self._needs_isr, now_ms=self._now_ms(), origin=self._origin
+                partition, ready, needs_isr=self._needs_isr, now_ms=now_ms, origin=self._origin
             )
         except KafkaError:
             # Nothing was written; the general way is to find the same batch, and with it the same error.

@@ -4,13 +4,15 @@ Owns the framing that Kafka's clients expect of each codec, and the promise that
 memory. Must not know what the plain bytes mean.
 
 Bounds: the stream codecs (gzip, lz4, zstd) are fed in slices so small that no slice can grow by more than about 8 MiB,
-and the sum is compared with `size_max` after each slice. A snappy block announces its plain size, which is compared
-before the library is called: the library reserves what the announcement says.
+and the sum is compared with `size_max` after each slice. Where `size_max` is small, slices of gzip and lz4 are smaller
+still, and those of zstd are its blocks, which open to 128 KiB at the most: little time is spent on what opens to more.
+A snappy block announces its plain size, which is compared before the library is called: the library reserves what the
+announcement says.
 """
 
 import struct
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -22,6 +24,10 @@ import zstandard
 from protocol.errors import Malformed
 
 Buffer = bytes | bytearray | memoryview
+
+
+class OpensTooFar(Malformed):
+    """Compressed data opens to more than it may."""
 
 
 class Compression(IntEnum):
@@ -42,7 +48,8 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 def decompress(codec: Compression, data: Buffer, *, size_max: int) -> bytes:
     """The plain bytes.
 
-    Raises Malformed, and nothing else, when `data` is damaged, cut off, or opens to more than `size_max` bytes.
+    Raises Malformed, and nothing else, when `data` is damaged, cut off, or (OpensTooFar) opens to more than `size_max`
+    bytes.
     """
     plain = _CODECS[codec].decompress(data, size_max)
     if len(plain) > size_max:
@@ -50,8 +57,8 @@ def decompress(codec: Compression, data: Buffer, *, size_max: int) -> bytes:
     return plain
 
 
-def _too_large(size_max: int) -> Malformed:
-    return Malformed(f"compressed data opens to more than {size_max} bytes")
+def _too_large(size_max: int) -> OpensTooFar:
+    return OpensTooFar(f"compressed data opens to more than {size_max} bytes")
 
 
 # --- streams: gzip, lz4, zstd -----------------------------------------------------------------------------------------
@@ -72,13 +79,22 @@ class _Stream(Protocol):
 FRAMES_MAX = 16
 
 
-def _decompress_stream(open_frame: Callable[[], _Stream], slice_size: int, data: Buffer, size_max: int) -> bytes:
+def _slices(data: Buffer, slice_size: int) -> Iterator[memoryview]:
     view = memoryview(data)
+    return (view[start : start + slice_size] for start in range(0, len(view), slice_size))
+
+
+def _slice_size(size_max: int, ratio_max: int) -> int:
+    """So that a slice does not grow by more than what is allowed altogether, within reason."""
+    return max(_SLICE_SIZE_MIN, min(_SLICE_SIZE_MAX, size_max // ratio_max))
+
+
+def _decompress_stream(open_frame: Callable[[], _Stream], slices: Iterable[memoryview], size_max: int) -> bytes:
     frame, frames = open_frame(), 1
     pieces: list[bytes] = []
     size = 0
-    for start in range(0, len(view), slice_size):
-        rest: Buffer = view[start : start + slice_size]
+    for each in slices:
+        rest: Buffer = each
         while rest:
             if frame.eof:
                 frame, frames = open_frame(), frames + 1
@@ -97,9 +113,9 @@ def _decompress_stream(open_frame: Callable[[], _Stream], slice_size: int, data:
 
 # Slices: the codec's highest ratio (deflate 1032, lz4 255, a zstd block of 4 bytes opens to 128 KiB) times the slice
 # stays within about 8 MiB. For lz4 it is a quarter of that, as the library reserves several times what it returns.
-_GZIP_SLICE_SIZE = 8 << 10
-_LZ4_SLICE_SIZE = 8 << 10
-_ZSTD_SLICE_SIZE = 256
+_GZIP_RATIO_MAX, _LZ4_RATIO_MAX = 1032, 255
+_SLICE_SIZE_MIN, _SLICE_SIZE_MAX = 256, 8 << 10
+_ZSTD_SLICE_SIZE = 256  # of what is not made of blocks as it should be
 
 _GZIP_WINDOW_BITS = 15 + 16  # the largest window, and gzip's own header and trailer
 
@@ -110,8 +126,9 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
+    slices = _slices(data, _slice_size(size_max, _GZIP_RATIO_MAX))
     try:
-        return _decompress_stream(lambda: zlib.decompressobj(_GZIP_WINDOW_BITS), _GZIP_SLICE_SIZE, data, size_max)
+        return _decompress_stream(lambda: zlib.decompressobj(_GZIP_WINDOW_BITS), slices, size_max)
     except zlib.error as error:
         raise Malformed(f"gzip: {error}") from None
 
@@ -138,12 +155,21 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
 
 def _decompress_lz4(data: Buffer, size_max: int) -> bytes:
     try:
-        return _decompress_stream(lz4.frame.LZ4FrameDecompressor, _LZ4_SLICE_SIZE, data, size_max)
+        slices = _slices(data, _slice_size(size_max, _LZ4_RATIO_MAX))
+        return _decompress_stream(lz4.frame.LZ4FrameDecompressor, slices, size_max)
     except (RuntimeError, ValueError) as error:
         raise Malformed(f"lz4: {error}") from None
 
 
 ZSTD_LEVEL_DEFAULT = 3
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_DICTIONARY_ID_SIZES = (0, 1, 2, 4)
+_ZSTD_CONTENT_SIZE_SIZES = (0, 2, 4, 8)
+_ZSTD_BLOCK_HEADER_SIZE = 3
+_ZSTD_CHECKSUM_SIZE = 4
+_ZSTD_RLE_BLOCK = 1
+_ZSTD_BLOCKS_MAX = 256  # data of thousands of empty ones is not worth so many calls
 
 
 def _compress_zstd(data: Buffer, level: int | None) -> bytes:
@@ -153,9 +179,47 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
 def _decompress_zstd(data: Buffer, size_max: int) -> bytes:
     decompressor = zstandard.ZstdDecompressor()
     try:
-        return _decompress_stream(decompressor.decompressobj, _ZSTD_SLICE_SIZE, data, size_max)
+        return _decompress_stream(decompressor.decompressobj, _zstd_slices(data), size_max)
     except zstandard.ZstdError as error:
         raise Malformed(f"zstd: {error}") from None
+
+
+def _zstd_slices(data: Buffer) -> Iterator[memoryview]:
+    """The blocks of each frame (RFC 8878), one a slice, and what is around them; small slices of all else.
+
+    The library finds out what is wrong; here it only matters that no slice is two blocks.
+    """
+    view = memoryview(data)
+    position = 0
+    blocks = 0
+    while blocks < _ZSTD_BLOCKS_MAX and view[position : position + len(_ZSTD_MAGIC)] == _ZSTD_MAGIC:
+        start = position
+        position = _zstd_header_end(view, position)
+        has_checksum = position <= len(view) and view[start + len(_ZSTD_MAGIC)] & 0x04
+        is_last = False
+        while not is_last and blocks < _ZSTD_BLOCKS_MAX and position + _ZSTD_BLOCK_HEADER_SIZE <= len(view):
+            blocks += 1
+            header = int.from_bytes(view[position : position + _ZSTD_BLOCK_HEADER_SIZE], "little")
+            is_last = bool(header & 1)
+            size = 1 if header >> 1 & 3 == _ZSTD_RLE_BLOCK else header >> 3
+            position += _ZSTD_BLOCK_HEADER_SIZE + size
+            yield view[start:position]
+            start = position
+        if is_last and has_checksum:
+            position += _ZSTD_CHECKSUM_SIZE
+        yield view[start:position]
+    yield from _slices(view[position:], _ZSTD_SLICE_SIZE)
+
+
+def _zstd_header_end(view: memoryview, position: int) -> int:
+    """Where the first block of the frame at `position` begins, perhaps beyond the data."""
+    position += len(_ZSTD_MAGIC)
+    if position == len(view):
+        return position + 1
+    descriptor = view[position]
+    is_single_segment = bool(descriptor & 0x20)
+    content_size_size = _ZSTD_CONTENT_SIZE_SIZES[descriptor >> 6] or is_single_segment
+    return position + 1 + (not is_single_segment) + _ZSTD_DICTIONARY_ID_SIZES[descriptor & 3] + content_size_size
 
 
 # --- snappy -----------------------------------------------------------------------------------------------------------

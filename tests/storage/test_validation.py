@@ -1,6 +1,7 @@
 import contextlib
 import random
 import struct
+import tracemalloc
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,14 +29,18 @@ from protocol.records.control import ControlType, TransactionMarker, build_marke
 from protocol.records.legacy import build_message_set
 from storage import validation
 from storage.validation import (
+    CONVERTED_SIZE_MAX,
+    OPENED_SIZE_MAX,
     AppendOrigin,
     AppendRules,
     RecordsRejected,
     RejectionMeter,
     TimestampWindow,
     ValidatedAppend,
+    is_compressed,
     is_costly,
     prepare,
+    prepare_at_once,
     validate_and_assign_offsets,
 )
 
@@ -865,3 +870,105 @@ def test_prepared_records_are_the_same_as_those_decided_at_their_place() -> None
         assert prepared is not None
         assert bytes(prepared.records) == bytes(at_once.records)
         assert prepared._replace(records=b"") == at_once._replace(records=b"")
+
+
+CODECS = [codec for codec in Compression if codec is not Compression.NONE]
+
+
+def compressed(value: bytes, codec: Compression, *, count: int = 1) -> memoryview:
+    return memoryview(bytearray(build_batch([RecordData(NOW_MS, b"k", value)] * count, compression=codec)))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    ("rules", "size_max"),
+    [
+        (PLAIN_RULES, OPENED_SIZE_MAX),
+        (APPEND_TIME, OPENED_SIZE_MAX),
+        (COMPACTED, CONVERTED_SIZE_MAX),
+        (AppendRules(compression=Compression.NONE), CONVERTED_SIZE_MAX),
+    ],
+    ids=["any", "append time", "compacted", "another codec"],
+)
+def test_compressed_records_are_prepared_at_once_if_they_open_to_little(
+    codec: Compression, rules: AppendRules, size_max: int
+) -> None:
+    around = 20  # bytes of the record that are not its value
+    batch = compressed(bytes(size_max - around), codec)
+    prepared = prepare_at_once(batch, rules, now_ms=NOW_MS, origin=AppendOrigin.CLIENT)
+    assert prepared is not None
+    assert prepared.at(77, 3) == prepare(
+        compressed(bytes(size_max - around), codec), rules, now_ms=NOW_MS, origin=AppendOrigin.CLIENT
+    ).at(77, 3)
+    batch = compressed(bytes(size_max + 1), codec)
+    before = bytes(batch)
+    assert prepare_at_once(batch, rules, now_ms=NOW_MS, origin=AppendOrigin.CLIENT) is None
+    assert bytes(batch) == before, "whoever prepares them now finds them as they were sent"
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+def test_little_of_a_bomb_is_opened_at_once(codec: Compression) -> None:
+    size = 12 << 20 if codec is Compression.LZ4 else 50 << 20
+    batch = compressed(bytes(size), codec)
+    assert len(batch) < 64 << 10
+    tracemalloc.start()
+    try:
+        assert prepare_at_once(batch, PLAIN_RULES, now_ms=NOW_MS, origin=AppendOrigin.CLIENT) is None
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 << 20
+
+
+def test_few_bytes_of_many_records_are_not_prepared_at_once() -> None:
+    for count, expected in ((4095, True), (4096, False)):
+        batch = compressed(b"v", Compression.ZSTD, count=count)
+        assert len(batch) < 64 << 10
+        prepared = prepare_at_once(batch, PLAIN_RULES, now_ms=NOW_MS, origin=AppendOrigin.CLIENT)
+        assert (prepared is not None) is expected
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(("size", "expected"), [(CONVERTED_SIZE_MAX - 100, True), (CONVERTED_SIZE_MAX, False)])
+def test_a_wrapper_is_prepared_at_once_if_it_opens_to_little(magic: int, size: int, expected: bool) -> None:
+    message_set = build_message_set(
+        [Record(0, NOW_MS, b"k", bytes(size), [])], magic=magic, compression=Compression.GZIP
+    )
+    records_ = memoryview(bytearray(message_set))
+    assert is_compressed(records_)
+    prepared = prepare_at_once(records_, PLAIN_RULES, now_ms=NOW_MS, origin=AppendOrigin.OLD_CLIENT)
+    assert (prepared is not None) is expected
+
+
+def test_damaged_compressed_records_are_refused_at_once() -> None:
+    for codec in CODECS:
+        batch = compressed(bytes(100), codec)
+        batch[-1] ^= 1
+        with pytest.raises(KafkaError) as raised:
+            prepare_at_once(batch, PLAIN_RULES, now_ms=NOW_MS, origin=AppendOrigin.CLIENT)
+        assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_what_is_compressed_is_told_by_a_byte() -> None:
+    record = Record(0, NOW_MS, b"k", bytes(100), [])
+    for codec in CODECS:
+        assert is_compressed(compressed(b"v", codec))
+        if codec is not Compression.ZSTD:
+            assert is_compressed(build_message_set([record], magic=1, compression=codec))
+    assert not is_compressed(compressed(b"v", Compression.NONE))
+    assert not is_compressed(build_message_set([record], magic=0))
+    for size in range(HEADER_SIZE):
+        assert not is_compressed(bytes(size))
+        assert not is_compressed(b"\xff" * size)
+
+
+def test_what_was_prepared_may_outlive_the_bytes_it_came_in() -> None:
+    batch = compressed(b"v", Compression.GZIP)
+    prepared = prepare(batch, PLAIN_RULES, now_ms=NOW_MS, origin=AppendOrigin.CLIENT)
+    kept, placed = prepared.kept(), prepared.at(77, 3)
+    assert placed is not None
+    expected = bytes(placed.records)
+    batch[:] = bytes(len(batch))
+    found = kept.at(77, 3)
+    assert found is not None
+    assert bytes(found.records) == expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -105,3 +105,49 @@ async def test_acks_0_with_a_costly_batch_is_not_answered(broker: InProcessBroke
     await broker.create_topic("t", compression_type="zstd")
     assert await broker.ask(produce(batch_of(100), acks=0)) is None
     assert len(list(batches(await stored(broker)))) == 1
+
+
+def bomb(compression: Compression) -> bytes:
+    """Much less than what is costly by its size, which opens to 2 MB."""
+    return build_batch([RecordData(1_700_000_000_000, b"k", bytes(2_000_000))], compression=compression)
+
+
+@pytest.fixture
+def prepared_beside(broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What was prepared in a thread."""
+    calls: list[object] = []
+    computing = broker.services.computing
+    run = computing.run
+
+    async def counted(work: Callable[[], object]) -> object:
+        calls.append(work)
+        return await run(work)
+
+    monkeypatch.setattr(type(computing), "run", lambda _, work: counted(work))
+    return calls
+
+
+@pytest.mark.parametrize("compression", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+async def test_few_bytes_that_open_to_many_are_opened_in_a_thread(
+    broker: InProcessBroker, prepared_beside: list[object], compression: Compression
+) -> None:
+    await broker.create_topic("t", partitions=3)
+    usual = build_batch([RecordData(1_700_000_000_000, b"k", bytes(1000))] * 10, compression=compression)
+    damaged = usual[:-1] + bytes([usual[-1] ^ 1])
+    large = bomb(compression)
+    assert len(large) < COSTLY_SIZE
+    for number in range(3):  # the first in the general way, the others by a shortcut
+        answer = await broker.ask(produce(usual))
+        assert answer.responses[0].partition_responses[0].base_offset == number * 11
+        assert len(prepared_beside) == number
+        answer = await broker.ask(produce(large))
+        assert answer.responses[0].partition_responses[0].base_offset == number * 11 + 10
+        assert len(prepared_beside) == number + 1
+    answers = (await broker.ask(produce(usual, large, damaged))).responses[0].partition_responses
+    assert [(each.error_code, each.base_offset) for each in answers] == [
+        (ErrorCode.NONE, 33),
+        (ErrorCode.NONE, 0),
+        (ErrorCode.CORRUPT_MESSAGE, -1),
+    ]
+    assert len(prepared_beside) == 4
+    assert [header.records_count for _, header in batches(await stored(broker))] == [10, 1] * 3 + [10]

@@ -191,7 +191,7 @@ async def test_a_new_producer_id_when_epochs_run_out(here: Surroundings) -> None
     for epoch in (0, LAST_EPOCH - 1):
         await init(here)
         transaction = here.coordinator._partitions[0].transactions["id"]
-        object.__setattr__(transaction.current, "producer_epoch", epoch)
+        transaction.current = transaction.current._replace(producer_epoch=epoch)
     assert await init(here) == Producer(100, LAST_EPOCH)
     assert await init(here) == Producer(101, 0)
     assert await init(here, expected=Producer(101, 0)) == Producer(101, 1)
