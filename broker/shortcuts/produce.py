@@ -28,15 +28,15 @@ from broker.shortcuts import (
     REMEMBERED_SIZE_MAX,
     Buffer,
 )
-from broker.transactions.verification import TransactionVerifier, transactional_header
+from broker.transactions.verification import ATTRIBUTES_POSITION, TransactionVerifier, transactional_header
 from config.topic_properties import LONG_MAX
 from protocol.api import APIS
 from protocol.errors import KafkaError
 from protocol.frame import LENGTH
 from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.records.batch import HEADER_SIZE, BatchHeader
+from protocol.records.batch import CODEC_MASK, HEADER_SIZE, BatchHeader
 from storage.log import AppendOrigin, PreparedAppend
-from storage.validation import COSTLY_SIZE, is_compressed
+from storage.validation import COSTLY_SIZE
 
 FIRST_VERSION = 5
 ACKS_LEADER = 1
@@ -114,6 +114,8 @@ class ProduceShortcut:
         if records is None:
             return None
         header = bytes(records[:HEADER_SIZE])
+        if len(header) < HEADER_SIZE:
+            return None
         transactional = transactional_header(header)
         if transactional is not None and not self._is_admitted(transactional):
             return None
@@ -125,7 +127,7 @@ class ProduceShortcut:
         now_ms = self._now_ms()
         ready: memoryview | PreparedAppend = records
         try:
-            if is_compressed(header):
+            if header[ATTRIBUTES_POSITION] & CODEC_MASK:
                 prepared = partition.log.prepare_at_once(records, now_ms=now_ms, origin=self._origin)
                 if prepared is None:
                     return None
