@@ -5,16 +5,19 @@ Owns: which records make one batch, and the translation of append errors. Must n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from broker.groups.offsets import Offsets
 from broker.groups.records import GroupMetadataValue, group_key, group_value, offset_key, offset_value
 from protocol.errors import ErrorCode
-from protocol.records.builder import RecordData, build_batch
-from protocol.records.compression import Compression
+from protocol.records.batch import MAGIC, NO_LEADER_EPOCH, TRANSACTIONAL_BIT, BatchHeader
+from protocol.records.builder import RecordData, assemble, build_batch, encode_records
+from protocol.records.compression import Compression, compress
 
+COMMIT_SLICE_SIZE: Final = 1_000
+"""Offsets of one commit that are looked at or encoded before other requests get their turn: a millisecond or two."""
 TOMBSTONE_BATCH_SIZE_MAX: Final = 524_288
 """Tombstones are cut into batches of about half of what a topic takes by default (message.max.bytes)."""
 
@@ -67,6 +70,42 @@ def commit_batch(
         base_sequence=0,
         is_transactional=producer is not None,
     )
+
+
+def commit_batch_in_slices(
+    group_id: str, offsets: Offsets, producer: CommittingProducer | None, now_ms: int, compression: Compression
+) -> Generator[None, None, bytes]:
+    """`commit_batch`, a few milliseconds at a time. Nobody may change `offsets` meanwhile."""
+    values = list(offsets.items())
+    data = bytearray()
+    for start in range(0, len(values), COMMIT_SLICE_SIZE):
+        if start:
+            yield
+        numbered = enumerate(values[start : start + COMMIT_SLICE_SIZE], start)
+        data += encode_records(
+            [
+                (number, now_ms, offset_key(group_id, topic, index), offset_value(value), ())
+                for number, ((topic, index), value) in numbered
+            ],
+            0,
+            now_ms,
+        )
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        partition_leader_epoch=NO_LEADER_EPOCH,
+        magic=MAGIC,
+        crc=0,
+        attributes=compression | (0 if producer is None else TRANSACTIONAL_BIT),
+        last_offset_delta=len(values) - 1,
+        base_timestamp=now_ms,
+        max_timestamp=now_ms,
+        producer_id=-1 if producer is None else producer.producer_id,
+        producer_epoch=-1 if producer is None else producer.producer_epoch,
+        base_sequence=0,
+        records_count=len(values),
+    )
+    return assemble(header, compress(compression, data))
 
 
 def group_batch(group_id: str, value: GroupMetadataValue, now_ms: int, compression: Compression) -> bytes:

@@ -30,6 +30,7 @@ from broker.groups.batches import (
     GROUP_APPEND_ERRORS,
     CommittingProducer,
     commit_batch,
+    commit_batch_in_slices,
     group_batch,
     tombstone_batches,
 )
@@ -262,26 +263,53 @@ class GroupCoordinator:
 
         Offsets whose metadata is too long are refused by themselves.
         """
+        moment = self._moment()
+        group = self._find_for_commit(group_id, committer, moment, is_transactional=producer is not None)
+        if isinstance(group, ErrorCode):
+            return CommitAnswer(group)
+        refused = self._refuse_long_metadata(offsets)
+        if not offsets:
+            return CommitAnswer(ErrorCode.NONE, refused)
+        batch = commit_batch(group_id, offsets, producer, moment.now_ms, self.settings.compression)
+        return self._store_offsets(group, offsets, producer, refused, batch)
+
+    def commit_in_slices(
+        self, group_id: str, committer: Committer, offsets: Offsets
+    ) -> Slices[CommitAnswer | Awaitable[CommitAnswer]]:
+        """`commit` of thousands of offsets. Who may commit is decided in the last step, in which they are appended."""
+        self._find(group_id)
+        refused = self._refuse_long_metadata(offsets)
+        batch = b""
+        if offsets:
+            batch = yield from commit_batch_in_slices(
+                group_id, offsets, None, self._clock.now_ms(), self.settings.compression
+            )
+            yield
+        group = self._find_for_commit(group_id, committer, self._moment(), is_transactional=False)
+        if isinstance(group, ErrorCode):
+            return CommitAnswer(group)
+        if not offsets:
+            return CommitAnswer(ErrorCode.NONE, refused)
+        return self._store_offsets(group, offsets, None, refused, batch)
+
+    def _find_for_commit(
+        self, group_id: str, committer: Committer, moment: Moment, *, is_transactional: bool
+    ) -> CoordinatedGroup | ErrorCode:
+        """The group, if the committer may commit now; one that does not exist yet is made."""
         group = self._find(group_id)
         if group is None:
             if committer.generation_id >= 0:
-                return CommitAnswer(ErrorCode.ILLEGAL_GENERATION)
+                return ErrorCode.ILLEGAL_GENERATION
             group = self._add_group(group_id)
-        moment = self._moment()
         error = group.machine.commit(
             committer.member_id,
             committer.group_instance_id,
             committer.generation_id,
             moment,
-            is_transactional=producer is not None,
+            is_transactional=is_transactional,
         )
         self._arm(group)
-        if error:
-            return CommitAnswer(error)
-        refused = self._refuse_long_metadata(offsets)
-        if not offsets:
-            return CommitAnswer(ErrorCode.NONE, refused)
-        return self._store_offsets(group, offsets, producer, refused, moment.now_ms)
+        return error or group
 
     def offsets(self, group_id: str) -> GroupOffsets:
         """The offsets of a group, to look at; of a group that does not exist there are none."""
@@ -587,10 +615,9 @@ class GroupCoordinator:
         offsets: Offsets,
         producer: CommittingProducer | None,
         refused: Mapping[TopicPartition, ErrorCode],
-        now_ms: int,
+        batch: bytes,
     ) -> CommitAnswer | Awaitable[CommitAnswer]:
         partition, group_id = group.partition, group.machine.group_id
-        batch = commit_batch(group_id, offsets, producer, now_ms, self.settings.compression)
         order, count, kept = partition.take_order(), len(offsets), group.offsets
         answer: CommitAnswer | None = None
         waiter: asyncio.Future[CommitAnswer] | None = None

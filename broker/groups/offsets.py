@@ -29,6 +29,9 @@ class Committed(NamedTuple):
     value: OffsetAndMetadata
 
 
+_new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
+
+
 class GroupOffsets:
     """Offsets of one group by (topic, partition)."""
 
@@ -157,7 +160,7 @@ class GroupOffsets:
         for partition, value in offsets.items():
             current = committed.get(partition)
             if current is None or current.order <= order:
-                committed[partition] = Committed(order, value)
+                committed[partition] = _new_tuple(Committed, (order, value))
 
     def _drop_emptied_transactions(self) -> None:
         for producer_id, batches in list(self._transactions.items()):

@@ -1,6 +1,7 @@
 """OffsetCommit: store the offsets that a group has consumed.
 
-Partitions that do not exist are refused one by one, the rest is committed as one batch.
+Partitions that do not exist are refused one by one, the rest is committed as one batch. A commit of thousands lets
+other requests have their turn in between.
 
 Version notes: v0 stores where consumers of 0.8 looked (`/consumers`), without a group; v1 a timestamp for each offset;
 v2 to v4 a time to live; v6 leader epochs; v7 static members; v9 is for members of KIP-848 groups, which are not served.
@@ -8,14 +9,18 @@ v2 to v4 a time to live; v6 leader epochs; v7 static members; v9 is for members 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Mapping
 
-from broker.groups.coordinator import CommitAnswer, Committer
+from broker import slices
+from broker.groups.batches import COMMIT_SLICE_SIZE
+from broker.groups.coordinator import NOTHING_REFUSED, CommitAnswer, Committer
 from broker.groups.offsets import Offsets, TopicPartition
 from broker.groups.ports import LegacyOffsets
 from broker.groups.records import NO_TIMESTAMP, OffsetAndMetadata
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices
 from config.topic_properties import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
@@ -34,36 +39,56 @@ DEFAULT = -1
 def handle(
     services: Services, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    exists = services.metadata_cache.contains
     if context.api_version == VERSION_OF_CONSUMERS_TREE:
         return _store_in_consumers_tree(services, request)
+    answer = slices.run(_commit(services, request))
+    return _in_turns(answer) if isinstance(answer, asyncio.Task) else answer
+
+
+def failed(request: OffsetCommitRequest, context: RequestContext, code: ErrorCode) -> OffsetCommitResponse:
+    return _response(request, code)
+
+
+def _commit(
+    services: Services, request: OffsetCommitRequest
+) -> Slices[OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
+    """Nothing is stored before the last offset was looked at."""
+    exists = services.metadata_cache.contains
     now_ms = services.clock.now_ms()
     expires_ms = NO_TIMESTAMP
     if request.retention_time_ms != DEFAULT:
         expires_ms = min(now_ms + request.retention_time_ms, LONG_MAX)
     offsets: Offsets = {}
     unknown: set[TopicPartition] = set()
+    looked_at = 0
     for topic in request.topics:
         for partition in topic.partitions:
+            looked_at += 1
+            if looked_at % COMMIT_SLICE_SIZE == 0:
+                yield
             key = (topic.name, partition.partition_index)
             if exists(*key):
                 offsets[key] = _offset(partition, now_ms, expires_ms)
             else:
                 unknown.add(key)
     if not offsets:
-        return _response(request, lambda _: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    answer = services.groups.commit(
-        request.group_id,
-        Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch),
-        offsets,
-    )
+        return _response(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    committer = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
+    if len(offsets) > COMMIT_SLICE_SIZE:
+        answer = yield from services.groups.commit_in_slices(request.group_id, committer, offsets)
+        yield
+    else:
+        answer = services.groups.commit(request.group_id, committer, offsets)
     if isinstance(answer, CommitAnswer):
         return _answer(request, unknown, answer)
     return _later(request, unknown, answer)
 
 
-def failed(request: OffsetCommitRequest, context: RequestContext, code: ErrorCode) -> OffsetCommitResponse:
-    return _response(request, lambda _: code)
+async def _in_turns(
+    committing: asyncio.Task[OffsetCommitResponse | Awaitable[OffsetCommitResponse]],
+) -> OffsetCommitResponse:
+    answer = await committing
+    return answer if isinstance(answer, OffsetCommitResponse) else await answer
 
 
 async def _later(
@@ -85,12 +110,13 @@ def _offset(partition: OffsetCommitRequestPartition, now_ms: int, expires_ms: in
 
 def _answer(request: OffsetCommitRequest, unknown: set[TopicPartition], answer: CommitAnswer) -> OffsetCommitResponse:
     refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **answer.refused}
-    if not refused:
-        return _response(request, lambda _: answer.error)
-    return _response(request, lambda partition: refused.get(partition, answer.error))
+    return _response(request, answer.error, refused)
 
 
-def _response(request: OffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]) -> OffsetCommitResponse:
+def _response(
+    request: OffsetCommitRequest, error: ErrorCode, others: Mapping[TopicPartition, ErrorCode] = NOTHING_REFUSED
+) -> OffsetCommitResponse:
+    """`error` for every partition that is not one of the `others`."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -98,7 +124,7 @@ def _response(request: OffsetCommitRequest, code_of: Callable[[TopicPartition], 
                 partitions=[
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index,
-                        error_code=code_of((topic.name, partition.partition_index)),
+                        error_code=others.get((topic.name, partition.partition_index), error) if others else error,
                     )
                     for partition in topic.partitions
                 ],
@@ -115,7 +141,7 @@ async def _store_in_consumers_tree(services: Services, request: OffsetCommitRequ
             codes[topic.name, partition.partition_index] = await _store_one(
                 services, services.groups.legacy_offsets, request.group_id, topic.name, partition
             )
-    return _response(request, codes.__getitem__)
+    return _response(request, ErrorCode.NONE, codes)
 
 
 async def _store_one(

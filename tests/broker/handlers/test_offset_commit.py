@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
+from broker.groups.batches import COMMIT_SLICE_SIZE, CommittingProducer, commit_batch, commit_batch_in_slices
+from broker.groups.records import OffsetAndMetadata
 from broker.handlers import offset_commit
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
@@ -14,6 +17,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from protocol.records.compression import Compression
 from tests.broker.groups.served import Served, codes, versions_of
 from tests.broker.groups.support import join_request, sync_request
 
@@ -161,3 +165,97 @@ async def test_version_0_stores_where_consumers_of_0_8_look() -> None:
     assert codes((await served.ask(offset_commit, request(("t", 0, 6)), 0)).topics) == {
         ("t", 0): ErrorCode.UNKNOWN_SERVER_ERROR
     }
+
+
+MANY = 2 * COMMIT_SLICE_SIZE + 7
+
+
+async def served_many() -> Served:
+    served = await Served.up()
+    served.add_topic("many", MANY)
+    return served
+
+
+def commit_of_many(**values: Any) -> OffsetCommitRequest:
+    """Of every partition of `many`, and of some that are not there; the metadata of one is too long."""
+    sent = request(*(("many", index, 7 * index) for index in range(MANY + 3)), **values)
+    sent.topics[5].partitions[0].committed_metadata = "m" * 5000
+    return sent
+
+
+async def test_a_commit_of_thousands_is_one_batch_and_lets_others_have_their_turn() -> None:
+    served = await served_many()
+    before = served.here.log.end_offset(0)
+    turns = 0
+    waiting = served.send(offset_commit, commit_of_many(), 8)
+    while not waiting.done():
+        turns += 1
+        assert served.here.log.end_offset(0) in (before, before + MANY - 1), "all of it or nothing"
+        await asyncio.sleep(0)
+    assert turns >= 2 * 2
+    found = codes((await waiting).topics)
+    assert {partition: code for partition, code in found.items() if code} == {
+        ("many", 5): ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        **{("many", index): UNKNOWN_TOPIC for index in range(MANY, MANY + 3)},
+    }
+    offsets = served.coordinator.offsets("g")
+    assert {partition: value.value.offset for partition, value in offsets.committed.items()} == {
+        ("many", index): 7 * index for index in range(MANY) if index != 5
+    }
+    served.coordinator.resign(0)
+    await served.here.lead()  # read back from the log
+    assert len(served.coordinator.offsets("g").committed) == MANY - 1
+
+
+async def test_who_may_commit_thousands_is_decided_when_they_are_stored() -> None:
+    served = await served_many()
+    waiting = served.send(offset_commit, commit_of_many(), 8)
+    await asyncio.sleep(0)
+    served.coordinator.join("g", join_request("a"))  # now the group has members, and the sender is none
+    assert set(codes((await waiting).topics).values()) == {ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC}
+    assert served.coordinator.offsets("g").is_empty
+    refused = await served.ask(offset_commit, commit_of_many(generation_id_or_member_epoch=3, group_id="h"), 8)
+    assert set(codes(refused.topics).values()) == {ErrorCode.ILLEGAL_GENERATION, UNKNOWN_TOPIC}
+
+
+async def test_a_commit_of_thousands_while_the_coordinator_moves_away() -> None:
+    served = await served_many()
+    waiting = served.send(offset_commit, commit_of_many(), 8)
+    await asyncio.sleep(0)
+    served.coordinator.resign(0)
+    assert set(codes((await waiting).topics).values()) == {ErrorCode.NOT_COORDINATOR}
+
+
+async def test_a_client_that_hangs_up_in_between_has_committed_nothing() -> None:
+    served = await served_many()
+    waiting = served.send(offset_commit, commit_of_many(), 8)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.sleep(0.05)
+    assert waiting.cancelled()
+    assert served.coordinator.offsets("g").is_empty
+
+
+@pytest.mark.parametrize("count", [1, COMMIT_SLICE_SIZE, COMMIT_SLICE_SIZE + 1])
+@pytest.mark.parametrize("producer", [None, CommittingProducer(5, 3)])
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.LZ4])
+def test_a_batch_that_is_built_in_slices_is_the_same(
+    count: int, producer: CommittingProducer | None, compression: Compression
+) -> None:
+    offsets = {
+        ("t", index): OffsetAndMetadata(offset=index, leader_epoch=-1, metadata="m", commit_timestamp_ms=5)
+        for index in range(count)
+    }
+    turns, batch = whole(commit_batch_in_slices("g", offsets, producer, 1_700_000_000_000, compression))
+    assert batch == commit_batch("g", offsets, producer, 1_700_000_000_000, compression)
+    assert turns == (count - 1) // COMMIT_SLICE_SIZE
+
+
+def whole(building: Generator[None, None, bytes]) -> tuple[int, bytes]:
+    turns = 0
+    while True:
+        try:
+            next(building)
+        except StopIteration as finished:
+            return turns, finished.value
+        turns += 1
