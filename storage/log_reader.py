@@ -82,6 +82,10 @@ class LogReader:
         self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool, wait: bool
     ) -> FetchedRecords:
         """See `Log.read`. Raises NotInMemoryError, CorruptSegmentError, CorruptIndexError."""
+        end = self.end
+        if offset == end.offset >= upper_bound_offset:
+            # Consumers that have read everything ask here again and again: there is nothing to be looked up.
+            return FetchedRecords(_NOTHING, offset, end.segment.base_offset, end.position)
         return _Read(self, offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, wait=wait).run()
 
     def read_without_index(
