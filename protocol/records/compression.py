@@ -4,10 +4,10 @@ Owns the framing that Kafka's clients expect of each codec, and the promise that
 memory. Must not know what the plain bytes mean.
 
 Bounds: the stream codecs (gzip, lz4, zstd) are fed in slices so small that no slice can grow by more than about 8 MiB,
-and the sum is compared with `size_max` after each slice. Where `size_max` is small, slices of gzip and lz4 are smaller
-still, and those of zstd are its blocks, which open to 128 KiB at the most: little time is spent on what opens to more.
-A snappy block announces its plain size, which is compared before the library is called: the library reserves what the
-announcement says.
+and the sum is compared with `size_max` after each slice. Where `size_max` is small, little time is spent on what opens
+to more: gzip is told where to stop, a slice of lz4 grows by 2 MiB, and slices of zstd are its blocks, which open to 128
+KiB at the most. A snappy block announces its plain size, which is compared before the library is called: the library
+reserves what the announcement says.
 """
 
 import struct
@@ -84,11 +84,6 @@ def _slices(data: Buffer, slice_size: int) -> Iterator[memoryview]:
     return (view[start : start + slice_size] for start in range(0, len(view), slice_size))
 
 
-def _slice_size(size_max: int, ratio_max: int) -> int:
-    """So that a slice does not grow by more than what is allowed altogether, within reason."""
-    return max(_SLICE_SIZE_MIN, min(_SLICE_SIZE_MAX, size_max // ratio_max))
-
-
 def _decompress_stream(open_frame: Callable[[], _Stream], slices: Iterable[memoryview], size_max: int) -> bytes:
     frame, frames = open_frame(), 1
     pieces: list[bytes] = []
@@ -113,8 +108,8 @@ def _decompress_stream(open_frame: Callable[[], _Stream], slices: Iterable[memor
 
 # Slices: the codec's highest ratio (deflate 1032, lz4 255, a zstd block of 4 bytes opens to 128 KiB) times the slice
 # stays within about 8 MiB. For lz4 it is a quarter of that, as the library reserves several times what it returns.
-_GZIP_RATIO_MAX, _LZ4_RATIO_MAX = 1032, 255
-_SLICE_SIZE_MIN, _SLICE_SIZE_MAX = 256, 8 << 10
+_GZIP_SLICE_SIZE = 8 << 10
+_LZ4_SLICE_SIZE = 8 << 10
 _ZSTD_SLICE_SIZE = 256  # of what is not made of blocks as it should be
 
 _GZIP_WINDOW_BITS = 15 + 16  # the largest window, and gzip's own header and trailer
@@ -125,10 +120,30 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
     return stream.compress(data) + stream.flush()
 
 
+class _GzipMember:
+    """A `_Stream` that never opens more at once than what is too much already."""
+
+    __slots__ = ("_length_max", "_member")
+
+    def __init__(self, size_max: int) -> None:
+        self._member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        self._length_max = size_max + 1
+
+    @property
+    def eof(self) -> bool:
+        return self._member.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._member.unused_data
+
+    def decompress(self, data: Buffer, /) -> bytes:
+        return self._member.decompress(data, self._length_max)
+
+
 def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
-    slices = _slices(data, _slice_size(size_max, _GZIP_RATIO_MAX))
     try:
-        return _decompress_stream(lambda: zlib.decompressobj(_GZIP_WINDOW_BITS), slices, size_max)
+        return _decompress_stream(lambda: _GzipMember(size_max), _slices(data, _GZIP_SLICE_SIZE), size_max)
     except zlib.error as error:
         raise Malformed(f"gzip: {error}") from None
 
@@ -155,8 +170,7 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
 
 def _decompress_lz4(data: Buffer, size_max: int) -> bytes:
     try:
-        slices = _slices(data, _slice_size(size_max, _LZ4_RATIO_MAX))
-        return _decompress_stream(lz4.frame.LZ4FrameDecompressor, slices, size_max)
+        return _decompress_stream(lz4.frame.LZ4FrameDecompressor, _slices(data, _LZ4_SLICE_SIZE), size_max)
     except (RuntimeError, ValueError) as error:
         raise Malformed(f"lz4: {error}") from None
 

@@ -906,10 +906,9 @@ def test_compressed_records_are_prepared_at_once_if_they_open_to_little(
     assert bytes(batch) == before, "whoever prepares them now finds them as they were sent"
 
 
-@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
 def test_little_of_a_bomb_is_opened_at_once(codec: Compression) -> None:
-    size = 12 << 20 if codec is Compression.LZ4 else 50 << 20
-    batch = compressed(bytes(size), codec)
+    batch = compressed(bytes(50 << 20), codec)
     assert len(batch) < 64 << 10
     tracemalloc.start()
     try:
