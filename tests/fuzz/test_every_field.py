@@ -46,6 +46,8 @@ OVERRIDES = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
     "auto.create.topics.enable": "false",
+    # The records are old, and on a busy machine all requests take longer than it takes to the first look for such.
+    "log.retention.ms": "-1",
 }
 
 MOVED = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})
