@@ -52,10 +52,14 @@ class ProducerIds:
         return producer_id
 
     def _ask(self) -> asyncio.Task[range]:
-        """What is being asked for. One that has failed is asked for again when the block is used up."""
-        if self._next_block is None:
+        """What is being asked for. One that has failed meanwhile is asked for again: why it did may be over by now."""
+        if self._next_block is None or _has_failed(self._next_block):
             self._next_block = asyncio.ensure_future(self._reserve())
         return self._next_block
 
     async def _reserve(self) -> range:
         return await self._allocate()
+
+
+def _has_failed(asked: asyncio.Task[range]) -> bool:
+    return asked.done() and (asked.cancelled() or asked.exception() is not None)
