@@ -49,7 +49,7 @@ def _end_offset(services: Services, topic: str, wanted: OffsetForLeaderPartition
         partition.require_leader(wanted.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)
-    epoch, end_offset = partition.log.leader_epochs.end_offset_for(wanted.leader_epoch, partition.log.log_end_offset)
+    epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
     return EpochEndOffset(
         partition=wanted.partition, error_code=ErrorCode.NONE, leader_epoch=epoch, end_offset=end_offset
     )

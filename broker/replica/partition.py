@@ -15,6 +15,7 @@ from uuid import UUID
 
 from broker.replica.isr import low_watermark, next_high_watermark
 from protocol.errors import ErrorCode, KafkaError
+from storage.leader_epochs import EpochEnd
 from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend
 
 NO_LEADER = -1
@@ -92,6 +93,18 @@ class Partition:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_older else ErrorCode.UNKNOWN_LEADER_EPOCH)
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def end_of_epoch(self, epoch: int) -> EpochEnd:
+        """Where records of `epoch` end as the leader knows it: see `LeaderEpochs.end_offset_for`.
+
+        The leader's own epoch begins at the end of the log before it has a record: consumers get it with the latest
+        offset, and would take an answer that does not know it for a truncated log.
+        """
+        known = self.log.leader_epochs
+        if epoch == NO_EPOCH or epoch < known.latest or epoch > self.leader_epoch:
+            return known.end_offset_for(epoch, self.log.log_end_offset)
+        is_written = known.latest != NO_EPOCH and epoch < self.leader_epoch
+        return EpochEnd(known.latest if is_written else epoch, self.log.log_end_offset)
 
     def require_follower(self, replica_id: int, current_leader_epoch: int) -> None:
         """Check that whoever reads as a replica is one of this partition's.

@@ -145,9 +145,7 @@ def _read_one(
 
 
 def _divergence(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
-    epoch, end_offset = partition.log.leader_epochs.end_offset_for(
-        wanted.last_fetched_epoch, partition.log.log_end_offset
-    )
+    epoch, end_offset = partition.end_of_epoch(wanted.last_fetched_epoch)
     if epoch == NO_EPOCH or end_offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:

@@ -153,3 +153,14 @@ async def test_where_a_leader_epoch_ended(
     )
     answer = response.topics[0].partitions[0]
     assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (ErrorCode.NONE, *expected)
+
+
+async def test_the_epoch_told_with_the_end_of_an_empty_log_is_known_to_its_leader(
+    served: InProcessBroker, name: str
+) -> None:
+    await served.create_topic(name)
+    told = (await ask(served, name, -1, 9)).leader_epoch
+    wanted = OffsetForLeaderPartition(partition=0, leader_epoch=told)
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=name, partitions=[wanted])])
+    answer = (await served.ask(request)).topics[0].partitions[0]
+    assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (ErrorCode.NONE, told, 0)
