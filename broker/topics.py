@@ -84,7 +84,7 @@ class TopicAdministration:
     async def add_partitions(
         self, topics: Sequence[CreatePartitionsTopic], *, validate_only: bool, timeout_ms: int
     ) -> list[TopicResult]:
-        """Grow topics to a partition count; one result a topic, in order."""
+        """Grow topics to a partition count; one result a name, in order."""
         results = await self._controller.create_partitions(topics, validate_only=validate_only)
         if not validate_only:
             counts = {topic.name: topic.count for topic in topics}
@@ -98,12 +98,12 @@ class TopicAdministration:
         return results
 
     async def delete(self, names: Sequence[str], *, timeout_ms: int) -> list[TopicResult]:
-        """Delete topics; one result a name, in order."""
+        """Delete topics; one result a name, in order. Who gives no time is told REQUEST_TIMED_OUT, as at Kafka."""
         results = await self._controller.delete_topics(names)
         doomed = [result.name for result in results if not result.error_code]
         await self._await(doomed, lambda: not any(name in self._metadata.topics for name in doomed), timeout_ms)
         for result in results:
-            if not result.error_code and result.name in self._metadata.topics:
+            if not result.error_code and (timeout_ms <= 0 or result.name in self._metadata.topics):
                 result.error_code = ErrorCode.REQUEST_TIMED_OUT
         return results
 
@@ -156,9 +156,10 @@ class TopicAdministration:
             [self._defaults_of(name)], validate_only=False, timeout_ms=AUTOMATIC_CREATION_TIMEOUT_MS
         )
         code = results[0].error_code
-        if code == ErrorCode.TOPIC_ALREADY_EXISTS:
-            return ErrorCode.NONE
-        return ErrorCode.LEADER_NOT_AVAILABLE if code == ErrorCode.REQUEST_TIMED_OUT else code
+        if code not in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
+            return code
+        # A topic none of whose partitions has a leader is there, and not to be seen.
+        return ErrorCode.NONE if name in self._metadata.topics else ErrorCode.LEADER_NOT_AVAILABLE
 
     def _defaults_of(self, name: str) -> CreatableTopic:
         config = self._config

@@ -177,7 +177,7 @@ class Controller:
     async def create_partitions(
         self, topics: Sequence[CreatePartitionsTopic], *, validate_only: bool = False
     ) -> list[TopicResult]:
-        """Grow topics; one result an entry, in order."""
+        """Grow topics; one result a name, in order."""
         return cast(list[TopicResult], await self._queue.ask(CreatePartitions(topics, validate_only)))
 
     async def delete_topics(self, names: Sequence[str]) -> list[TopicResult]:

@@ -222,9 +222,9 @@ def _check_replication_factor(replication_factor: int, racks: Mapping[int, str |
 
 
 def _checked_assignment(request: CreatableTopic) -> dict[int, tuple[int, ...]]:
-    """What the request says, on brokers that live or do not: they may come later."""
+    """What the request says, on brokers that live or do not: they may come later. Of two for a partition the last counts."""
     by_partition = {it.partition_index: tuple(it.broker_ids) for it in request.assignments}
-    _check_size(len(request.assignments))
+    _check_size(len(by_partition))
     _check_any_replicas(by_partition)
     if len({len(replicas) for replicas in by_partition.values()}) != 1:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "All partitions should have the same number of replicas")
@@ -234,7 +234,7 @@ def _checked_assignment(request: CreatableTopic) -> dict[int, tuple[int, ...]]:
             for partition, replicas in sorted(by_partition.items())
         )
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Duplicate replica assignment found: HashMap({shown})")
-    if sorted(by_partition) != list(range(len(request.assignments))):
+    if sorted(by_partition) != list(range(len(by_partition))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )

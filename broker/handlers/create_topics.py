@@ -37,7 +37,11 @@ def _result(services: Services, result: TopicResult) -> CreatableTopicResult:
     if result.error_code:
         # No configs, which differs from null: that says that the client may not see them.
         return CreatableTopicResult(
-            name=result.name, error_code=result.error_code, error_message=result.message, configs=[]
+            name=result.name,
+            topic_id=result.topic_id or ZERO_UUID,  # of a topic that is there, but not in time
+            error_code=result.error_code,
+            error_message=result.message,
+            configs=[],
         )
     return CreatableTopicResult(
         name=result.name,

@@ -38,7 +38,6 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Requ
             result = by_name[name]
             answer = _answer(state, result.error_code)
             answer.name = name
-            answer.error_message = result.message
             responses.append(answer)
     return DeleteTopicsResponse(responses=responses)
 

@@ -80,9 +80,14 @@ def _answer(
     errors: dict[str, ErrorCode],
 ) -> MetadataResponse:
     """Each topic once, however often it was asked for."""
-    asked = {(topic.name, topic.topic_id): topic for topic in wanted}
+    asked = {(topic.name, topic.topic_id): topic for topic in _by_id(wanted) or wanted}
     topics = [_one(services, request, context, topic, errors) for topic in asked.values()]
     return _response(services, request, context, topics)
+
+
+def _by_id(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    """The topics that are asked for by id: where there is one, Kafka passes over those that have only a name."""
+    return [topic for topic in wanted if topic.topic_id != NO_ID]
 
 
 def _may_create(services: Services, request: MetadataRequest, context: RequestContext) -> bool:
@@ -133,11 +138,16 @@ def _one(
         code = errors.get(name) or services.topics.why_unknown(name)
     return MetadataResponseTopic(
         error_code=code,
-        name=_nullable_name(topic.name, context),
+        name=None if name is None and topic.topic_id != NO_ID else _nullable_name(topic.name, context),
         topic_id=topic.topic_id,
         is_internal=name in services.internal_topics,
         partitions=[],
+        topic_authorized_operations=_topic_operations(request) if name is not None else NOT_ASKED,
     )
+
+
+def _topic_operations(request: MetadataRequest) -> int:
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
 
 
 def _nullable_name(name: str | None, context: RequestContext) -> str | None:
@@ -166,7 +176,7 @@ def _described(
         topic_id=state.topic_id,
         is_internal=state.name in services.internal_topics,
         partitions=[_partition(services, context, partition) for _, partition in sorted(state.partitions.items())],
-        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+        topic_authorized_operations=_topic_operations(request),
     )
 
 

@@ -120,10 +120,10 @@ class Topics:
     # -- more partitions -------------------------------------------------------------------------------------------
 
     async def create_partitions(self, event: CreatePartitions) -> list[TopicResult]:
-        """Grow topics; one result an entry."""
+        """Grow topics; one result a name."""
         twice = repeated(topic.name for topic in event.topics)
         results: list[TopicResult] = []
-        for request in event.topics:
+        for request in {topic.name: topic for topic in event.topics}.values():
             try:
                 if request.name in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")

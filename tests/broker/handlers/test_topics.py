@@ -5,8 +5,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from broker.authorized_operations import TOPIC_OPERATIONS
 from protocol.errors import ErrorCode
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -155,7 +160,18 @@ async def test_an_id_is_looked_up_whatever_name_stands_beside_it(served: InProce
     )
     by_id, unknown = (await served.ask(request, 12)).topics
     assert (by_id.error_code, by_id.name) == (ErrorCode.NONE, name)
-    assert (unknown.error_code, unknown.partitions) == (ErrorCode.UNKNOWN_TOPIC_ID, [])
+    assert (unknown.error_code, unknown.name, unknown.partitions) == (ErrorCode.UNKNOWN_TOPIC_ID, None, [])
+    request.topics[1] = MetadataRequestTopic(name=name)
+    assert [topic.topic_id for topic in (await served.ask(request, 12)).topics] == [known.topic_id], (
+        "names do not count"
+    )
+
+
+async def test_what_may_be_done_with_a_topic_that_does_not_exist(served: InProcessBroker, name: str) -> None:
+    topics = [MetadataRequestTopic(name=each) for each in (name, "bad name")]
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
+    told = (await served.ask(request)).topics
+    assert [topic.topic_authorized_operations for topic in told] == [TOPIC_OPERATIONS] * 2
 
 
 async def test_good_and_bad_topics_of_one_request(served: InProcessBroker, name: str) -> None:
@@ -195,6 +211,77 @@ async def test_good_and_bad_topics_of_one_request(served: InProcessBroker, name:
     assert [partition.leader_id for partition in told.partitions] == [0, 0], "answered when it can be used"
 
 
+def assigned(name: str, *replicas: tuple[int, list[int]]) -> CreateTopicsRequest:
+    topic = creatable(name, partitions=-1, replication_factor=-1)
+    topic.assignments = [CreatableReplicaAssignment(partition_index=it, broker_ids=ids) for it, ids in replicas]
+    return CreateTopicsRequest(topics=[topic], timeout_ms=10)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "message"),
+    [
+        ([(0, [0]), (1, [0, 1])], "All partitions should have the same number of replicas"),
+        ([(0, [0]), (2, [0])], "partitions should be a consecutive 0-based integer sequence"),
+        ([(0, [0, 0])], "Duplicate brokers not allowed in replica assignment: 0, 0 for partition id 0."),
+        ([(0, [])], "Cannot have replication factor of 0 for partition id 0."),
+    ],
+)
+async def test_assignments_that_cannot_be(
+    served: InProcessBroker, name: str, replicas: list[tuple[int, list[int]]], message: str
+) -> None:
+    (answer,) = (await served.ask(assigned(name, *replicas))).topics
+    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+async def test_of_two_assignments_of_a_partition_the_last_counts(served: InProcessBroker, name: str) -> None:
+    (answer,) = (await served.ask(assigned(name, (0, [7]), (1, [0]), (0, [0])))).topics
+    assert (answer.error_code, answer.num_partitions) == (ErrorCode.NONE, 2)
+
+
+async def test_a_topic_on_brokers_that_are_not_there(tmp_path: Path, name: str) -> None:
+    async with running_broker(tmp_path) as broker:
+        (late,) = (await broker.ask(assigned(name, (0, [9]), (1, [0])))).topics
+        assert (late.error_code, late.error_message) == (ErrorCode.REQUEST_TIMED_OUT, None), "there is no leader to see"
+        (unseen,) = (await broker.ask(assigned(f"{name}-unseen", (0, [9])))).topics
+        assert unseen.error_code == ErrorCode.REQUEST_TIMED_OUT
+        (again,) = (await broker.ask(assigned(name, (0, [0])))).topics
+        assert (again.error_code, again.error_message) == (
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+            f"Topic '{name}' already exists.",
+        )
+    async with running_broker(tmp_path) as broker:
+        partly, unknown = (await metadata(broker, name, f"{name}-unseen")).topics
+        assert (partly.error_code, partly.topic_id) == (ErrorCode.NONE, late.topic_id)
+        assert [(it.partition_index, it.leader_id) for it in partly.partitions] == [(1, 0)]
+        assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        asked = (await metadata(broker, f"{name}-unseen", may_create=True)).topics[0]
+        assert asked.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        wanted = CreatePartitionsTopic(name=name, count=3, assignments=[CreatePartitionsAssignment(broker_ids=[9])])
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=1000, validate_only=False)
+        (refused,) = (await broker.ask(request)).results
+        assert (refused.error_code, refused.error_message) == (
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Unknown broker(s) in replica assignment: 9.",
+        )
+        doomed = DeleteTopicsRequest(topics=[DeleteTopicState(name=name, topic_id=ZERO_UUID)], timeout_ms=1000)
+        (deleted,) = (await broker.ask(doomed)).responses
+        assert deleted.error_code == ErrorCode.NONE
+        assert not await exists(broker, name)
+        (marked,) = (await broker.ask(assigned(name, (0, [0])))).topics
+        assert marked.error_message == f"Topic '{name}' is marked for deletion.", "until broker 9 has deleted its part"
+
+
+async def test_who_gives_no_time_is_not_waited_for(served: InProcessBroker, name: str) -> None:
+    request = CreateTopicsRequest(topics=[creatable(name)], timeout_ms=0)
+    (created,) = (await served.ask(request)).topics
+    assert created.error_code == ErrorCode.REQUEST_TIMED_OUT
+    await served.create_topic(f"{name}-later")
+    assert created.topic_id == (await metadata(served, name)).topics[0].topic_id, "it was made nevertheless"
+    doomed = DeleteTopicsRequest(topics=[DeleteTopicState(name=name, topic_id=ZERO_UUID)], timeout_ms=-1)
+    assert (await served.ask(doomed)).responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert not await exists(served, name)
+
+
 async def test_validation_alone_creates_nothing(served: InProcessBroker, name: str) -> None:
     request = CreateTopicsRequest(topics=[creatable(name)], timeout_ms=10_000, validate_only=True)
     assert (await served.ask(request)).topics[0].error_code == ErrorCode.NONE
@@ -210,6 +297,13 @@ async def test_partitions_only_grow(served: InProcessBroker, name: str, count: i
     request = CreatePartitionsRequest(topics=[wanted], timeout_ms=10_000, validate_only=False)
     assert (await served.ask(request)).results[0].error_code == code
     assert len((await metadata(served, name)).topics[0].partitions) == max(count, 2)
+
+
+async def test_a_topic_that_is_to_grow_twice_is_refused_once(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    twice = [CreatePartitionsTopic(name=name, count=count, assignments=None) for count in (2, 3)]
+    (refused,) = (await served.ask(CreatePartitionsRequest(topics=twice, timeout_ms=1000, validate_only=False))).results
+    assert (refused.error_code, refused.error_message) == (ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
 
 
 @pytest.mark.parametrize("version", range(13))
@@ -251,7 +345,7 @@ async def test_topics_are_deleted_and_made_anew(served: InProcessBroker, name: s
     assert (await served.ask(request, version)).responses[0].error_code == ErrorCode.NONE
     assert not await exists(served, name)
     again = (await served.ask(request, version)).responses[0]
-    assert again.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (again.error_code, again.error_message) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
     await served.create_topic(name)
     assert (await metadata(served, name)).topics[0].topic_id != first_id
 
@@ -333,3 +427,12 @@ async def test_whose_configs_can_be_described(
     (result,) = (await served.ask(DescribeConfigsRequest(resources=[resource]))).results
     assert result.error_code == code
     assert bool(result.configs) == (code == ErrorCode.NONE and resource_name != "")
+
+
+async def test_a_resource_of_unknown_type_spoils_the_whole_request(served: InProcessBroker) -> None:
+    resources = [
+        DescribeConfigsResource(resource_type=resource_type, resource_name="0", configuration_keys=None)
+        for resource_type in (BROKER, 3)
+    ]
+    results = (await served.ask(DescribeConfigsRequest(resources=resources))).results
+    assert [(result.error_code, result.configs) for result in results] == [(ErrorCode.INVALID_REQUEST, [])] * 2
