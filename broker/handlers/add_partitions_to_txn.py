@@ -2,14 +2,15 @@
 
 Version notes: v0-3 come from clients and add all partitions or none: with one that is refused, the others are answered
 OPERATION_NOT_ATTEMPTED. v2 PRODUCER_FENCED, which older clients know as INVALID_PRODUCER_EPOCH. v4+ come from brokers,
-for several transactions, each to be added or only verified (KIP-890); v5 TRANSACTION_ABORTABLE, before that a
-partition that is not included is INVALID_TXN_STATE.
+for several transactions, each to be added or only verified (KIP-890): a partition that is not included is
+TRANSACTION_ABORTABLE, in v4 too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
+from broker.by_topic import by_topic
 from broker.request_context import RequestContext
 from broker.services import Services
 from broker.transactions.transaction import Producer, TopicPartition
@@ -26,7 +27,6 @@ from protocol.messages.add_partitions_to_txn import (
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4
-FIRST_VERSION_WITH_ABORTABLE = 5
 
 CodeOf = Callable[[TopicPartition], int]
 
@@ -75,23 +75,18 @@ async def _when_stored(storing: Awaitable[None], response: AddPartitionsToTxnRes
 async def _serve_broker(
     services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
-    says_abortable = context.api_version >= FIRST_VERSION_WITH_ABORTABLE
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
-                topic_results=_results(
-                    transaction.topics, await _serve_transaction(services, transaction, says_abortable=says_abortable)
-                ),
+                topic_results=_results(transaction.topics, await _serve_transaction(services, transaction)),
             )
             for transaction in request.transactions
         ]
     )
 
 
-async def _serve_transaction(
-    services: Services, transaction: AddPartitionsToTxnTransaction, *, says_abortable: bool
-) -> CodeOf:
+async def _serve_transaction(services: Services, transaction: AddPartitionsToTxnTransaction) -> CodeOf:
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
     partitions = _names(transaction.topics)
     refused = _refused(services, transaction.topics, ())
@@ -107,8 +102,6 @@ async def _serve_transaction(
     except KafkaError as error:
         code = error.code
         return lambda _: code
-    if not says_abortable:
-        return lambda each: ErrorCode.INVALID_TXN_STATE if codes[each] else ErrorCode.NONE
     return codes.__getitem__
 
 
@@ -121,15 +114,11 @@ def _client_response(request: AddPartitionsToTxnRequest, code_of: CodeOf) -> Add
 
 
 def _results(topics: Sequence[AddPartitionsToTxnTopic], code_of: CodeOf) -> list[AddPartitionsToTxnTopicResult]:
+    answers = (
+        (each, AddPartitionsToTxnPartitionResult(partition_index=each[1], partition_error_code=code_of(each)))
+        for each in dict.fromkeys(_names(topics))
+    )
     return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=partition, partition_error_code=code_of((topic.name, partition))
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in topics
+        AddPartitionsToTxnTopicResult(name=name, results_by_partition=partitions)
+        for name, partitions in by_topic(answers).items()
     ]

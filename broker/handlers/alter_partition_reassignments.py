@@ -5,6 +5,7 @@ Each partition is answered by itself when its move has begun; ListPartitionReass
 
 from __future__ import annotations
 
+from broker.by_topic import by_topic
 from broker.request_context import RequestContext
 from broker.services import Services
 from controller.model import ApiError, TopicPartition
@@ -29,14 +30,8 @@ async def handle(
     return AlterPartitionReassignmentsResponse(
         error_message="",
         responses=[
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _result(asked.partition_index, results[TopicPartition(topic.name, asked.partition_index)])
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
+            ReassignableTopicResponse(name=name, partitions=partitions)
+            for name, partitions in by_topic((it, _result(it.partition, results[it])) for it in targets).items()
         ],
     )
 

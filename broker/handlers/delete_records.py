@@ -7,7 +7,9 @@ next retention run.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
+from broker.by_topic import by_topic
 from broker.replica.delayed_delete_records import AwaitedDeletion
 from broker.replica.partition import Partition
 from broker.request_context import RequestContext
@@ -26,39 +28,32 @@ TopicPartition = tuple[str, int]
 async def handle(services: Services, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     deletions: dict[TopicPartition, AwaitedDeletion] = {}
     refused: dict[TopicPartition, ErrorCode] = {}
-    for topic in request.topics:
-        for asked in topic.partitions:
-            key = topic.name, asked.partition_index
-            try:
-                partition = _partition(services, *key)
-                deletions[key] = services.replica_manager.delete_records(partition, asked.offset)
-            except KafkaError as error:
-                refused[key] = error.code
+    wanted = _wanted(request)
+    for key, offset in wanted.items():
+        try:
+            partition = _partition(services, *key)
+            deletions[key] = services.replica_manager.delete_records(partition, offset)
+        except KafkaError as error:
+            refused[key] = error.code
     await _until_decided(services, list(deletions.values()), request.timeout_ms)
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    _result(asked.partition_index, deletions, refused, topic.name) for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    return _response((key, _result(key, deletions, refused)) for key in wanted)
 
 
 def failed(request: DeleteRecordsRequest, context: RequestContext, code: ErrorCode) -> DeleteRecordsResponse:
+    return _response(
+        (key, DeleteRecordsPartitionResult(partition_index=key[1], error_code=code)) for key in _wanted(request)
+    )
+
+
+def _wanted(request: DeleteRecordsRequest) -> dict[TopicPartition, int]:
+    """The offset of each partition; of several for one the last counts."""
+    return {(topic.name, asked.partition_index): asked.offset for topic in request.topics for asked in topic.partitions}
+
+
+def _response(results: Iterable[tuple[TopicPartition, DeleteRecordsPartitionResult]]) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    DeleteRecordsPartitionResult(partition_index=asked.partition_index, error_code=code)
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
+            DeleteRecordsTopicResult(name=name, partitions=partitions) for name, partitions in by_topic(results).items()
         ]
     )
 
@@ -84,16 +79,12 @@ async def _until_decided(services: Services, deletions: list[AwaitedDeletion], t
 
 
 def _result(
-    partition_index: int,
-    deletions: dict[TopicPartition, AwaitedDeletion],
-    refused: dict[TopicPartition, ErrorCode],
-    topic: str,
+    key: TopicPartition, deletions: dict[TopicPartition, AwaitedDeletion], refused: dict[TopicPartition, ErrorCode]
 ) -> DeleteRecordsPartitionResult:
-    deletion = deletions.get((topic, partition_index))
+    deletion = deletions.get(key)
     if deletion is None:
-        code = refused[topic, partition_index]
-        return DeleteRecordsPartitionResult(partition_index=partition_index, error_code=code)
+        return DeleteRecordsPartitionResult(partition_index=key[1], error_code=refused[key])
     assert deletion.error is not None
     return DeleteRecordsPartitionResult(
-        partition_index=partition_index, error_code=deletion.error, low_watermark=deletion.low_watermark
+        partition_index=key[1], error_code=deletion.error, low_watermark=deletion.low_watermark
     )

@@ -116,20 +116,19 @@ def _answer(request: OffsetCommitRequest, unknown: set[TopicPartition], answer: 
 def _response(
     request: OffsetCommitRequest, error: ErrorCode, others: Mapping[TopicPartition, ErrorCode] = NOTHING_REFUSED
 ) -> OffsetCommitResponse:
-    """`error` for every partition that is not one of the `others`."""
+    """`error` for every partition that is not one of the `others`; each once, and all of a topic in one place."""
+    answers: dict[str, dict[int, OffsetCommitResponsePartition]] = {}
+    for topic in request.topics:
+        if topic.partitions:
+            of_topic = answers.setdefault(topic.name, {})
+        for partition in topic.partitions:
+            index = partition.partition_index
+            code = others.get((topic.name, index), error) if others else error
+            of_topic[index] = OffsetCommitResponsePartition(partition_index=index, error_code=code)
     return OffsetCommitResponse(
         topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=others.get((topic.name, partition.partition_index), error) if others else error,
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
+            OffsetCommitResponseTopic(name=name, partitions=list(partitions.values()))
+            for name, partitions in answers.items()
         ]
     )
 

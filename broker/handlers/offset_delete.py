@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from broker.by_topic import by_topic
 from broker.groups.offsets import TopicPartition
 from broker.request_context import RequestContext
 from broker.services import Services
@@ -32,20 +33,21 @@ def failed(request: OffsetDeleteRequest, context: RequestContext, code: ErrorCod
 
 
 def _response(request: OffsetDeleteRequest, codes: Mapping[TopicPartition, ErrorCode]) -> OffsetDeleteResponse:
+    asked = dict.fromkeys(
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    )
+    answers = (
+        (
+            each,
+            OffsetDeleteResponsePartition(
+                partition_index=each[1], error_code=codes.get(each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            ),
+        )
+        for each in asked
+    )
     return OffsetDeleteResponse(
         topics=[
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=codes.get(
-                            (topic.name, partition.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                        ),
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
+            OffsetDeleteResponseTopic(name=name, partitions=partitions)
+            for name, partitions in by_topic(answers).items()
         ]
     )

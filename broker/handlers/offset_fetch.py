@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 from broker import slices
+from broker.by_topic import by_topic
 from broker.groups.offsets import GroupOffsets, TopicPartition
 from broker.groups.records import NO_LEADER_EPOCH
 from broker.request_context import RequestContext
@@ -101,12 +102,18 @@ def _failed_group(group_id: str, code: ErrorCode) -> OffsetFetchResponseGroup:
 def _wanted(
     topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None, offsets: GroupOffsets
 ) -> list[tuple[str, list[int]]]:
+    """The partitions to answer, each once, by topic."""
     if topics is not None:
-        return [(topic.name, topic.partition_indexes) for topic in topics]
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in offsets.committed:
-        by_topic.setdefault(topic, []).append(partition)
-    return list(by_topic.items())
+        return _named(topics)
+    return list(by_topic((each, each[1]) for each in offsets.committed).items())
+
+
+def _named(topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics]) -> list[tuple[str, list[int]]]:
+    partitions: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        if topic.partition_indexes:
+            partitions.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return [(name, list(indexes)) for name, indexes in partitions.items()]
 
 
 def _look_up(
@@ -154,9 +161,9 @@ def _nothing(cls: type[P], partition: int, code: ErrorCode) -> P:
 
 async def _read_consumers_tree(services: Services, request: OffsetFetchRequest) -> OffsetFetchResponse:
     topics = []
-    for topic in request.topics or ():
-        found = [await _read_one(services, request.group_id, topic.name, each) for each in topic.partition_indexes]
-        topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=found))
+    for name, partitions in _named(request.topics or ()):
+        found = [await _read_one(services, request.group_id, name, each) for each in partitions]
+        topics.append(OffsetFetchResponseTopic(name=name, partitions=found))
     return OffsetFetchResponse(topics=topics)
 
 

@@ -72,14 +72,16 @@ def handle(
 
 
 def _last_of_each_partition(request: ProduceRequest) -> ProduceRequest:
-    """Of several records for one partition only the last count, as at Kafka, which answers each partition once."""
+    """Of several records for one partition only the last count, as at Kafka, which answers each partition once and no
+    topic without one."""
     topics = request.topic_data
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return request
     by_topic: dict[str, dict[int, PartitionProduceData]] = {}
     for topic in topics:
-        by_topic.setdefault(topic.name, {}).update((data.index, data) for data in topic.partition_data)
-    if sum(map(len, by_topic.values())) == sum(len(topic.partition_data) for topic in topics):
+        if topic.partition_data:
+            by_topic.setdefault(topic.name, {}).update((data.index, data) for data in topic.partition_data)
+    if [len(of_topic) for of_topic in by_topic.values()] == [len(topic.partition_data) for topic in topics]:
         return request
     return ProduceRequest(
         transactional_id=request.transactional_id,

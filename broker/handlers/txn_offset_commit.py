@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.by_topic import by_topic
 from broker.groups.batches import CommittingProducer
 from broker.groups.coordinator import CommitAnswer, Committer
 from broker.groups.offsets import Offsets, TopicPartition
@@ -106,18 +107,15 @@ async def _verify(services: Services, request: TxnOffsetCommitRequest, context: 
 def _response(
     request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]
 ) -> TxnOffsetCommitResponse:
+    asked = dict.fromkeys(
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    )
+    answers = (
+        (each, TxnOffsetCommitResponsePartition(partition_index=each[1], error_code=code_of(each))) for each in asked
+    )
     return TxnOffsetCommitResponse(
         topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=code_of((topic.name, partition.partition_index)),
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
+            TxnOffsetCommitResponseTopic(name=name, partitions=partitions)
+            for name, partitions in by_topic(answers).items()
         ]
     )

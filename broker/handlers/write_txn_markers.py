@@ -7,12 +7,14 @@ is answered once its marker is replicated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from broker.by_topic import by_topic
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.transactions.markers import Marker
-from protocol.errors import ErrorCode
+from broker.transactions.markers import Codes, Marker
+from broker.transactions.transaction import TopicPartition
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -21,45 +23,54 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 
 async def handle(
     services: Services, request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(
-        markers=await asyncio.gather(*(_write(services, marker) for marker in request.markers))
-    )
+    for marker in request.markers:
+        if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a marker needs a producer id and an epoch")
+    written = await asyncio.gather(*(_write(services, marker) for marker in request.markers))
+    return _response(zip(request.markers, written, strict=True))
 
 
 def failed(request: WriteTxnMarkersRequest, context: RequestContext, code: ErrorCode) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(
-        markers=[_result(marker, dict.fromkeys(_partitions(marker), code)) for marker in request.markers]
-    )
+    return _response((marker, dict.fromkeys(_partitions(marker), code)) for marker in request.markers)
 
 
-async def _write(services: Services, requested: WritableTxnMarker) -> WritableTxnMarkerResult:
+async def _write(services: Services, requested: WritableTxnMarker) -> Codes:
     marker = Marker(
         requested.producer_id, requested.producer_epoch, requested.transaction_result, requested.coordinator_epoch
     )
     codes = services.marker_writer.write(marker, _partitions(requested))
-    return _result(requested, codes if isinstance(codes, Mapping) else await codes)
+    return codes if isinstance(codes, Mapping) else await codes
 
 
-def _partitions(marker: WritableTxnMarker) -> list[tuple[str, int]]:
+def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:
     return [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
 
 
-def _result(marker: WritableTxnMarker, codes: Mapping[tuple[str, int], int]) -> WritableTxnMarkerResult:
-    return WritableTxnMarkerResult(
-        producer_id=marker.producer_id,
-        topics=[
-            WritableTxnMarkerTopicResult(
-                name=topic.name,
-                partitions=[
-                    WritableTxnMarkerPartitionResult(partition_index=index, error_code=codes[topic.name, index])
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in marker.topics
-        ],
+def _response(answers: Iterable[tuple[WritableTxnMarker, Codes]]) -> WriteTxnMarkersResponse:
+    """One result a producer; what its later markers came to counts."""
+    by_producer: dict[int, dict[TopicPartition, int]] = {}
+    for marker, codes in answers:
+        if codes:
+            by_producer.setdefault(marker.producer_id, {}).update(codes)
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(codes))
+            for producer_id, codes in by_producer.items()
+        ]
     )
+
+
+def _topics(codes: Codes) -> list[WritableTxnMarkerTopicResult]:
+    answers = (
+        (each, WritableTxnMarkerPartitionResult(partition_index=each[1], error_code=code))
+        for each, code in codes.items()
+    )
+    return [
+        WritableTxnMarkerTopicResult(name=name, partitions=partitions) for name, partitions in by_topic(answers).items()
+    ]

@@ -163,7 +163,7 @@ class Admission:
 
     def _error(self, code: int) -> KafkaError:
         if code == ErrorCode.TRANSACTION_ABORTABLE and not self._says_abortable:
-            return KafkaError(ErrorCode.INVALID_TXN_STATE)
+            return KafkaError(ErrorCode.INVALID_TXN_STATE, "Partition was not added to the transaction")
         told = PRODUCE_ERRORS.get(code, ErrorCode(code))
         return KafkaError(
             told,

@@ -114,9 +114,8 @@ async def test_a_broker_verifies_and_adds(served: ServedTransactions, version: i
         ),
         version,
     )
-    absent = ABORTABLE if version >= 5 else ErrorCode.INVALID_TXN_STATE
     assert [(each.transactional_id, codes(each.topic_results)) for each in response.results_by_transaction] == [
-        ("id", {("t", 0): NONE, ("t", 1): absent}),
+        ("id", {("t", 0): NONE, ("t", 1): ABORTABLE}),
         ("other", {("__consumer_offsets", 0): NONE}),
         ("id", {("t", 0): ErrorCode.PRODUCER_FENCED}),
         ("nobody", {("t", 0): ErrorCode.INVALID_PRODUCER_ID_MAPPING}),

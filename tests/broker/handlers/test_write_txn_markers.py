@@ -16,6 +16,8 @@ from protocol.messages.write_txn_markers import (
 from tests.broker.groups.served import versions_of
 from tests.broker.transactions.served import ServedTransactions
 
+NONE, UNKNOWN_PARTITION = ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
 
 def marker(producer_id: int, *partitions: int) -> WritableTxnMarker:
     return WritableTxnMarker(
@@ -38,6 +40,34 @@ async def test_markers(tmp_path: Path, version: int) -> None:
     assert [
         (each.producer_id, {one.partition_index: one.error_code for one in each.topics[0].partitions})
         for each in response.markers
-    ] == [(7, {0: ErrorCode.NONE, 5: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}), (8, {0: ErrorCode.NONE}), (9, {})]
+    ] == [(7, {0: ErrorCode.NONE, 5: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}), (8, {0: ErrorCode.NONE})]
     assert partition.log.last_stable_offset == 4
     assert len(partition.log.aborted_transactions(0, 4)) == 2
+
+
+@pytest.mark.parametrize("version", versions_of(WriteTxnMarkersRequest))
+async def test_a_producer_is_answered_once_and_each_of_its_partitions_once(tmp_path: Path, version: int) -> None:
+    served = await ServedTransactions(tmp_path).lead_all()
+    partition = served.leading.lead("t", 0)
+    served.leading.produce(partition, 7, 0, 0)
+    request = WriteTxnMarkersRequest(markers=[marker(7, 0, 0), marker(8, 5), marker(7, 5)])
+    response = await served.ask(write_txn_markers, request, version)
+    assert [
+        (each.producer_id, [(one.partition_index, one.error_code) for one in each.topics[0].partitions])
+        for each in response.markers
+    ] == [(7, [(0, NONE), (5, UNKNOWN_PARTITION)]), (8, [(5, UNKNOWN_PARTITION)])]
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (7, -1)])
+async def test_no_marker_is_written_of_a_request_with_one_of_nobody(
+    tmp_path: Path, producer_id: int, epoch: int
+) -> None:
+    served = await ServedTransactions(tmp_path).lead_all()
+    partition = served.leading.lead("t", 0)
+    end_offset = partition.log.log_end_offset
+    refused = marker(producer_id, 0)
+    refused.producer_epoch = epoch
+    response = await served.ask(write_txn_markers, WriteTxnMarkersRequest(markers=[marker(8, 0), refused]), 1)
+    codes = {(each.producer_id, each.topics[0].partitions[0].error_code) for each in response.markers}
+    assert codes == {(8, ErrorCode.UNKNOWN_SERVER_ERROR), (producer_id, ErrorCode.UNKNOWN_SERVER_ERROR)}
+    assert partition.log.log_end_offset == end_offset
