@@ -243,7 +243,7 @@ def _check_shape(changes: Sequence[KeyChange]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
     for change in changes:
         if change.operation not in OPERATIONS:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {change.operation}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}")
 
 
 def _edited(

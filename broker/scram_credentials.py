@@ -86,7 +86,10 @@ class ScramCredentials:
     async def alter(
         self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
     ) -> dict[str, KafkaError | None]:
-        """Change credentials; one result a user, None for success. All of a user's are changed or none."""
+        """Change credentials; one result a user, None for success, the refused first, as Kafka tells them.
+
+        All of a user's are changed or none.
+        """
         by_user: dict[str, list[Deletion | Upsertion]] = {}
         changes: list[Deletion | Upsertion] = [*upsertions, *deletions]
         for change in changes:
@@ -99,7 +102,7 @@ class ScramCredentials:
                 results[user] = None
             except KafkaError as error:
                 results[user] = error
-        return results
+        return dict(sorted(results.items(), key=lambda result: result[1] is None))
 
     async def _alter_user(self, user: str, changes: Sequence[Deletion | Upsertion]) -> None:
         def edit(before: Mapping[str, str]) -> Mapping[str, str]:
@@ -166,6 +169,8 @@ def _described(user: str, times_asked: int, stored: Mapping[str, Iterations]) ->
             ErrorCode.DUPLICATE_RESOURCE,
             f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}",
         )
+    if not user:
+        return KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Username must not be empty")
     if user not in stored:
         return KafkaError(
             ErrorCode.RESOURCE_NOT_FOUND, f"Attempt to describe a user credential that does not exist: {user}"

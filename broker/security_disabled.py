@@ -8,11 +8,20 @@ from __future__ import annotations
 from typing import Final
 
 from broker.request_context import RequestContext
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, Malformed
 
 NO_AUTHORIZER: Final = "No Authorizer is configured."
 
 ANONYMOUS: Final = "User:ANONYMOUS"
+
+UNKNOWN: Final = 0
+"""What each enum of ACLs numbers 0: nothing that one could mean (KIP-140)."""
+
+
+def refuse_unknown(*elements: int) -> None:
+    """Raises Malformed, which closes the connection as at Kafka, when an enum of an ACL or a filter is UNKNOWN."""
+    if UNKNOWN in elements:
+        raise Malformed("an ACL, or a filter for them, has an element of type UNKNOWN")
 
 
 def why_no_tokens(context: RequestContext) -> ErrorCode:

@@ -23,12 +23,12 @@ def plan_reassignment(
 
     Raises KafkaError where nothing can be moved or cancelled.
     """
+    if target is None and partition not in context.reassigning:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     if not context.has_partition(partition) or context.is_to_be_deleted(partition.topic):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
     current = context.assignment(partition)
     if target is None:
-        if partition not in context.reassigning:
-            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         return ReplicaAssignment(current.original)
     _check_target(context, current, target)
     return current.reassigned_to(tuple(target))

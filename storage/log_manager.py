@@ -43,7 +43,7 @@ from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, L
 from storage.log_loader import LoadProgress
 from storage.log_moves import FoundLog
 from storage.meta_properties import MetaProperties, WrongDirectoryError
-from storage.names import DirectoryState
+from storage.names import DirectoryState, can_have_future
 
 __all__ = [
     "DirectoryLockedError",
@@ -522,10 +522,9 @@ class LogManager:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"Can not create a copy of {log.topic}-{log.partition} because log directories are offline",
             )
-        marked = _marked(log.name, DirectoryState.FUTURE)
-        if not marked.startswith(f"{log.topic}-{log.partition}."):
+        if not can_have_future(log.topic, log.partition):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
-        path = f"{directory.path}/{marked}"
+        path = f"{directory.path}/{_marked(log.name, DirectoryState.FUTURE)}"
         return self._create(directory, path, log.name, log.config, log.topic_id, now_ms)
 
     def drop_future(self, topic: str, partition: int, *, now_ms: int) -> None:

@@ -103,6 +103,12 @@ def marked_partition_directory(topic: str, partition: int, state: DirectoryState
     return topic[: DIRECTORY_NAME_LENGTH_MAX - len(ending)] + ending
 
 
+def can_have_future(topic: str, partition: int) -> bool:
+    """Whether the name of a FUTURE directory holds the whole topic: nothing else tells whose copy it is."""
+    whole = marked_partition_directory(topic, partition, DirectoryState.FUTURE, uuid.UUID(int=0))
+    return whole.startswith(f"{topic}-{partition}.")
+
+
 def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
     """None for a name that no partition directory has."""
     if marked := _MARKED_DIRECTORY.fullmatch(name):

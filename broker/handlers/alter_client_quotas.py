@@ -17,8 +17,14 @@ from protocol.messages.alter_client_quotas import (
 async def handle(
     services: Services, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
-    results = [await _alter(services, entry, validate_only=request.validate_only) for entry in request.entries]
-    return AlterClientQuotasResponse(entries=results)
+    """Entries for one entity are carried out in order, and answered once with what the last one came to."""
+    results = {}
+    for entry in request.entries:
+        # Of several parts of one type the last counts, as at Kafka.
+        entry.entity = list({part.entity_type: part for part in entry.entity}.values())
+        entity = frozenset((part.entity_type, part.entity_name) for part in entry.entity)
+        results[entity] = await _alter(services, entry, validate_only=request.validate_only)
+    return AlterClientQuotasResponse(entries=list(results.values()))
 
 
 def failed(request: AlterClientQuotasRequest, context: RequestContext, code: ErrorCode) -> AlterClientQuotasResponse:

@@ -16,6 +16,7 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from storage.names import can_have_future
 
 
 def handle(
@@ -49,6 +50,8 @@ def _outcome(services: Services, path: str, topic: str, index: int) -> ErrorCode
 
 def _move(services: Services, path: str, topic: str, index: int) -> None:
     """Raises KafkaError."""
+    if not can_have_future(topic, index):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
     wanted = services.log_manager.directory_at(path)
     if wanted is None:
         raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config.")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from broker.request_context import RequestContext
-from broker.security_disabled import NO_AUTHORIZER
+from broker.security_disabled import NO_AUTHORIZER, refuse_unknown
 from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 
 def handle(services: Services, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+    for each in request.creations:
+        refuse_unknown(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
     return CreateAclsResponse(
         results=[
             AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)

@@ -17,8 +17,8 @@ def handle(
     requester_type, _, requester_name = context.principal.partition(":")
     return CreateDelegationTokenResponse(
         error_code=why_no_tokens(context),
-        principal_type=request.owner_principal_type or requester_type,
-        principal_name=request.owner_principal_name or requester_name,
+        principal_type=requester_type,
+        principal_name=requester_name,
         token_requester_principal_type=requester_type,
         token_requester_principal_name=requester_name,
     )

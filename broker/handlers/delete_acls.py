@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from broker.request_context import RequestContext
-from broker.security_disabled import NO_AUTHORIZER
+from broker.security_disabled import NO_AUTHORIZER, refuse_unknown
 from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 
 
 def handle(services: Services, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
+    for each in request.filters:
+        refuse_unknown(each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type)
     return DeleteAclsResponse(
         filter_results=[
             DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)

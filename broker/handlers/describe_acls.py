@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from broker.request_context import RequestContext
+from broker.security_disabled import refuse_unknown
 from broker.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 
 def handle(services: Services, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
+    refuse_unknown(
+        request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type
+    )
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
     )

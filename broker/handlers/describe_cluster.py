@@ -14,9 +14,7 @@ BROKERS, CONTROLLERS = 1, 2
 def handle(services: Services, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     metadata = services.metadata_cache
     if context.api_version >= 1 and request.endpoint_type != BROKERS:
-        is_known = request.endpoint_type == CONTROLLERS
-        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-        return failed(request, context, code)
+        return _refused(request.endpoint_type)
     brokers = []
     for broker in metadata.brokers.values():
         if context.listener in broker.endpoints:
@@ -30,6 +28,14 @@ def handle(services: Services, request: DescribeClusterRequest, context: Request
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+def _refused(endpoint_type: int) -> DescribeClusterResponse:
+    code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}"
+    if endpoint_type == CONTROLLERS:
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+    return DescribeClusterResponse(error_code=code, error_message=message, cluster_id="", brokers=[])
 
 
 def failed(request: DescribeClusterRequest, context: RequestContext, code: ErrorCode) -> DescribeClusterResponse:

@@ -46,7 +46,7 @@ def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
         partition = services.replica_manager.find(topic, index)
         if partition is None:
             if (problem := topic_name_problem(topic)) is not None:
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
             raise services.why_not_hosted(topic, index)
         partition.require_leader()
     except KafkaError as error:

@@ -3,7 +3,7 @@
 Groups (key type 0) live in `__consumer_offsets`, transactional ids (key type 1) in `__transaction_state`. The first
 request creates the topic and waits for it, so that the answer names a broker which really coordinates.
 
-Version notes: v0 groups only; v1 key types and a message; v4 several keys, each with its own error.
+Version notes: v0 groups only; v1 key types and a message; v4 several keys, each with its own error; v6 share groups.
 """
 
 from __future__ import annotations
@@ -15,11 +15,16 @@ from broker.groups.partitioner import partition_for
 from broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.request_context import RequestContext
 from broker.services import Services
-from protocol.errors import ERRORS, ErrorCode
+from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 FIRST_VERSION_WITH_SEVERAL_KEYS = 4
+FIRST_VERSION_WITH_SHARE = 6
 NO_NODE = -1
+SHARE = 2
+"""The key type of share groups (KIP-932), which nobody coordinates here."""
+
+UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 TOPICS: Mapping[int, str] = MappingProxyType({0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC})
 """The internal topic by key type: groups, transactional ids."""
@@ -30,7 +35,10 @@ def handle(
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     topic = TOPICS.get(request.key_type)
     if topic is None:
-        return failed(request, context, ErrorCode.INVALID_REQUEST)
+        if request.key_type == SHARE:
+            code = UNAVAILABLE if context.api_version >= FIRST_VERSION_WITH_SHARE else ErrorCode.INVALID_REQUEST
+            return _response(context, [_nobody(key, code) for key in _keys(request, context)])
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinator type {request.key_type}")
     coordinator = services.groups if topic == GROUP_METADATA_TOPIC else services.transactions
     partition_count = coordinator.partition_count()
     if partition_count is None:
@@ -39,7 +47,7 @@ def handle(
 
 
 def failed(request: FindCoordinatorRequest, context: RequestContext, code: ErrorCode) -> FindCoordinatorResponse:
-    return _response(context, [_nobody(key, code) for key in _keys(request, context)])
+    return _response(context, [_nobody(key, code, ERRORS[code].message or "") for key in _keys(request, context)])
 
 
 async def _create_and_find(
@@ -61,13 +69,13 @@ def _locate(services: Services, context: RequestContext, topic: str, key: str, p
     leader = metadata.leader_of(topic, partition_for(key, partition_count))
     broker = metadata.brokers.get(leader)
     if broker is None or context.listener not in broker.endpoints:
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _nobody(key, UNAVAILABLE)
     host, port = broker.endpoints[context.listener]
     return Coordinator(key=key, node_id=leader, host=host, port=port, error_message="")
 
 
-def _nobody(key: str, code: ErrorCode) -> Coordinator:
-    return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=code, error_message="")
+def _nobody(key: str, code: ErrorCode, message: str = "") -> Coordinator:
+    return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=code, error_message=message)
 
 
 def _keys(request: FindCoordinatorRequest, context: RequestContext) -> Sequence[str]:

@@ -17,30 +17,37 @@ from protocol.messages.update_features import (
 )
 
 UPGRADE = 1
+UPGRADE_TYPES = range(1, 4)
+"""Upgrade, safe downgrade, unsafe downgrade."""
 
 
 def handle(services: Services, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
     if not services.controller.is_active:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
     return UpdateFeaturesResponse(
-        error_message="",
         results=[
             UpdatableFeatureResult(
-                feature=update.feature, error_code=ErrorCode.INVALID_REQUEST, error_message=_why_refused(update)
+                feature=feature, error_code=ErrorCode.INVALID_REQUEST, error_message=_why_refused(update)
             )
-            for update in request.feature_updates
+            for feature, update in _first_of_each(request).items()
         ],
     )
+
+
+def _first_of_each(request: UpdateFeaturesRequest) -> dict[str, FeatureUpdateKey]:
+    return {update.feature: update for update in reversed(request.feature_updates)}
 
 
 def _why_refused(update: FeatureUpdateKey) -> str:
     if not update.feature:
         return "Feature name can not be empty."
+    if update.upgrade_type not in UPGRADE_TYPES:
+        return "Received unknown upgrade type."
     if update.max_version_level >= 1:
         return "Could not apply finalized feature update because the provided feature is not supported."
     if update.allow_downgrade or update.upgrade_type != UPGRADE:
         return "Can not delete non-existing finalized feature."
     return (
-        f"Can not provide maxVersionLevel: {update.max_version_level} less than 1 without setting the allowDowngrade "
-        "flag to true in the request."
+        f"Can not provide versionLevel: {update.max_version_level} less than 1 without setting the SAFE "
+        "downgradeType in the request."
     )

@@ -89,6 +89,13 @@ async def test_targets(
     assert second.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+async def test_a_move_of_what_does_not_exist_cannot_be_cancelled(served: InProcessBroker, name: str) -> None:
+    cancelled = ReassignablePartition(partition_index=3, replicas=None)
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=name, partitions=[cancelled])])
+    (answer,) = (await served.ask(request)).responses[0].partitions
+    assert answer.error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
 async def test_no_move_is_ever_under_way(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name)
     one = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[0])]

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from broker.handlers import find_coordinator
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from tests.broker.groups.served import Served, versions_of
 from tests.broker.transactions.served import ServedTransactions
 
 VERSIONS = versions_of(FindCoordinatorRequest)
-UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+UNAVAILABLE, INVALID = ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.INVALID_REQUEST
 
 
 def request(version: int, *keys: str, key_type: int = 0) -> FindCoordinatorRequest:
@@ -87,8 +87,15 @@ async def test_the_topic_of_transactional_ids_is_created_on_demand(tmp_path: Pat
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-@pytest.mark.parametrize("key_type", [2, 3, -1])
+@pytest.mark.parametrize("key_type", [3, -1])
 async def test_other_kinds_of_keys(version: int, key_type: int) -> None:
     served = await Served.up()
     response = await served.ask(find_coordinator, request(version, "g", key_type=key_type), version)
-    assert only(response, version)[:4] == (-1, "", -1, ErrorCode.INVALID_REQUEST)
+    assert only(response, version) == (-1, "", -1, INVALID, ERRORS[INVALID].message)
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+async def test_nobody_coordinates_share_groups(version: int) -> None:
+    served = await Served.up()
+    response = await served.ask(find_coordinator, request(version, "g", key_type=2), version)
+    assert only(response, version)[:4] == (-1, "", -1, UNAVAILABLE if version >= 6 else INVALID)

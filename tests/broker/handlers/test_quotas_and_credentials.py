@@ -6,7 +6,7 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages import alter_client_quotas
-from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, OpData
+from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -72,6 +72,17 @@ async def test_each_entity_is_answered_by_itself(served: InProcessBroker, versio
     }
 
 
+async def test_entries_for_one_entity_are_answered_once_after_the_last(served: InProcessBroker) -> None:
+    parts = [EntityData(entity_type="user", entity_name=name) for name in ("nobody", "alice")]
+    entries = [
+        EntryData(entity=parts[index:], ops=[OpData(key="producer_byte_rate", value=value, remove=False)])
+        for index, value in ((0, 1.0), (1, 2.0))
+    ]
+    (answer,) = (await served.ask(AlterClientQuotasRequest(entries=entries, validate_only=False))).entries
+    assert (answer.error_code, answer.entity) == (ErrorCode.NONE, parts[1:])
+    assert await quotas_of(served, "alice") == {ALICE: {"producer_byte_rate": 2.0}}
+
+
 async def test_validation_alone(served: InProcessBroker) -> None:
     wanted: dict[Entity, dict[str, float]] = {ALICE: {"request_percentage": 50.0}, (): {"request_percentage": 50.0}}
     assert await set_quotas(served, wanted, validate_only=True) == [
@@ -103,6 +114,7 @@ async def test_credentials_survive_a_restart_and_share_the_node_with_quotas(tmp_
         upsertions = [credential("alice", 2), credential("alice", 1, 8192), credential("weak", 1, 5)]
         deletions = [ScramCredentialDeletion(name="nobody", mechanism=1)]
         response = await broker.ask(AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions))
+        assert [it.user for it in response.results] == ["weak", "nobody", "alice"], "the refused first"
         assert {it.user: (it.error_code, it.error_message) for it in response.results} == {
             "alice": (ErrorCode.NONE, ""),
             "weak": (ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations"),
@@ -125,3 +137,6 @@ async def test_users_without_credentials(served: InProcessBroker) -> None:
         ErrorCode.RESOURCE_NOT_FOUND,
         "Attempt to describe a user credential that does not exist: nosuch",
     )
+    response = await served.ask(DescribeUserScramCredentialsRequest(users=[UserName(name="")]))
+    (result,) = response.results
+    assert (result.error_code, result.error_message) == (ErrorCode.RESOURCE_NOT_FOUND, "Username must not be empty")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, Malformed
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -43,6 +43,23 @@ async def test_there_are_no_acls(served: InProcessBroker, version: int) -> None:
     assert [(it.error_code, it.error_message) for it in deleted.filter_results] == [refused]
 
 
+@pytest.mark.parametrize("field", ["resource_type_filter", "pattern_type_filter", "operation", "permission_type"])
+async def test_an_unknown_element_of_a_filter_closes_the_connection(served: InProcessBroker, field: str) -> None:
+    wanted = dict.fromkeys(("resource_name_filter", "principal_filter", "host_filter"), None)
+    wanted |= {"resource_type_filter": 2, "pattern_type_filter": 3, "operation": ANY, "permission_type": ANY, field: 0}
+    for request in (DescribeAclsRequest(**wanted), DeleteAclsRequest(filters=[DeleteAclsFilter(**wanted)])):
+        with pytest.raises(Malformed):
+            await served.ask(request)
+
+
+@pytest.mark.parametrize("field", ["resource_type", "resource_pattern_type", "operation", "permission_type"])
+async def test_an_unknown_element_of_an_acl_closes_the_connection(served: InProcessBroker, field: str) -> None:
+    wanted = {"resource_type": 2, "resource_pattern_type": 3, "operation": 3, "permission_type": 3, field: 0}
+    creation = AclCreation(resource_name="t", principal="User:a", host="*", **wanted)
+    with pytest.raises(Malformed):
+        await served.ask(CreateAclsRequest(creations=[creation]))
+
+
 @pytest.mark.parametrize("version", TOKEN_VERSIONS)
 @pytest.mark.parametrize(
     ("principal", "code"),
@@ -80,18 +97,17 @@ async def test_there_are_no_tokens(served: InProcessBroker, version: int, princi
             "metadata.version",
             0,
             1,
-            (
-                "Can not provide maxVersionLevel: 0 less than 1 without setting the allowDowngrade flag to true in "
-                "the request."
-            ),
+            "Can not provide versionLevel: 0 less than 1 without setting the SAFE downgradeType in the request.",
         ),
+        ("metadata.version", 1, 0, "Received unknown upgrade type."),
     ],
 )
 async def test_no_feature_can_be_finalized(
     served: InProcessBroker, feature: str, level: int, upgrade_type: int, message: str
 ) -> None:
     update = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=upgrade_type)
-    response = await served.ask(UpdateFeaturesRequest(feature_updates=[update]))
-    assert response.error_code == ErrorCode.NONE
+    again = FeatureUpdateKey(feature=feature, max_version_level=7, upgrade_type=3)
+    response = await served.ask(UpdateFeaturesRequest(feature_updates=[update, again]))
+    assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
     (result,) = response.results
     assert (result.feature, result.error_code, result.error_message) == (feature, ErrorCode.INVALID_REQUEST, message)
