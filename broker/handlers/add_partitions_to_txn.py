@@ -8,7 +8,7 @@ TRANSACTION_ABORTABLE, in v4 too.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 
 from broker.by_topic import by_topic
 from broker.request_context import RequestContext
@@ -28,7 +28,8 @@ from protocol.messages.add_partitions_to_txn import (
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4
 
-CodeOf = Callable[[TopicPartition], int]
+Outcome = ErrorCode | Mapping[TopicPartition, int]
+"""One code for all that was asked, or one for each partition."""
 
 
 def handle(
@@ -38,11 +39,11 @@ def handle(
         return _serve_broker(services, request, context)
     refused = _refused(services, request.v3_and_below_topics, services.internal_topics)
     if refused:
-        return _client_response(request, lambda each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED))
+        return _client_response(request, refused)
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     partitions = _names(request.v3_and_below_topics)
     storing = services.transactions.add_partitions(request.v3_and_below_transactional_id, producer, partitions)
-    response = _client_response(request, lambda _: ErrorCode.NONE)
+    response = _client_response(request, ErrorCode.NONE)
     return response if storing is None else _when_stored(storing, response)
 
 
@@ -51,20 +52,21 @@ def failed(request: AddPartitionsToTxnRequest, context: RequestContext, code: Er
         return AddPartitionsToTxnResponse(error_code=code)
     if code is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
-    return _client_response(request, lambda _: code)
+    return _client_response(request, code)
 
 
 def _refused(
     services: Services, topics: Sequence[AddPartitionsToTxnTopic], forbidden: Collection[str]
 ) -> Mapping[TopicPartition, ErrorCode]:
-    """What must not be added: partitions that do not exist, and what only the coordinators may write to."""
+    """Why nothing is added when something must not be: partitions that do not exist, and what only the coordinators may
+    write to. Empty when there is nothing against it."""
     refused = {}
     for name, partition in _names(topics):
         if name in forbidden:
             refused[name, partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not services.metadata_cache.contains(name, partition):
             refused[name, partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return refused
+    return dict.fromkeys(_names(topics), ErrorCode.OPERATION_NOT_ATTEMPTED) | refused if refused else {}
 
 
 async def _when_stored(storing: Awaitable[None], response: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
@@ -86,39 +88,40 @@ async def _serve_broker(
     )
 
 
-async def _serve_transaction(services: Services, transaction: AddPartitionsToTxnTransaction) -> CodeOf:
+async def _serve_transaction(services: Services, transaction: AddPartitionsToTxnTransaction) -> Outcome:
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
     partitions = _names(transaction.topics)
     refused = _refused(services, transaction.topics, ())
     if refused:
-        return lambda each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        return refused
     try:
         if not transaction.verify_only:
             storing = services.transactions.add_partitions(transaction.transactional_id, producer, partitions)
             if storing is not None:
                 await storing
-            return lambda _: ErrorCode.NONE
-        codes = services.transactions.verify(transaction.transactional_id, producer, partitions)
+            return ErrorCode.NONE
+        return services.transactions.verify(transaction.transactional_id, producer, partitions)
     except KafkaError as error:
-        code = error.code
-        return lambda _: code
-    return codes.__getitem__
+        return error.code
 
 
 def _names(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     return [(topic.name, partition) for topic in topics for partition in topic.partitions]
 
 
-def _client_response(request: AddPartitionsToTxnRequest, code_of: CodeOf) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(request.v3_and_below_topics, code_of))
+def _client_response(request: AddPartitionsToTxnRequest, outcome: Outcome) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(request.v3_and_below_topics, outcome))
 
 
-def _results(topics: Sequence[AddPartitionsToTxnTopic], code_of: CodeOf) -> list[AddPartitionsToTxnTopicResult]:
-    answers = (
-        (each, AddPartitionsToTxnPartitionResult(partition_index=each[1], partition_error_code=code_of(each)))
-        for each in dict.fromkeys(_names(topics))
-    )
-    return [
-        AddPartitionsToTxnTopicResult(name=name, results_by_partition=partitions)
-        for name, partitions in by_topic(answers).items()
-    ]
+def _results(topics: Sequence[AddPartitionsToTxnTopic], outcome: Outcome) -> list[AddPartitionsToTxnTopicResult]:
+    """One code for all is answered topic by topic as it was asked, others once for each partition, as Kafka does."""
+    if isinstance(outcome, Mapping):
+        answers = ((each, _result(each[1], code)) for each, code in outcome.items())
+        by_name = list(by_topic(answers).items())
+    else:
+        by_name = [(topic.name, [_result(each, outcome) for each in topic.partitions]) for topic in topics]
+    return [AddPartitionsToTxnTopicResult(name=name, results_by_partition=results) for name, results in by_name]
+
+
+def _result(partition: int, code: int) -> AddPartitionsToTxnPartitionResult:
+    return AddPartitionsToTxnPartitionResult(partition_index=partition, partition_error_code=code)
