@@ -222,7 +222,7 @@ def _check_replication_factor(replication_factor: int, racks: Mapping[int, str |
 
 
 def _checked_assignment(request: CreatableTopic) -> dict[int, tuple[int, ...]]:
-    """What the request says, on brokers that live or do not: they may come later. Of two for a partition the last counts."""
+    """What the request says (of two lists for one partition the last), on brokers that live or may come later."""
     by_partition = {it.partition_index: tuple(it.broker_ids) for it in request.assignments}
     _check_size(len(by_partition))
     _check_any_replicas(by_partition)

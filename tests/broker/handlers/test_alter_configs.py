@@ -157,7 +157,7 @@ REFUSED_FOR_TOPICS: list[tuple[list[Operation], ErrorCode, str]] = [
         ErrorCode.INVALID_REQUEST,
         "Error due to duplicate config keys",
     ),
-    ([("flush.ms", 9, "1")], ErrorCode.INVALID_REQUEST, "Unknown operation type 9"),
+    ([("flush.ms", 9, "1")], ErrorCode.INVALID_REQUEST, "Unknown operations type 9"),
 ]
 
 

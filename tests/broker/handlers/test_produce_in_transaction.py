@@ -73,7 +73,7 @@ def context_of(version: int) -> RequestContext:
 
 
 def codes(response: Any) -> list[int]:
-    return [topic.partition_responses[0].error_code for topic in response.responses]
+    return [partition.error_code for topic in response.responses for partition in topic.partition_responses]
 
 
 @pytest.fixture

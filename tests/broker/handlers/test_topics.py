@@ -222,7 +222,7 @@ def assigned(name: str, *replicas: tuple[int, list[int]]) -> CreateTopicsRequest
     [
         ([(0, [0]), (1, [0, 1])], "All partitions should have the same number of replicas"),
         ([(0, [0]), (2, [0])], "partitions should be a consecutive 0-based integer sequence"),
-        ([(0, [0, 0])], "Duplicate brokers not allowed in replica assignment: 0, 0 for partition id 0."),
+        ([(0, [0, 0])], "Duplicate replica assignment found: HashMap(0 -> ArrayBuffer(0, 0))"),
         ([(0, [])], "Cannot have replication factor of 0 for partition id 0."),
     ],
 )
