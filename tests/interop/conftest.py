@@ -15,6 +15,7 @@ from typing import Protocol, Self
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.interop import dumped
 from tests.support.apache_kafka import apache_kafka, client_command, jars
 from tests.support.broker import BrokerProcess
 from tests.support.parts import skip_when_unavailable
@@ -67,6 +68,17 @@ def start_server(request: pytest.FixtureRequest, tmp_path: Path) -> StartServer:
     with skip_when_unavailable():
         jars()
     return lambda overrides: STARTERS[request.param](tmp_path / request.param, overrides)
+
+
+@pytest.fixture(scope="session", params=SERVERS)
+def dumped_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a server that was filled by `tests.interop.dumped`, after its clean shutdown; to be read."""
+    folder = tmp_path_factory.mktemp(f"dumped-{request.param}")
+    with skip_when_unavailable(), STARTERS[request.param](folder, {"offsets.topic.num.partitions": "1"}) as server:
+        create_topic(server.bootstrap, dumped.TOPIC, configs=dumped.TOPIC_CONFIGS)
+        dumped.fill(server.bootstrap)
+        server.stop()
+        return server.log_dir
 
 
 RunJava = Callable[..., list[str]]

@@ -14,9 +14,11 @@ CONFIGS = "kafka.admin.ConfigCommand"
 TOPIC = "administered"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _topic(server: Server) -> None:
+@pytest.fixture(scope="module")
+def administered(server: Server) -> Server:
+    """The server of all tests, with the topic."""
     create_topic(server.bootstrap, TOPIC)
+    return server
 
 
 def run(server: Server, main: str, *arguments: str) -> list[str]:
@@ -74,46 +76,46 @@ def run(server: Server, main: str, *arguments: str) -> list[str]:
     ],
     ids=["topic", "broker", "user", "credential", "address"],
 )
-def test_settings(server: Server, entity: list[str], settings: str, completed: str, described: list[str]) -> None:
-    assert run(server, CONFIGS, "--alter", *entity, "--add-config", settings) == [completed]
-    assert run(server, CONFIGS, "--describe", *entity) == described
+def test_settings(administered: Server, entity: list[str], settings: str, completed: str, described: list[str]) -> None:
+    assert run(administered, CONFIGS, "--alter", *entity, "--add-config", settings) == [completed]
+    assert run(administered, CONFIGS, "--describe", *entity) == described
 
 
-def test_deleting_records(server: Server, tmp_path: Path) -> None:
+def test_deleting_records(administered: Server, tmp_path: Path) -> None:
     wanted = {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "offset": -1}]}
     offsets = tmp_path / "offsets.json"
     offsets.write_text(json.dumps(wanted))
-    assert run(server, "org.apache.kafka.tools.DeleteRecordsCommand", "--offset-json-file", str(offsets)) == [
+    assert run(administered, "org.apache.kafka.tools.DeleteRecordsCommand", "--offset-json-file", str(offsets)) == [
         "Executing records delete operation",
         "Records delete operation completed:",
         f"partition: {TOPIC}-0\tlow_watermark: 0",
     ]
 
 
-def test_log_directories(server: Server) -> None:
-    *_, described = run(server, "org.apache.kafka.tools.LogDirsCommand", "--describe", "--topic-list", TOPIC)
+def test_log_directories(administered: Server) -> None:
+    *_, described = run(administered, "org.apache.kafka.tools.LogDirsCommand", "--describe", "--topic-list", TOPIC)
     partition = {"partition": f"{TOPIC}-0", "size": 0, "offsetLag": 0, "isFuture": False}
-    directory = {"partitions": [partition], "error": None, "logDir": str(server.log_dir)}
+    directory = {"partitions": [partition], "error": None, "logDir": str(administered.log_dir)}
     assert json.loads(described) == {"version": 1, "brokers": [{"broker": 0, "logDirs": [directory]}]}
 
 
-def test_elections(server: Server) -> None:
+def test_elections(administered: Server) -> None:
     arguments = ("--election-type", "PREFERRED", "--topic", TOPIC, "--partition", "0")
-    assert run(server, "org.apache.kafka.tools.LeaderElectionCommand", *arguments) == [
+    assert run(administered, "org.apache.kafka.tools.LeaderElectionCommand", *arguments) == [
         f"Valid replica already elected for partitions {TOPIC}-0"
     ]
 
 
-def test_reassignments(server: Server, tmp_path: Path) -> None:
+def test_reassignments(administered: Server, tmp_path: Path) -> None:
     tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-    in_place = {"topic": TOPIC, "partition": 0, "replicas": [0], "log_dirs": [str(server.log_dir)]}
+    in_place = {"topic": TOPIC, "partition": 0, "replicas": [0], "log_dirs": [str(administered.log_dir)]}
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"version": 1, "partitions": [in_place]}))
-    assert run(server, tool, "--execute", "--reassignment-json-file", str(plan))[-2:] == [
+    assert run(administered, tool, "--execute", "--reassignment-json-file", str(plan))[-2:] == [
         f"Successfully started partition reassignment for {TOPIC}-0",
-        f"Successfully started moving log directory to {server.log_dir} for replica {TOPIC}-0 with broker 0",
+        f"Successfully started moving log directory to {administered.log_dir} for replica {TOPIC}-0 with broker 0",
     ]
-    assert run(server, tool, "--list") == ["No partition reassignments found."]
+    assert run(administered, tool, "--list") == ["No partition reassignments found."]
 
 
 def test_moving_a_log_to_another_directory(start_server: StartServer, tmp_path: Path) -> None:

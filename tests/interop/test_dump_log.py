@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.conftest import StartServer
-from tests.interop.test_dump_log_segments import TOPIC, filled_and_stopped
+from tests.interop.dumped import TOPIC
 from tests.support.apache_kafka import tool_command
 from tests.support.broker import ROOT
 from tests.support.parts import skip_when_unavailable
@@ -47,15 +46,14 @@ def test_what_the_fixtures_expect_is_what_kafka_prints(name: str) -> None:
     assert printed(ours(arguments), folder) == expected
 
 
-def test_files_of_a_broker(start_server: StartServer) -> None:
-    folder = filled_and_stopped(start_server)
+def test_files_of_a_broker(dumped_folder: Path) -> None:
     for partition, option in (
         (f"{TOPIC}-0", "--print-data-log"),
         (f"{TOPIC}-0", "--index-sanity-check"),
         ("__consumer_offsets-0", "--offsets-decoder"),
     ):
-        files = sorted(path.name for path in (folder / partition).iterdir() if path.suffix in SUFFIXES)
+        files = sorted(path.name for path in (dumped_folder / partition).iterdir() if path.suffix in SUFFIXES)
         arguments = ["--files", ",".join(files), option]
-        expected = printed(kafkas(arguments), folder / partition)
-        assert printed(ours(arguments), folder / partition) == expected
+        expected = printed(kafkas(arguments), dumped_folder / partition)
+        assert printed(ours(arguments), dumped_folder / partition) == expected
         assert expected[0] == 0
