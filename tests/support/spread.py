@@ -11,7 +11,18 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 SHARING_FOLDERS = ("tests/interop", "tests/spark_jobs")
-LONGEST_FIRST = ("tests/interop", "tests/spark_jobs")
+LONGEST_FIRST = (
+    "tests/interop/",
+    "tests/spark_jobs/",
+    "tests/bench/test_cases.py",
+    "tests/storage/test_log_crash.py",
+    "tests/clients/test_kafka_python.py",
+    "tests/clients/test_transactions.py",
+    "tests/storage/test_log_moves.py",
+    "tests/test_launch.py",
+    "tests/bench/test_client.py",
+    "tests/tools/test_console.py",
+)
 
 
 class FilesAndFolders(LoadScopeScheduling):
