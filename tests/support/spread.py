@@ -11,6 +11,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 SHARING_FOLDERS = ("tests/interop", "tests/spark_jobs")
+# As `--durations=0` tells. One that has become short does no harm here; a long one that is missing may end alone.
 LONGEST_FIRST = (
     "tests/interop/",
     "tests/spark_jobs/",
