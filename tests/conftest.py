@@ -8,7 +8,7 @@ import uvloop
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
-from tests.support.spread import FilesAndFolders, longest_first
+from tests.support.spread import FilesTogether, longest_first
 
 # The first example in a fresh checkout builds tables, and the machine may be busy: neither says anything of the code.
 settings.register_profile("milena", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,8 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAndFolders:
-    return FilesAndFolders(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesTogether:
+    return FilesTogether(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -55,11 +56,18 @@ def _milena(folder: Path, overrides: dict[str, str]) -> Iterator[Server]:
 STARTERS = {"apache-kafka": _apache_kafka, "milena": _milena}
 
 
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
+    """Each kind of server, started when it is first asked for. They stay, so that tests may take turns with them."""
+    with ExitStack() as running:
+        yield cache(lambda kind: running.enter_context(STARTERS[kind](tmp_path_factory.mktemp(kind), {})))
+
+
 @pytest.fixture(scope="session", params=SERVERS)
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest, shared_server: Callable[[str], Server]) -> Server:
     """One broker for all tests; they use topics and groups of their own names."""
-    with skip_when_unavailable(), ExitStack() as running:
-        yield running.enter_context(STARTERS[request.param](tmp_path_factory.mktemp(request.param), {}))
+    with skip_when_unavailable():
+        return shared_server(request.param)
 
 
 @pytest.fixture(params=SERVERS)

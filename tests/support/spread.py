@@ -1,7 +1,7 @@
 """How the tests are spread over the worker processes of pytest-xdist (`pytest -n 2`).
 
-Owns: which tests stay together, and which go first. A file stays together, for what its tests share; so does a folder
-whose tests share servers that take seconds to start. The longest go first, so that no worker is left alone with one.
+Owns: which tests stay together, and which go first. A file stays together, for what its tests share; so do files that
+share what takes many seconds to make. The longest go first, so that no worker is left alone with one.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-SHARING_FOLDERS = ("tests/interop", "tests/spark_jobs")
+# Beginnings of paths: of the tests that share one Spark, and the files of one broker.
+TOGETHER = ("tests/spark_jobs/", "tests/interop/test_dump_log")
 # As `--durations=0` tells. One that has become short does no harm here; a long one that is missing may end alone.
 LONGEST_FIRST = (
-    "tests/interop/",
     "tests/spark_jobs/",
+    "tests/interop/",
     "tests/bench/test_cases.py",
     "tests/storage/test_log_crash.py",
     "tests/clients/test_kafka_python.py",
@@ -26,8 +27,8 @@ LONGEST_FIRST = (
 )
 
 
-class FilesAndFolders(LoadScopeScheduling):
-    """Gives a worker the next file, or folder of `SHARING_FOLDERS`, when it is nearly done with its last."""
+class FilesTogether(LoadScopeScheduling):
+    """Gives a worker the next file, or the next files that stay together, when it is nearly done with its last."""
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
         super().__init__(config, log)
@@ -35,7 +36,7 @@ class FilesAndFolders(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return next((folder for folder in SHARING_FOLDERS if file.startswith(f"{folder}/")), file)
+        return next((beginning for beginning in TOGETHER if file.startswith(beginning)), file)
 
 
 def longest_first(item: pytest.Item) -> int:
