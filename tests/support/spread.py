@@ -12,15 +12,16 @@ from xdist.scheduler import LoadScopeScheduling
 
 # Beginnings of paths: of the tests that share one Spark, and the files of one broker.
 TOGETHER = ("tests/spark_jobs/", "tests/interop/test_dump_log")
-# As `--durations=0` tells. One that has become short does no harm here; a long one that is missing may end alone.
+# As `--durations=0` tells. One that has become short does no harm here; a long one that is missing may end alone. What
+# needs libraries from the network comes after what does not, so that there is time to fetch them.
 LONGEST_FIRST = (
     "tests/spark_jobs/",
-    "tests/interop/",
     "tests/bench/test_cases.py",
     "tests/storage/test_log_crash.py",
     "tests/clients/test_kafka_python.py",
     "tests/clients/test_transactions.py",
     "tests/storage/test_log_moves.py",
+    "tests/interop/",
     "tests/test_launch.py",
     "tests/bench/test_client.py",
     "tests/tools/test_console.py",
