@@ -77,6 +77,13 @@ class Files(ABC):
         """Reads only what memory holds and never waits for a disk; returns how many bytes, 0 when there are none."""
 
     @abstractmethod
+    def send(self, file: OpenFile, size: int, position: int, socket_descriptor: int) -> int:
+        """Hands bytes to a socket without copying them here; returns how many it took, 0 at the end of the file.
+
+        BlockingIOError when the socket takes none now. What memory does not hold is waited for.
+        """
+
+    @abstractmethod
     def sync(self, file: OpenFile) -> None: ...
 
     @abstractmethod
@@ -186,6 +193,35 @@ class Files(ABC):
         return True
 
 
+class FileSlice:
+    """Bytes that stay in their file: the kernel sends them to a socket, and nobody has to hold a copy meanwhile.
+
+    It keeps the file open, so that what was deleted or replaced since is still what was found.
+    """
+
+    __slots__ = ("_file", "_files", "_position", "_size")
+
+    def __init__(self, files: Files, file: OpenFile, position: int, size: int) -> None:
+        self._files = files
+        self._file = file
+        self._position = position
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read(self) -> bytes:
+        """The bytes; fewer when the file was truncated meanwhile. Raises OSError."""
+        return self._files.read(self._file, self._size, self._position)
+
+    def send(self, socket_descriptor: int, start: int) -> int:
+        """Send from byte `start` on; how many the socket took, 0 when the file was truncated meanwhile.
+
+        Raises BlockingIOError when it takes none now, OSError when the socket or the disk has failed.
+        """
+        return self._files.send(self._file, self._size - start, self._position + start, socket_descriptor)
+
+
 class OsFiles(Files):
     """Linux. Kafka runs elsewhere too; RWF_NOWAIT and open-file-description locks do not."""
 
@@ -213,6 +249,9 @@ class OsFiles(Files):
             if error.errno in _NOT_WITHOUT_WAITING:
                 return 0
             raise
+
+    def send(self, file: OpenFile, size: int, position: int, socket_descriptor: int) -> int:
+        return os.sendfile(socket_descriptor, file.descriptor, position, size)
 
     def sync(self, file: OpenFile) -> None:
         os.fsync(file.descriptor)

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, overload
 from uuid import UUID
 
 from config.log_config import LogConfig
@@ -38,7 +38,7 @@ from protocol.records.control import TransactionMarker
 from storage import checkpoints, names
 from storage.checkpoints import TopicPartition
 from storage.compaction import CleanedSegment
-from storage.files import Files
+from storage.files import Files, FileSlice
 from storage.leader_epochs import LeaderEpochs
 from storage.log_loader import LoadedLog, LoadProgress, LogLoader, epochs_writer, state_at
 from storage.log_reader import FetchedRecords, FoundOffset, LogEnd, LogReader
@@ -451,6 +451,7 @@ class Log:
 
     # Reading
 
+    @overload
     def read(
         self,
         offset: int,
@@ -459,13 +460,37 @@ class Log:
         upper_bound_offset: int,
         min_one_batch: bool,
         nowait: bool = False,
-    ) -> FetchedRecords | None:
+    ) -> FetchedRecords[memoryview] | None: ...
+
+    @overload
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upper_bound_offset: int,
+        min_one_batch: bool,
+        nowait: bool,
+        may_slice: bool,
+    ) -> FetchedRecords[memoryview | FileSlice] | None: ...
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upper_bound_offset: int,
+        min_one_batch: bool,
+        nowait: bool = False,
+        may_slice: bool = False,
+    ) -> FetchedRecords[Any] | None:
         """The bytes from the batch that holds `offset` on, or from the next one where a cleaning left a gap.
 
         At most `max_bytes`, except that with `min_one_batch` the first batch comes whole; the end may be a partial
         batch. Nothing at or above `upper_bound_offset`. Empty at the end. With `nowait` the answer is None when the
-        bytes are not in memory: ask again without it, in a thread. Raises KafkaError: OFFSET_OUT_OF_RANGE below the
-        log's start or above its end, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. Any thread.
+        bytes are not in memory: ask again without it, in a thread. With `may_slice`, much that is in memory may stay in
+        its file; what is read from the disk never does. Raises KafkaError: OFFSET_OUT_OF_RANGE below the log's start or
+        above its end, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. Any thread.
         """
         if self.is_offline:
             raise self._offline_error()
@@ -478,7 +503,12 @@ class Log:
         truncation_count = self.truncation_count
         try:
             fetched = self._reader.read(
-                offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, wait=not nowait
+                offset,
+                max_bytes,
+                upper_bound_offset,
+                min_one_batch=min_one_batch,
+                wait=not nowait,
+                may_slice=may_slice and nowait,
             )
         except NotInMemoryError:
             return None
@@ -492,6 +522,7 @@ class Log:
                     upper_bound_offset=upper_bound_offset,
                     min_one_batch=min_one_batch,
                     nowait=nowait,
+                    may_slice=may_slice,
                 )
             raise self._storage_error(error) from error
         except (CorruptIndexError, CorruptSegmentError) as damage:
@@ -510,7 +541,7 @@ class Log:
 
     def _read_without_index(
         self, damage: Exception, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool
-    ) -> FetchedRecords:
+    ) -> FetchedRecords[memoryview | FileSlice]:
         """A second try that does not ask the index: what looked like damage of the log may be an index that lies.
 
         If so, the index of a sealed segment goes, and is rebuilt at the next start. That of the active one stays as it

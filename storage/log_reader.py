@@ -13,10 +13,11 @@ Invariants:
 
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from protocol.errors import Malformed
 from protocol.records.entries import entry_records
+from storage.files import FileSlice
 from storage.mapped_index import CorruptIndexError
 from storage.offset_index import OffsetPosition
 from storage.segment import CorruptSegmentError, Segment
@@ -30,16 +31,22 @@ _BATCHES_WALKED_MAX: Final = 16
 _READ_AHEAD_MAX: Final = 64 * 1024
 _FIRST_READ_SIZE_MIN: Final = 64
 
+# Below this a copy costs less than the system calls that it spares.
+SLICE_SIZE_MIN: Final = 64 * 1024
+
 _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
 
 
-class FetchedRecords(NamedTuple):
+Records = TypeVar("Records", memoryview, memoryview | FileSlice)
+
+
+class FetchedRecords(NamedTuple, Generic[Records]):
     """`records` begins with the batch that holds the wanted offset and may end within a batch.
 
     The rest says where it lies: two reads of one segment are compared by position without looking at the records.
     """
 
-    records: memoryview
+    records: Records
     offset: int
     segment_base_offset: int
     position: int
@@ -79,18 +86,27 @@ class LogReader:
         self.positions = {}
 
     def read(
-        self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool, wait: bool
-    ) -> FetchedRecords:
+        self,
+        offset: int,
+        max_bytes: int,
+        upper_bound_offset: int,
+        *,
+        min_one_batch: bool,
+        wait: bool,
+        may_slice: bool = False,
+    ) -> FetchedRecords[memoryview | FileSlice]:
         """See `Log.read`. Raises NotInMemoryError, CorruptSegmentError, CorruptIndexError."""
         end = self.end
         if offset == end.offset >= upper_bound_offset:
             # Consumers that have read everything ask here again and again: there is nothing to be looked up.
             return FetchedRecords(_NOTHING, offset, end.segment.base_offset, end.position)
-        return _Read(self, offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, wait=wait).run()
+        read = _Read(self, offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, wait=wait)
+        read.may_slice = may_slice
+        return read.run()
 
     def read_without_index(
         self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool
-    ) -> FetchedRecords:
+    ) -> FetchedRecords[memoryview | FileSlice]:
         """The same, slowly: every segment is walked from its beginning. Raises CorruptSegmentError."""
         read = _Read(self, offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, wait=True)
         read.uses_index = False
@@ -143,7 +159,18 @@ class LogReader:
 class _Read:
     """One read on its way: what is wanted, and the log's end and known positions as they were when it began."""
 
-    __slots__ = ("bound", "end", "max_bytes", "min_one_batch", "offset", "positions", "reader", "uses_index", "wait")
+    __slots__ = (
+        "bound",
+        "end",
+        "max_bytes",
+        "may_slice",
+        "min_one_batch",
+        "offset",
+        "positions",
+        "reader",
+        "uses_index",
+        "wait",
+    )
 
     def __init__(
         self, reader: LogReader, offset: int, max_bytes: int, bound: int, *, min_one_batch: bool, wait: bool
@@ -157,8 +184,9 @@ class _Read:
         self.min_one_batch = min_one_batch
         self.wait = wait
         self.uses_index = True
+        self.may_slice = False
 
-    def run(self) -> FetchedRecords:
+    def run(self) -> FetchedRecords[memoryview | FileSlice]:
         offset, bound = self.offset, self.bound
         segments = self.reader.segments
         known = self.positions.get(offset)
@@ -204,15 +232,19 @@ class _Read:
 
     def _read_in(
         self, segment: Segment, position: int, limit: int, indexed_offset: int | None
-    ) -> FetchedRecords | None:
+    ) -> FetchedRecords[memoryview | FileSlice] | None:
         """From the batch that holds the offset, looked for from `position` on; None when there is none below `limit`.
 
         `indexed_offset` is what the index says of `position`; None when the batch is known to begin there. What is
-        skipped is read along with what is wanted: one longer read is cheaper than two.
+        skipped is read along with what is wanted: one longer read is cheaper than two. Of what stays in the file only
+        the beginning is looked at.
         """
         size_wanted = max(self.max_bytes, _FIRST_READ_SIZE_MIN)
         if self.min_one_batch:
             size_wanted = max(size_wanted, min(self.reader.first_batch_size, _READ_AHEAD_MAX))
+        is_sliced = self.may_slice and min(size_wanted, limit - position) >= SLICE_SIZE_MIN
+        if is_sliced:
+            size_wanted = _FIRST_READ_SIZE_MIN
         if indexed_offset is not None:
             size_wanted += min(2 * segment.index_interval_bytes, _READ_AHEAD_MAX)
         content_position = -1
@@ -233,9 +265,13 @@ class _Read:
             position = extent.end
             if position >= limit:
                 return None
-        return self._cut(segment, extent, limit, content, position - content_position)
+        if is_sliced:
+            content = _NOTHING
+        return self._cut(segment, extent, limit, content, position - content_position, is_sliced=is_sliced)
 
-    def _cut(self, segment: Segment, first: Extent, limit: int, content: memoryview, index: int) -> FetchedRecords:
+    def _cut(
+        self, segment: Segment, first: Extent, limit: int, content: memoryview, index: int, *, is_sliced: bool
+    ) -> FetchedRecords[memoryview | FileSlice]:
         """What is returned of `content`, whose wanted part begins at `index`; read again when too little is there."""
         if first.end > limit:
             raise CorruptSegmentError(
@@ -245,22 +281,26 @@ class _Read:
         if self.min_one_batch:
             self.reader.first_batch_size = first.size
             size = max(size, first.size)
-        if len(content) - index < min(size, first.size):
-            content, index = segment.read(first.position, size, wait=self.wait), 0
-        returned = content[index : index + size]
+        returned: memoryview | FileSlice
+        if is_sliced and size >= SLICE_SIZE_MIN:
+            returned = segment.slice(first.position, size)
+        else:
+            if len(content) - index < min(size, first.size):
+                content, index = segment.read(first.position, size, wait=self.wait), 0
+            returned = content[index : index + size]
         self._remember_end(segment, first, limit, returned)
         return _new_tuple(FetchedRecords, (returned, self.offset, segment.base_offset, first.position))
 
-    def _remember_end(self, segment: Segment, first: Extent, limit: int, returned: memoryview) -> None:
+    def _remember_end(self, segment: Segment, first: Extent, limit: int, returned: memoryview | FileSlice) -> None:
         """Notes where the next read of this consumer will begin, where that is cheap to tell."""
         size = len(returned)
         if segment is self.end.segment and first.position + size == limit:
             self._remember(min(self.bound, self.end.offset), segment, limit)
             return
-        if size > _BATCHES_WALKED_MAX * first.size:
-            return
         last, index = first, first.size
         while index < size:
+            if isinstance(returned, FileSlice) or size > _BATCHES_WALKED_MAX * first.size:
+                return
             extent = _extent_or_none(segment, returned, index, last.end)
             if extent is None or index + extent.size > size:
                 break

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from protocol.records.batch import MAX_TIMESTAMP
 from storage import names
-from storage.files import Buffer, Files, OpenFile
+from storage.files import Buffer, Files, FileSlice, OpenFile
 from storage.mapped_index import CorruptIndexError
 from storage.offset_index import OffsetIndex, OffsetPosition
 from storage.stored_batch import Extent, extent_at, timestamp_at
@@ -320,6 +320,13 @@ class Segment:
         Raises NotInMemoryError unless `wait`, CorruptSegmentError when the file is shorter than it was.
         """
         return memoryview(self._read(position, size, wait=wait))
+
+    def slice(self, position: int, size: int) -> FileSlice:
+        """The same without reading it. Raises NotInMemoryError."""
+        file = self._file or self._open()
+        self._used = True
+        self._probe(file, position, size)
+        return FileSlice(self._files, file, position, size)
 
     def _read(self, position: int, size: int, *, wait: bool) -> bytes | bytearray:
         file = self._file or self._open()

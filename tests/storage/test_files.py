@@ -1,13 +1,15 @@
 """The seam to the operating system: what the rest of storage relies on, and what its failing double does."""
 
+import contextlib
 import errno
 import gc
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
-from storage.files import OsFiles
+from storage.files import FileSlice, OsFiles
 from tests.support.faulty_files import Crashed, FaultyFiles
 
 FILES = OsFiles()
@@ -56,6 +58,40 @@ def test_cached_reads_take_what_is_there(tmp_path: Path) -> None:
     assert FILES.read_cached_into(file, buffer, 3) in (0, 4)
     assert bytes(buffer) in (b"3456", bytes(4))
     assert FILES.read_cached_into(file, buffer, 100) == 0
+
+
+def test_a_slice_is_sent_and_read_as_it_was_found(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 64
+    path = tmp_path / "a"
+    path.write_bytes(content)
+    files = OsFiles()
+    piece = FileSlice(files, files.open_for_reading(str(path)), 100, 5000)
+    path.unlink()
+    receiving, sending = socket.socketpair()
+    with receiving, sending:
+        sending.setblocking(False)
+        assert len(piece) == 5000
+        assert piece.send(sending.fileno(), 0) == 5000
+        assert receiving.recv(10_000) == content[100:5100] == piece.read()
+        assert piece.send(sending.fileno(), 4990) == 10
+        assert receiving.recv(10_000) == content[5090:5100]
+        sending.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        with contextlib.suppress(BlockingIOError):
+            sending.send(bytes(1 << 20))
+        with pytest.raises(BlockingIOError):
+            piece.send(sending.fileno(), 0)
+
+
+def test_a_slice_of_a_file_that_was_cut_sends_what_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(bytes(1000))
+    files = OsFiles()
+    piece = FileSlice(files, files.open_for_reading(str(path)), 0, 1000)
+    os.truncate(path, 600)
+    receiving, sending = socket.socketpair()
+    with receiving, sending:
+        assert piece.send(sending.fileno(), 0) == 600
+        assert piece.send(sending.fileno(), 600) == 0
 
 
 def test_writeback_can_be_started(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 import contextlib
 import errno
+import itertools
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,9 @@ from protocol.records.compression import Compression
 from protocol.records.control import ControlType
 from protocol.records.legacy import build_message_set
 from storage import names
+from storage.files import FileSlice
 from storage.log import AppendResult, Log
+from storage.log_reader import SLICE_SIZE_MIN
 from tests.storage.builders import (
     NOW_MS,
     Damage,
@@ -253,6 +257,39 @@ def test_bounds_and_pieces(log: Log) -> None:
     assert offsets(6, 10_000, 6) == []
     assert offsets(4, 10_000, 2) == []
     assert code_of(lambda: offsets(7, 1, 6)) is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_slice_holds_what_a_copy_holds(tmp_path: Path) -> None:
+    """At every offset, in large and small pieces, up to bounds within and at the end, over several segments."""
+    log = create_log(tmp_path, config=log_config(segment_bytes=1 << 20))
+    for number in range(24):
+        append(log, batch(3, size=70_000 if number % 3 else 1000))
+    end, sliced = log.log_end_offset, 0
+    assert len(bases(log)) > 2
+    for offset, bound, max_bytes, whole in itertools.product(
+        range(end + 1), (end, end - 4, 30), (0, 1, 60_000, 70_000, 300_000, 1 << 30), (True, False)
+    ):
+        arguments: dict[str, Any] = {"upper_bound_offset": bound, "min_one_batch": whole, "nowait": True}
+        copy = log.read(offset, max_bytes, **arguments)
+        everything = log.read(offset, 1 << 30, **arguments)
+        slice_or_copy = log.read(offset, max_bytes, may_slice=True, **arguments)
+        assert copy is not None
+        assert everything is not None
+        assert slice_or_copy is not None
+        assert slice_or_copy[1:] == copy[1:]
+        records = slice_or_copy.records
+        if not isinstance(records, FileSlice):
+            assert records == copy.records
+            assert len(records) < SLICE_SIZE_MIN
+            continue
+        sliced += 1
+        assert len(records) >= SLICE_SIZE_MIN
+        first_size = read_header(everything.records).size
+        assert records.read() == everything.records[: max(max_bytes, first_size if whole else 0)]
+    assert sliced > 1000
+    waited = log.read(0, 1 << 20, upper_bound_offset=end, min_one_batch=True, nowait=False, may_slice=True)
+    assert waited is not None
+    assert isinstance(waited.records, memoryview), "what may come from the disk is brought into memory"
 
 
 def test_an_index_that_lies_costs_no_record(tmp_path: Path) -> None:
