@@ -15,14 +15,16 @@ import logging
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any, NoReturn
 
-from broker.network.connection import Buffers
+from broker.network.connection import Answer, Buffers
+from broker.promise import Promise
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
 from broker.services import Services
-from broker.shortcuts import Shortcut, fetch, offset_commit, produce, transaction
+from broker.shortcuts import REMEMBERED_SIZE_MAX, Parked, Shortcut, fetch, offset_commit, produce, transaction
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, Encoder, decoder, encoder
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -84,14 +86,20 @@ class RequestDispatcher:
             for version in api.versions:
                 self._route(api, version)
 
-    def dispatch(self, frame: memoryview, peer: Peer) -> Buffers | asyncio.Future[Buffers | None] | None:
+    def dispatch(self, frame: memoryview, peer: Peer) -> Answer:
         """Answer one frame; see `broker.network.connection.Dispatcher`."""
         try:
             repeated = peer.shortcuts.answer(frame)
         except Exception as error:
             self._shortcut_failed(peer, error)
-        if repeated is not None:
-            return repeated
+        if repeated is None:
+            return self._dispatch_in_full(frame, peer)
+        if type(repeated) is Parked:
+            repeated.in_full = partial(self._dispatch_in_full, memoryview(bytes(frame)), peer)
+        return repeated
+
+    def _dispatch_in_full(self, frame: memoryview, peer: Peer) -> Answer:
+        """Answer one frame by its handler."""
         try:
             header, position = read_request_header(frame)
         except UnsupportedApi as unsupported:
@@ -121,7 +129,39 @@ class RequestDispatcher:
             return buffers
         if response is None:
             return None
+        if type(response) is Promise:
+            is_worth_keeping = route.learn is not None and len(frame) <= REMEMBERED_SIZE_MAX
+            seen = memoryview(bytes(frame)) if is_worth_keeping else None
+            return self._promised(route, seen, request, context, response)
         return asyncio.ensure_future(self._later(route, request, context, response))
+
+    def _promised(
+        self,
+        route: Route,
+        frame: memoryview | None,
+        request: object,
+        context: RequestContext,
+        response: Promise[object],
+    ) -> Promise[Buffers | None]:
+        """The framed answer in the moment in which there is a response. What is learned is learned from `frame`."""
+        answer: Promise[Buffers | None] = Promise()
+
+        def frame_it(response: Promise[object]) -> None:
+            try:
+                error = response.exception()
+                if isinstance(error, Malformed):
+                    raise error
+                outcome = response.result() if error is None else self._failure(route, request, context, error)
+                buffers = self._framed(route, context, outcome)
+                if error is None and frame is not None:
+                    self._learn(route, frame, request, context, outcome, buffers)
+                answer.set_result(buffers)
+            except Exception as failure:
+                answer.set_exception(failure)
+
+        answer.on_cancel(response.cancel)
+        response.add_done_callback(frame_it)
+        return answer
 
     def _shortcut_failed(self, peer: Peer, error: Exception) -> NoReturn:
         """Whether its effect took place is not known: the client has to find out on a new connection."""

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 
 from broker.leader_hints import leader_hint
+from broker.promise import Promise
 from broker.replica.delayed_fetch import AwaitedPartition
 from broker.replica.fetch_sessions import FetchContext, FetchPartition, PartitionKey
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD, convert, needs_conversion, refuse_zstd
@@ -52,6 +53,8 @@ def handle(
     if services.unsent_answers.is_full:
         return fetch.answer_with_room()
     read = fetch.read()
+    if fetch.must_wait(read):
+        return fetch.answer_when_enough()
     return fetch.answer(read) if fetch.is_ready(read) else fetch.answer_in_time(read)
 
 
@@ -90,6 +93,7 @@ class _Fetch:
             request.isolation_level == READ_COMMITTED and self._replica_id == CONSUMER,
             context.api_version >= FIRST_VERSION_WITH_REQUEST_LIMIT,
             self._replica_id,
+            may_slice=context.api_version >= FIRST_VERSION_WITH_ZSTD,
         )
         self._wanted = self._resolve_session()
         self._located = [self._locate(key, wanted) for key, wanted in self._wanted.partitions.items()]
@@ -115,22 +119,22 @@ class _Fetch:
                     partition_read.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return read
 
+    def must_wait(self, read: FetchRead) -> bool:
+        """Whether there is too little to answer."""
+        return not read.is_cold and not self._is_enough(read)
+
     def is_ready(self, read: FetchRead) -> bool:
-        """Whether `read` can be answered as it is."""
-        return self._is_enough(read) and not read.is_cold and not needs_conversion(self._context.api_version)
+        """Whether `read`, which has enough, can be answered as it is."""
+        return not read.is_cold and not needs_conversion(self._context.api_version)
 
     async def answer_with_room(self) -> FetchResponse:
         """Answer once other answers are read: they take up all the memory that there is for them."""
         await self._services.unsent_answers.room()
         read = self.read()
-        return self.answer(read) if self.is_ready(read) else await self.answer_in_time(read)
+        return await (self.answer_when_enough() if self.must_wait(read) else self.answer_in_time(read))
 
     async def answer_in_time(self, read: FetchRead) -> FetchResponse:
-        """Answer once there are enough bytes or the time is over, they are in memory, and in the reader's format."""
-        if not read.is_cold and not self._is_enough(read):
-            await self._wait_for_bytes()
-            await self._services.unsent_answers.room()
-            read = self.read()
+        """Answer once what there is is in memory, and in the reader's format."""
         if read.is_cold:
             limits = self._limits_now()
             size_max = min(limits.bytes_max, sum(wanted.bytes_max for wanted in self._wanted.partitions.values()))
@@ -143,10 +147,10 @@ class _Fetch:
     def _is_enough(self, read: FetchRead) -> bool:
         return self._request.max_wait_ms <= 0 or not self._located or read.has_news or read.size >= self._bytes_min
 
-    async def _wait_for_bytes(self) -> None:
-        """Park until there are enough bytes, something changed, or the time is over."""
+    def answer_when_enough(self) -> Promise[FetchResponse]:
+        """Park until there are enough bytes, something changed, or the time is over; then answer with what there is."""
         manager = self._services.replica_manager
-        ready = asyncio.get_running_loop().create_future()
+        promise: Promise[FetchResponse] = Promise()
         operation = manager.await_bytes(
             [
                 AwaitedPartition(
@@ -161,13 +165,27 @@ class _Fetch:
             ],
             self._bytes_min,
             self._services.clock.monotonic_ms() + self._request.max_wait_ms,
-            lambda: None if ready.done() else ready.set_result(None),
+            lambda: self._answer_what_there_is(promise),
         )
+        promise.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
+        return promise
+
+    def _answer_what_there_is(self, promise: Promise[FetchResponse]) -> None:
         try:
-            await ready
-        except asyncio.CancelledError:
-            manager.fetch_purgatory.abandon(operation)
-            raise
+            if self._services.unsent_answers.is_full:
+                promise.follow(asyncio.ensure_future(self._answer_what_there_is_with_room()))
+                return
+            read = self.read()
+            if self.is_ready(read):
+                promise.set_result(self.answer(read))
+            else:
+                promise.follow(asyncio.ensure_future(self.answer_in_time(read)))
+        except Exception as error:
+            promise.set_exception(error)
+
+    async def _answer_what_there_is_with_room(self) -> FetchResponse:
+        await self._services.unsent_answers.room()
+        return await self.answer_in_time(self.read())
 
     def _convert(self, read: FetchRead) -> None:
         for partition_read in read.partitions:

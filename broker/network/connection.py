@@ -7,6 +7,10 @@ One request of a connection is worked on at a time, as in Kafka: while an answer
 connection stay unread (first in the buffer, then in the kernel), so that a client that pipelines is answered in order
 and cannot park more than one operation. Requests that are answered at once and arrived together leave in one write.
 
+Answers that are made at once leave at the end of the loop's turn, those of all connections together. One that was
+awaited leaves in the moment in which it is there: what completes it is mostly another client's request, and that one's
+answer can wait longer. What stays in files goes around the transport (`FileAnswer`).
+
 Connections take turns: one that sends thousands of requests at a time has some of them served, then the others are
 looked at, and it goes on. One whose answers do not drain is not read until they do.
 """
@@ -16,17 +20,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Sequence
 from typing import Protocol, cast
 
+from broker.network.file_answer import FileAnswer, TruncatedError
 from broker.network.unsent_answers import UnsentAnswers
+from broker.promise import Promise
 from broker.request_context import Peer
 from protocol.errors import Malformed
 from protocol.frame import FrameReader
+from storage.files import FileSlice
 
 logger = logging.getLogger("kafka.network.connection")
 
 Buffer = bytes | bytearray | memoryview
 Buffers = list[Buffer]
+"""What leaves one after the other. A `FileSlice` may stand among large ones; until it is sent its length is enough."""
 
 # Answers up to this size are joined before they are written: one small copy is cheaper than a vector of small buffers.
 JOIN_SIZE_MAX = 16 << 10
@@ -37,12 +46,15 @@ GATHER_SIZE_MAX = 64 << 10
 TURN_REQUESTS_MAX = 128
 TURN_ANSWERS_SIZE_MAX = 1 << 20
 
+AwaitedAnswer = asyncio.Future[Buffers | None] | Promise[Buffers | None]
+Answer = Buffers | AwaitedAnswer | None
+
 
 class Dispatcher(Protocol):
     """What a connection needs of the request layer."""
 
-    def dispatch(self, frame: memoryview, peer: Peer) -> Buffers | asyncio.Future[Buffers | None] | None:
-        """Answer one frame: framed buffers, None when the request wants no answer, or a future of either.
+    def dispatch(self, frame: memoryview, peer: Peer) -> Answer:
+        """Answer one frame: framed buffers, None when the request wants no answer, or a future or promise of either.
 
         Raises Malformed when the connection has to close. The frame is only valid during the call.
         """
@@ -61,12 +73,15 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_awaited",
         "_dispatcher",
+        "_file_answer",
         "_has_turn_coming",
+        "_is_closed_when_sent",
         "_is_held",
         "_is_reading",
         "_is_writable",
         "_reader",
         "_registry",
+        "_stream",
         "_swept_unsent_size",
         "_transport",
         "_unsent",
@@ -86,7 +101,10 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = reader
         self._unsent = unsent
         self._transport: asyncio.Transport | None = None
-        self._awaited: asyncio.Future[Buffers | None] | None = None
+        self._stream: socket.socket | None = None  # the transport's socket, where it may be written to directly
+        self._file_answer: FileAnswer | None = None
+        self._is_closed_when_sent = False
+        self._awaited: AwaitedAnswer | None = None
         self._is_reading = True
         self._is_writable = True
         self._has_turn_coming = False
@@ -105,6 +123,8 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def unsent_size(self) -> int:
         """Part of `SlowReader`."""
+        if self._file_answer is not None:
+            return self._file_answer.size_in_memory
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def was_active_since_sweep(self) -> bool:
@@ -124,6 +144,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass of it
+        accepted = transport.get_extra_info("socket")
+        if accepted is not None and transport.get_extra_info("sslcontext") is None:
+            # A socket object of our own around the transport's descriptor, which it must not close.
+            self._stream = socket.socket(accepted.family, accepted.type, accepted.proto, accepted.fileno())
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.writable()
@@ -150,6 +174,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._stream is not None:
+            self._stream.detach()
+            self._stream = None
+        if self._file_answer is not None:
+            self._file_answer.discard()
+            self._file_answer = None
         self._unsent.drained(self)
         if self._awaited is not None:
             self._awaited.cancel()
@@ -167,7 +197,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close after what was already written has left."""
-        if self._transport is not None:
+        if self._file_answer is not None:
+            self._is_closed_when_sent = True
+        elif self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
@@ -198,8 +230,11 @@ class Connection(asyncio.BufferedProtocol):
                         if answered_size > TURN_ANSWERS_SIZE_MAX:
                             break
                 elif answer is not None:
+                    if answers:
+                        self._write(answers)
+                        answers = []
                     self._await(answer)  # type: ignore[arg-type]
-                    is_turn_over = False
+                    is_turn_over = self._awaited is None
                     break
             if is_turn_over:
                 reader.vacate()
@@ -232,11 +267,12 @@ class Connection(asyncio.BufferedProtocol):
         self._has_turn_coming = False
         self._go_on()
 
-    def _await(self, answer: asyncio.Future[Buffers | None]) -> None:
+    def _await(self, answer: AwaitedAnswer) -> None:
         self._awaited = answer
         answer.add_done_callback(self._answered)
 
-    def _answered(self, answer: asyncio.Future[Buffers | None]) -> None:
+    def _answered(self, answer: AwaitedAnswer) -> None:
+        """Called by the loop, or in the middle of whatever it was that completed the answer."""
         self._awaited = None
         if self._transport is None or answer.cancelled():
             return
@@ -249,8 +285,10 @@ class Connection(asyncio.BufferedProtocol):
         self.was_active = True
         buffers = answer.result()
         if buffers:
-            self._write(buffers)
-        self._go_on()
+            self._write(buffers, at_once=True)
+        if self._reader.kept_size or not self._is_reading:
+            # What this client asks next is nobody else's business.
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
         """Serve what waited, then read again."""
@@ -271,13 +309,59 @@ class Connection(asyncio.BufferedProtocol):
             self._is_reading = False
             self._transport.pause_reading()
 
-    def _write(self, buffers: Buffers) -> None:
+    def _write(self, buffers: Buffers, *, at_once: bool = False) -> None:
         transport = self._transport
         if transport is None or not buffers:
             return
         if len(buffers) == 1:
-            transport.write(buffers[0])
+            answer = buffers[0]
         elif sum(map(len, buffers)) <= JOIN_SIZE_MAX:
-            transport.write(b"".join(buffers))
+            answer = b"".join(buffers)
         else:
-            transport.writelines(buffers)
+            self._write_large(transport, buffers)
+            return
+        if at_once and self._may_write_around(transport):
+            assert self._stream is not None
+            try:
+                sent = self._stream.send(answer)
+            except OSError:
+                sent = 0  # it takes nothing now; or it is broken, as the transport will find as well
+            if sent == len(answer):
+                return
+            answer = memoryview(answer)[sent:]
+        transport.write(answer)
+
+    def _may_write_around(self, transport: asyncio.Transport) -> bool:
+        """Whether bytes may go to the socket directly: none wait in the transport, and it has its descriptor still."""
+        return self._stream is not None and not transport.get_write_buffer_size() and not transport.is_closing()
+
+    def _write_large(self, transport: asyncio.Transport, buffers: Sequence[Buffer | FileSlice]) -> None:
+        if FileSlice not in map(type, buffers) or not self._may_write_around(transport):
+            transport.writelines([piece.read() if isinstance(piece, FileSlice) else piece for piece in buffers])
+        else:
+            assert self._stream is not None
+            self._file_answer = FileAnswer(self._stream, buffers)
+            self._send_file_answer()
+            if self._file_answer is not None:
+                self._file_answer.when_writable(self._send_file_answer)
+                self.pause_writing()
+
+    def _send_file_answer(self) -> None:
+        """Send what the socket takes now."""
+        assert self._file_answer is not None
+        self.was_active = True
+        try:
+            is_sent = self._file_answer.send()
+        except (OSError, TruncatedError) as error:
+            logger.info("closing connection from %s: its answer cannot be sent: %r", self.peer, error)
+            self._file_answer.discard()
+            self._file_answer = None
+            self.abort()
+            return
+        if not is_sent:
+            return
+        self._file_answer = None
+        if self._is_closed_when_sent:
+            self.close()
+        elif not self._is_writable:
+            self.resume_writing()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from broker.replica.fetch_sessions import FetchPartition, PartitionKey
 from broker.replica.partition import NO_EPOCH, Partition
@@ -36,6 +36,8 @@ class FetchLimits:
     """The first batch of the first non-empty partition is returned whole, even above the limits (version 3 and up)."""
     replica_id: int = CONSUMER
     """Who reads: consumers read what is committed, all others up to the log's end."""
+    may_slice: bool = False
+    """Whether records may stay in their file, because nobody here looks at them."""
 
 
 @dataclass(slots=True)
@@ -49,6 +51,7 @@ class PartitionRead:
     last_stable_offset: int = -1
     log_start_offset: int = -1
     records: Buffer = b""
+    """With `FetchLimits.may_slice` perhaps a slice, of which nothing but its length may be asked."""
     aborted_transactions: list[AbortedTransaction] | None = None
     diverging: tuple[int, int] | None = None
     """(epoch, end offset) where the reader's log and ours part (KIP-595)."""
@@ -132,11 +135,12 @@ def _read_one(
         upper_bound_offset=upper_bound_offset,
         min_one_batch=needs_whole_batch,
         nowait=nowait,
+        may_slice=limits.may_slice,
     )
     if fetched is None:
         read.is_cold = True
         return
-    read.records = fetched.records
+    read.records = cast(Buffer, fetched.records)
     if limits.read_committed:
         # The list must cover every returned record; reaching up to the stable end does, and names no open transaction.
         read.aborted_transactions = (

@@ -14,12 +14,16 @@ general way's. It holds no state of its own.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from struct import Struct
 from typing import Protocol
 
+from broker.promise import Promise
+
 Buffer = bytes | bytearray | memoryview
-Answer = list[Buffer] | asyncio.Future[list[Buffer] | None]
-"""The framed answer, or a future of it."""
+AwaitedAnswer = asyncio.Future[list[Buffer] | None] | Promise[list[Buffer] | None]
+Answer = list[Buffer] | AwaitedAnswer
+"""The framed answer, or a future or promise of it."""
 
 KIND_SIZE = 4
 """API key and version, with which a request begins."""
@@ -37,6 +41,34 @@ SHORTCUTS_MAX = 8
 REMEMBERED_SIZE_MAX = 4096
 # A connection that repeats itself less often than this is not worth learning from.
 LEARNED_IN_VAIN_MAX = 100
+
+
+class Parked(Promise[list[Buffer] | None]):
+    """The answer to a request that has to wait. What a shortcut cannot tell in the end is asked again in full."""
+
+    __slots__ = ("in_full", "is_for_others")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_full: Callable[[], Answer | None] | None = None
+        """Asks the general way; set by who called the shortcut."""
+        self.is_for_others = False
+        """Whether the shortcut gave up before there was anybody to ask."""
+
+    def ask_in_full(self) -> None:
+        """Be answered in the general way."""
+        if self.in_full is None:
+            self.is_for_others = True
+            return
+        try:
+            answer = self.in_full()
+        except Exception as error:
+            self.set_exception(error)
+            return
+        if answer is None or isinstance(answer, list):
+            self.set_result(answer)
+        else:
+            self.follow(answer)
 
 
 class Shortcut(Protocol):

@@ -1,7 +1,8 @@
 """The shortcut of Fetch: one partition, read up to the high watermark, without a session.
 
 The request varies in its correlation id and the fetch offset; the answer in high watermark, last stable offset and
-log start offset, which are three numbers in a row, and in the records with their length.
+log start offset, which are three numbers in a row, and in the records with their length. One that finds too little
+parks like any other, and is answered within the append that it waits for.
 
 Owns which fetches are alike. Must not know sockets, or the general way's answer beyond its bytes.
 """
@@ -9,8 +10,9 @@ Owns which fetches are alike. Must not know sockets, or the general way's answer
 from __future__ import annotations
 
 from struct import Struct
+from typing import cast
 
-from broker.network.unsent_answers import UnsentAnswers
+from broker.replica.delayed_fetch import AwaitedPartition
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD
 from broker.replica.partition import NO_EPOCH, Partition
 from broker.request_context import RequestContext
@@ -22,15 +24,18 @@ from broker.shortcuts import (
     NUMBERS,
     NUMBERS_POSITION,
     REMEMBERED_SIZE_MAX,
+    Answer,
     Buffer,
+    Parked,
 )
 from config import broker_properties as properties
 from protocol.api import APIS
 from protocol.codec import encode
 from protocol.errors import KafkaError
 from protocol.frame import LENGTH
+from protocol.headers import response_header
 from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.writer import uvarint
+from protocol.writer import BY_REFERENCE_SIZE_MIN, uvarint
 
 FIRST_VERSION = FIRST_VERSION_WITH_ZSTD  # before it what was read has to be looked through
 NO_SESSION = -1
@@ -38,6 +43,7 @@ READ_UNCOMMITTED = 0
 FETCH = APIS[1]
 
 _OFFSET_SIZE = 8
+_PLACEHOLDER = bytes(BY_REFERENCE_SIZE_MIN)  # records of a size at which they stand apart
 
 
 class FetchShortcut:
@@ -54,32 +60,35 @@ class FetchShortcut:
         "_leader_epoch",
         "_partition",
         "_prefix",
+        "_services",
         "_size",
         "_suffix",
         "_unpack",
-        "_unsent",
+        "_wait_ms_max",
     )
 
     def __init__(
         self,
+        services: Services,
         partition: Partition,
-        unsent: UnsentAnswers,
         *,
         frame: memoryview,
         offset_position: int,
         version: int,
         bytes_min: int,
         bytes_max: int,
+        wait_ms_max: int,
         answer_head: bytes,
         answer_middle: bytes,
         answer_tail: bytes,
     ) -> None:
         """The answer is `answer_head`, three numbers, `answer_middle`, the length, the records, `answer_tail`."""
+        self._services = services
         self._partition = partition
-        self._unsent = unsent
         self._leader_epoch = partition.leader_epoch
         self._bytes_min = bytes_min
         self._bytes_max = bytes_max
+        self._wait_ms_max = wait_ms_max
         self._is_flexible = FETCH.is_flexible_in(version)
         self._size = len(frame)
         correlation_size, prefix_size = CORRELATION_END - KIND_SIZE, offset_position - CORRELATION_END
@@ -91,35 +100,49 @@ class FetchShortcut:
         self._answer_middle = answer_middle
         self._answer_tail = answer_tail
 
-    def answer(self, frame: memoryview) -> list[Buffer] | None:
+    def answer(self, frame: memoryview) -> Answer | None:
         if len(frame) != self._size:
             return None
         kind, correlation_id, prefix, offset, suffix = self._unpack(frame)
         if prefix != self._prefix or suffix != self._suffix or kind != self._kind:
             return None
+        records = self._read(offset)
+        if records is None:
+            return None
+        if len(records) < self._bytes_min and self._wait_ms_max > 0:
+            return self._parked(correlation_id, offset)
+        return self._framed(correlation_id, records)
+
+    def _read(self, offset: int) -> Buffer | None:
+        """The records from `offset` on that are in memory, perhaps none; None when this is not for a shortcut."""
         partition = self._partition
         if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
             return None
-        if self._unsent.allowance < self._bytes_max:
+        if self._services.unsent_answers.allowance < self._bytes_max:
             return None
         log = partition.log
-        high_watermark, last_stable_offset = log.high_watermark, log.last_stable_offset
         try:
             fetched = log.read(
-                offset, self._bytes_max, upper_bound_offset=high_watermark, min_one_batch=True, nowait=True
+                offset,
+                self._bytes_max,
+                upper_bound_offset=log.high_watermark,
+                min_one_batch=True,
+                nowait=True,
+                may_slice=True,
             )
         except KafkaError:
             return None
-        if fetched is None or len(fetched.records) < self._bytes_min:
-            return None
-        records = fetched.records
+        return None if fetched is None else cast(Buffer, fetched.records)  # or a slice, for the connection to send
+
+    def _framed(self, correlation_id: bytes, records: Buffer) -> list[Buffer]:
+        log = self._partition.log
         size = len(records)
         length = uvarint(size + 1) if self._is_flexible else LENGTH.pack(size)
         head = b"".join(
             (
                 correlation_id,
                 self._answer_head,
-                NUMBERS.pack(high_watermark, last_stable_offset, log.log_start_offset),
+                NUMBERS.pack(log.high_watermark, log.last_stable_offset, log.log_start_offset),
                 self._answer_middle,
                 length,
             )
@@ -129,6 +152,33 @@ class FetchShortcut:
         if tail:
             answer.append(tail)
         return answer
+
+    def _parked(self, correlation_id: bytes, offset: int) -> Parked | None:
+        """The answer once there is enough, something changed or the time is over."""
+        parked = Parked()
+        manager = self._services.replica_manager
+
+        def answer_what_there_is() -> None:
+            try:
+                records = self._read(offset)
+                if records is not None:
+                    parked.set_result(self._framed(correlation_id, records))
+                    return
+            except Exception as error:
+                parked.set_exception(error)
+                return
+            parked.ask_in_full()
+
+        operation = manager.await_bytes(
+            [AwaitedPartition(self._partition, self._leader_epoch, offset, self._bytes_max, read_committed=False)],
+            self._bytes_min,
+            self._services.clock.monotonic_ms() + self._wait_ms_max,
+            answer_what_there_is,
+        )
+        if parked.is_for_others:
+            return None
+        parked.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
+        return parked
 
 
 def learn(
@@ -140,8 +190,9 @@ def learn(
     buffers: list[Buffer],
 ) -> FetchShortcut | None:
     """What `request`, just answered with `buffers`, has in common with the next one; None when that is too little."""
+    version = context.api_version
     if (
-        context.api_version < FIRST_VERSION
+        version < FIRST_VERSION
         or len(frame) > REMEMBERED_SIZE_MAX
         or request.session_epoch != NO_SESSION
         or request.isolation_level != READ_UNCOMMITTED
@@ -153,29 +204,38 @@ def learn(
     wanted, told = request.topics[0].partitions[0], response.responses[0].partitions[0]
     topic = request.topics[0].topic or services.metadata_cache.name_of(request.topics[0].topic_id)
     partition = None if topic is None else services.replica_manager.find(topic, wanted.partition)
-    if partition is None or told.error_code or len(buffers) < 2 or buffers[1] is not told.records:
+    position = _offset_position(request, version, frame)
+    if partition is None or told.error_code or position is None:
         return None
-    position = _offset_position(request, context.api_version, frame)
-    head = bytes(buffers[0])
+    head, tail = _around_records(response, version)
     numbers = ANSWER.pack(wanted.partition, 0, told.high_watermark, told.last_stable_offset, told.log_start_offset)
-    if position is None or head.count(numbers) != 1:
+    if head.count(numbers) != 1:
         return None
     numbers_position = head.index(numbers) + NUMBERS_POSITION
-    size = len(buffers[1])
-    length = uvarint(size + 1) if FETCH.is_flexible_in(context.api_version) else LENGTH.pack(size)
     bytes_max = min(services.config[properties.FETCH_MAX_BYTES], request.max_bytes)
     return FetchShortcut(
+        services,
         partition,
-        services.unsent_answers,
         frame=frame,
         offset_position=position,
-        version=context.api_version,
-        bytes_min=max(1, min(request.min_bytes, bytes_max)),
+        version=version,
+        bytes_min=min(request.min_bytes, bytes_max),
         bytes_max=min(bytes_max, wanted.partition_max_bytes),
-        answer_head=head[CORRELATION_END:numbers_position],
-        answer_middle=head[numbers_position + NUMBERS.size : len(head) - len(length)],
-        answer_tail=b"".join(buffers[2:]),
+        wait_ms_max=request.max_wait_ms,
+        answer_head=response_header(FETCH.key, version, 0)[LENGTH.size :] + head[:numbers_position],
+        answer_middle=head[numbers_position + NUMBERS.size :],
+        answer_tail=tail,
     )
+
+
+def _around_records(response: FetchResponse, version: int) -> tuple[bytes, bytes]:
+    """The body of `response` before the length of its records and after them."""
+    told = response.responses[0].partitions[0]
+    records, told.records = told.records, _PLACEHOLDER
+    head, _, *tail = encode(response, version)
+    told.records = records
+    length = uvarint(len(_PLACEHOLDER) + 1) if FETCH.is_flexible_in(version) else LENGTH.pack(len(_PLACEHOLDER))
+    return bytes(head[: len(head) - len(length)]), b"".join(tail)
 
 
 def _offset_position(request: FetchRequest, version: int, frame: memoryview) -> int | None:

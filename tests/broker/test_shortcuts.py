@@ -1,6 +1,7 @@
 """Shortcuts against their dumb twin, the general way: the same bytes for the same requests, whatever they repeat."""
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from broker.network.connection import Buffers
 from broker.offsets_log import PartitionOffsetsLog
+from broker.promise import Promise
 from broker.request_context import CloseConnection, Peer
 from broker.shortcuts import LEARNED_IN_VAIN_MAX, SHORTCUTS_MAX, Answer, Shortcut, Shortcuts
 from protocol.api import APIS
@@ -36,6 +39,7 @@ from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.schema import ZERO_UUID
 from protocol.writer import uvarint
+from storage.files import FileSlice
 from tests.support.in_process import InProcessBroker, running_broker
 
 PRODUCE, FETCH, COMMIT = 0, 1, 8
@@ -91,7 +95,11 @@ def produce_frame(topic: str, records: bytes, version: int, *, number: int = 0, 
 
 
 async def send(broker: InProcessBroker, frame: bytes, shortcuts: Shortcuts) -> bytes:
-    return b"".join(await broker.send(frame, peer_with(shortcuts)) or [])
+    return joined(await broker.send(frame, peer_with(shortcuts)))
+
+
+def joined(answer: Buffers | None) -> bytes:
+    return b"".join(piece.read() if isinstance(piece, FileSlice) else piece for piece in answer or [])
 
 
 def error_in(answer: bytes, version: int) -> int:
@@ -247,7 +255,14 @@ async def test_changed_settings_are_in_force_at_once(broker: InProcessBroker, le
 
 
 async def fetch_frame(
-    broker: InProcessBroker, version: int, offset: int, *, number: int = 0, bytes_max: int = 5000, wait_ms: int = 0
+    broker: InProcessBroker,
+    version: int,
+    offset: int,
+    *,
+    number: int = 0,
+    bytes_max: int = 5000,
+    bytes_min: int = 1,
+    wait_ms: int = 0,
 ) -> bytes:
     described = await broker.ask(MetadataRequest(topics=[MetadataRequestTopic(name=SHORT)]))
     topic = FetchTopic(
@@ -255,7 +270,7 @@ async def fetch_frame(
         topic_id=described.topics[0].topic_id if version >= 13 else ZERO_UUID,
         partitions=[FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=bytes_max)],
     )
-    request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, topics=[topic])
+    request = FetchRequest(max_wait_ms=wait_ms, min_bytes=bytes_min, topics=[topic])
     return request_header(FETCH, version, number, "client") + b"".join(encode(request, version))
 
 
@@ -277,9 +292,109 @@ async def test_a_fetch_with_nothing_to_read_waits_as_ever(broker: InProcessBroke
     for _ in range(2):
         await send(broker, await fetch_frame(broker, 12, 0, wait_ms=30), learning)
     assert learning.answer_count == 1
-    empty = await send(broker, await fetch_frame(broker, 12, 20, wait_ms=30), learning)
+    frame = await fetch_frame(broker, 12, 20, wait_ms=30)
+    started = asyncio.get_running_loop().time()
+    empty = await send(broker, frame, learning)
+    assert asyncio.get_running_loop().time() - started >= 0.025, "what is left of 30 ms by clocks that count whole ones"
+    assert learning.answer_count == 2
+    assert empty == await send(broker, frame, NoShortcuts())
+
+
+async def parked_fetch(
+    broker: InProcessBroker, shortcuts: Shortcuts, offset: int, *, version: int = 12, wait_ms: int = 60_000, **more: int
+) -> Promise[Buffers | None]:
+    """A fetch that waits; the shortcut for it is learned first, unless `shortcuts` never learn."""
+    peer = peer_with(shortcuts)
+    await broker.send(await fetch_frame(broker, version, 0, wait_ms=wait_ms, **more), peer)
+    frame = await fetch_frame(broker, version, offset, wait_ms=wait_ms, number=7, **more)
+    answer = broker.dispatcher.dispatch(memoryview(bytearray(frame)), peer)
+    assert isinstance(answer, Promise)
+    assert not answer.done()
+    return answer
+
+
+@pytest.mark.parametrize("version", [10, 11, 12, 16])
+@pytest.mark.parametrize(("count", "size"), [(1, 10), (3, 3000), (2, 70_000)])
+async def test_a_waiting_fetch_is_answered_within_the_append(
+    broker: InProcessBroker, learning: CountedShortcuts, version: int, count: int, size: int
+) -> None:
+    await send(broker, produce_frame(SHORT, batch_of(20, 100), 9), NoShortcuts())
+    general = await parked_fetch(broker, NoShortcuts(), 20, version=version)
+    short = await parked_fetch(broker, learning, 20, version=version)
     assert learning.answer_count == 1
-    assert len(empty) < 200
+    frame = memoryview(bytearray(produce_frame(SHORT, batch_of(count, size), 9)))
+    broker.dispatcher.dispatch(frame, peer_with(NoShortcuts()))
+    assert short.done(), "within the call that appends"
+    assert joined(short.result()) == joined(general.result())
+    assert len(joined(short.result())) > count * size
+    assert not broker.services.replica_manager.fetch_purgatory.delayed_count
+
+
+async def test_a_waiting_fetch_waits_for_all_the_bytes_it_wants(
+    broker: InProcessBroker, learning: CountedShortcuts
+) -> None:
+    await send(broker, produce_frame(SHORT, batch_of(20, 1000), 9), NoShortcuts())
+    short = await parked_fetch(broker, learning, 20, bytes_min=5000)
+    for _ in range(4):
+        await send(broker, produce_frame(SHORT, batch_of(1, 1000), 9), NoShortcuts())
+        assert not short.done()
+    await send(broker, produce_frame(SHORT, batch_of(1, 1000), 9), NoShortcuts())
+    assert len(joined(short.result())) > 5000
+
+
+async def test_a_fetch_that_wants_no_bytes_never_waits(broker: InProcessBroker, learning: CountedShortcuts) -> None:
+    await send(broker, produce_frame(SHORT, batch_of(20, 1000), 9), NoShortcuts())
+    for _ in range(2):
+        frame = await fetch_frame(broker, 12, 20, wait_ms=60_000, bytes_min=0)
+        assert isinstance(broker.dispatcher.dispatch(memoryview(bytearray(frame)), peer_with(learning)), list)
+    assert learning.answer_count == 1
+
+
+@pytest.mark.parametrize("event", ["deleted", "truncated", "no room"])
+async def test_what_a_waiting_shortcut_cannot_tell_is_answered_in_full(
+    broker: InProcessBroker, learning: CountedShortcuts, event: str
+) -> None:
+    await send(broker, produce_frame(SHORT, batch_of(20, 1000), 9), NoShortcuts())
+    general = await parked_fetch(broker, NoShortcuts(), 20)
+    short = await parked_fetch(broker, learning, 20)
+    unsent = broker.services.unsent_answers
+    match event:
+        case "deleted":
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name=SHORT, topic_id=ZERO_UUID)], timeout_ms=10_000)
+            assert not (await broker.ask(request)).responses[0].error_code
+        case "truncated":
+            await send(broker, produce_frame(SHORT, batch_of(5, 10), 9), NoShortcuts())
+            assert joined(await general) == joined(await short)
+            general, short = await parked_fetch(broker, NoShortcuts(), 25), await parked_fetch(broker, learning, 25)
+            partition = broker.services.replica_manager.find(SHORT, 0)
+            assert partition is not None
+            partition.log.truncate_fully_and_start_at(100, now_ms=1)
+            broker.services.replica_manager.fetch_purgatory.check_and_complete((SHORT, 0))
+        case "no room":
+            with unsent.reserved(unsent.allowance):
+                await send(broker, produce_frame(SHORT, batch_of(1, 10), 9), NoShortcuts())
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                assert not short.done()
+    async with asyncio.timeout(10):
+        answers = [joined(await short), joined(await general)]
+    if event == "deleted":
+        errors = {struct.unpack_from(">h", answer, answer.index(SHORT.encode()) + 12)[0] for answer in answers}
+        assert errors <= {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    else:
+        assert answers[0] == answers[1]
+
+
+async def test_a_waiting_fetch_whose_client_left_is_forgotten(
+    broker: InProcessBroker, learning: CountedShortcuts
+) -> None:
+    await send(broker, produce_frame(SHORT, batch_of(20, 1000), 9), NoShortcuts())
+    for offset, shortcuts in ((20, learning), (21, NoShortcuts())):
+        waiting = await parked_fetch(broker, shortcuts, offset)
+        assert broker.services.replica_manager.fetch_purgatory.delayed_count == 1
+        waiting.cancel()
+        assert broker.services.replica_manager.fetch_purgatory.delayed_count == 0
+        await send(broker, produce_frame(SHORT, batch_of(1, 10), 9), NoShortcuts())
 
 
 def commit_frame(

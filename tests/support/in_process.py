@@ -24,6 +24,7 @@ from protocol.codec import decode, encode
 from protocol.headers import read_response_header, request_header
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.schema import message_info
+from storage.files import FileSlice
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ class InProcessBroker:
         answer = await self.send(frame, self.peer)
         if answer is None:
             return None
-        payload = b"".join(answer)[4:]
+        payload = b"".join(piece.read() if isinstance(piece, FileSlice) else piece for piece in answer)[4:]
         correlation_id, position = read_response_header(api.key, version, payload)
         assert correlation_id == 7
         return decode(api.response, version, payload, position)

@@ -28,7 +28,10 @@ class WireClient:
 
     def ask(self, request: object, version: int) -> Any:
         """The broker's response, an object of the request's API."""
-        api = self.send(request, version)
+        return self.receive(self.send(request, version), version)
+
+    def receive(self, api: Api, version: int) -> Any:
+        """The response to the last request that was sent."""
         (size,) = LENGTH.unpack(self._receive(LENGTH.size))
         answer = self._receive(size)
         correlation_id, position = read_response_header(api.key, version, answer)

@@ -3,19 +3,25 @@
 import asyncio
 import errno
 import itertools
+import os
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import cast
 
 import pytest
 
-from broker.network.connection import TURN_REQUESTS_MAX, Buffers
+from broker.network.connection import TURN_REQUESTS_MAX, Answer, Buffers
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.listener import SCRATCH_SIZE, Listener, ListenError, ListenerSettings
 from broker.network.unsent_answers import UnsentAnswers
+from broker.promise import Promise
 from broker.request_context import Peer
 from protocol.errors import Malformed
+from storage.files import FileSlice, OsFiles
 
 REQUEST_SIZE_MAX = 1 << 20
 
@@ -25,13 +31,19 @@ def framed(payload: bytes) -> bytes:
 
 
 class Script:
-    """Answers by the first byte of a frame: e echo, w wait, n no answer, b bad, x a bug, h huge answer."""
+    """Answers by the first byte of a frame.
+
+    e echo, w wait, p wait for a promise, k a promise that is kept already, n no answer, b bad, x a bug, h huge answer,
+    f huge answer from `file`.
+    """
 
     def __init__(self) -> None:
         self.served: list[bytes] = []
         self.waiting: list[asyncio.Future[Buffers | None]] = []
+        self.promised: list[Promise[Buffers | None]] = []
+        self.file: FileSlice | None = None
 
-    def dispatch(self, frame: memoryview, peer: Peer) -> Buffers | asyncio.Future[Buffers | None] | None:
+    def dispatch(self, frame: memoryview, peer: Peer) -> Answer:
         payload = bytes(frame)
         self.served.append(payload)
         match payload[:1]:
@@ -39,6 +51,16 @@ class Script:
                 future: asyncio.Future[Buffers | None] = asyncio.get_running_loop().create_future()
                 self.waiting.append(future)
                 return future
+            case b"p" | b"k":
+                promise: Promise[Buffers | None] = Promise()
+                self.promised.append(promise)
+                if payload[:1] == b"k":
+                    promise.set_result([framed(payload)])
+                return promise
+            case b"f":
+                assert self.file is not None
+                head = struct.pack(">i", len(payload) + len(self.file) + 4) + payload
+                return [head, cast(memoryview, self.file), b"tail"]
             case b"n":
                 return None
             case b"b":
@@ -113,6 +135,155 @@ async def test_a_waiting_connection_keeps_others_served() -> None:
         assert await read_frame(reader) == b"e"
         waiting.close()
         await until(script.waiting[0].cancelled)
+        writer.close()
+
+
+async def test_what_is_promised_leaves_within_the_call_that_keeps_it() -> None:
+    script = Script()
+    async with listening(script) as (_, port):
+        with socket.create_connection(("127.0.0.1", port), 10) as client:
+            client.sendall(framed(b"n1"))
+            await until(lambda: script.served == [b"n1"])
+            client.sendall(framed(b"p2"))
+            await until(lambda: len(script.promised) == 1)
+            script.promised[0].set_result([framed(b"kept")])
+            client.setblocking(False)
+            assert client.recv(100) == framed(b"kept"), "without a turn of the event loop"
+
+
+async def test_promises_are_kept_in_the_order_of_their_requests() -> None:
+    script = Script()
+    async with listening(script) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for rounds in range(1, 3):
+            writer.write(b"".join(map(framed, (b"e1", b"k2", b"e3", b"k4", b"k5", b"p6", b"e7", b"n8", b"e9"))))
+            assert [await read_frame(reader) for _ in range(5)] == [b"e1", b"k2", b"e3", b"k4", b"k5"]
+            await until(lambda: len(script.promised) == 4 * rounds)  # noqa: B023 - called before the next round
+            assert script.served[-1] == b"p6"
+            script.promised[-1].set_result([framed(b"kept")])
+            assert [await read_frame(reader) for _ in range(3)] == [b"kept", b"e7", b"e9"]
+        writer.close()
+
+
+async def test_a_broken_promise_closes_its_connection_and_one_whose_client_left_is_cancelled() -> None:
+    script = Script()
+    async with listening(script) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        _, leaving = await asyncio.open_connection("127.0.0.1", port)
+        leaving.write(framed(b"p1"))
+        await until(lambda: len(script.promised) == 1)
+        leaving.close()
+        await until(script.promised[0].cancelled)
+        writer.write(framed(b"p2"))
+        await until(lambda: len(script.promised) == 2)
+        script.promised[1].set_exception(Malformed("scripted"))
+        assert await reader.read() == b""
+        await until(lambda: listener.connection_count == 0)
+        writer.close()
+
+
+FILE_SIZE = 8 << 20
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> bytes:
+    """What is in the file `content`."""
+    content = Random(1).randbytes(FILE_SIZE)
+    (tmp_path / "content").write_bytes(content)
+    return content
+
+
+def slice_of(path: Path, size: int = FILE_SIZE) -> FileSlice:
+    files = OsFiles()
+    return FileSlice(files, files.open_for_reading(str(path)), 0, size)
+
+
+def descriptors_of(path: Path) -> int:
+    """How many descriptors this process has of a file, or of one that had its name."""
+    links = [os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if os.path.lexists(entry)]
+    return sum(link.removesuffix(" (deleted)") == str(path) for link in links)
+
+
+async def test_parts_that_stay_in_their_file_arrive_in_order_at_slow_readers_too(
+    tmp_path: Path, content: bytes
+) -> None:
+    script = Script()
+    script.file = slice_of(tmp_path / "content")
+    async with listening(script) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+        writer.write(framed(b"e1") + framed(b"f2") + framed(b"e3") + framed(b"f4") + framed(b"w5"))
+        await until(lambda: script.served == [b"e1", b"f2"])
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert script.served == [b"e1", b"f2"], "who does not read is not served"
+        (connection,) = listener.connections()
+        assert connection.unsent_size == len(b"tail"), "the file takes no memory"
+        assert await read_frame(reader) == b"e1"
+        assert await read_frame(reader) == b"f2" + content + b"tail"
+        assert await read_frame(reader) == b"e3"
+        assert await read_frame(reader) == b"f4" + content + b"tail"
+        await until(lambda: len(script.waiting) == 1)
+        assert connection.was_active_since_sweep()
+        script.file = None
+        script.waiting[0].set_result([framed(b"5")])
+        assert await read_frame(reader) == b"5"
+        assert descriptors_of(tmp_path / "content") == 0
+        writer.close()
+
+
+async def test_an_awaited_answer_may_stay_in_its_file(tmp_path: Path, content: bytes) -> None:
+    script = Script()
+    async with listening(script) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"p1") + framed(b"e2"))
+        await until(lambda: len(script.promised) == 1)
+        piece = cast(memoryview, slice_of(tmp_path / "content"))
+        script.promised[0].set_result([struct.pack(">i", FILE_SIZE), piece])
+        assert await read_frame(reader) == content
+        assert await read_frame(reader) == b"e2"
+        writer.close()
+
+
+@pytest.mark.parametrize("end", ["client leaves", "file is cut", "listener closes"])
+async def test_an_answer_from_a_file_that_cannot_be_finished_leaves_nothing_open(
+    tmp_path: Path, content: bytes, end: str
+) -> None:
+    script = Script()
+    path = tmp_path / "content"
+    script.file = slice_of(path)
+    async with listening(script) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+        writer.write(framed(b"f1") + framed(b"e2"))
+        await until(lambda: script.served == [b"f1"])
+        script.file = None
+        assert descriptors_of(path) == 1
+        match end:
+            case "client leaves":
+                writer.transport.abort()
+            case "file is cut":
+                os.truncate(path, FILE_SIZE // 2)
+                received = await reader.read(-1)
+                assert received[6:] == content[: len(received) - 6]
+                assert len(received) < FILE_SIZE
+            case "listener closes":
+                listener.close_connections()
+        await until(lambda: listener.connection_count == 0)
+        assert descriptors_of(path) == 0
+        assert script.served == [b"f1"]
+        writer.close()
+
+
+async def test_a_connection_that_is_closed_first_sends_what_is_in_files(tmp_path: Path, content: bytes) -> None:
+    script = Script()
+    script.file = slice_of(tmp_path / "content")
+    async with listening(script) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+        writer.write(framed(b"f1") + framed(b"e2"))
+        await until(lambda: script.served == [b"f1"])
+        (connection,) = listener.connections()
+        connection.close()
+        assert await read_frame(reader) == b"f1" + content + b"tail"
+        assert await reader.read() == b""
         writer.close()
 
 

@@ -36,6 +36,9 @@ class Transport:
     def is_closing(self) -> bool:
         return False
 
+    def get_extra_info(self, name: str) -> None:
+        """There is no socket behind it."""
+
 
 class Client:
     """A connection, and what is sent to it."""

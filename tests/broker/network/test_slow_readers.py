@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.network.unsent_answers import UNSENT_SIZE_MAX
+from protocol.api import APIS
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -22,6 +23,8 @@ BATCH_COUNT = 128
 READERS = 120
 # What the allocator keeps beside the answers, and one answer that is being made.
 SLACK_SIZE = 64 << 20
+# What so many connections take with all that is behind them.
+FILE_READERS_SIZE = 16 << 20
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-def everything(version: int = 11) -> FetchRequest:
+FROM_MEMORY, FROM_FILES = 9, 11
+"""Versions of Fetch: what the first asks for has to be looked at, what the second asks for stays in its file."""
+
+
+def everything() -> FetchRequest:
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 30)
     return FetchRequest(
         replica_id=-1,
@@ -61,9 +68,9 @@ def test_any_number_of_slow_readers_shares_one_piece_of_memory(broker: BrokerPro
         readers = [WireClient(broker.port) for _ in range(READERS)]
         try:
             for reader in readers:
-                reader.send(everything(), 11)
+                reader.send(everything(), FROM_MEMORY)
             # An answer to one that reads may have to wait until those that do not have lost theirs.
-            answer = other.ask(everything(), 11)
+            answer = other.ask(everything(), FROM_MEMORY)
             grown = resident_size(broker.pid) - before
             assert len(answer.responses[0].partitions[0].records) > BATCH_SIZE - 200
             assert grown <= UNSENT_SIZE_MAX + SLACK_SIZE, f"{grown >> 20} MB for {READERS} slow readers"
@@ -71,4 +78,23 @@ def test_any_number_of_slow_readers_shares_one_piece_of_memory(broker: BrokerPro
         finally:
             for reader in readers:
                 reader.__exit__()
-        assert len(other.ask(everything(), 11).responses[0].partitions[0].records) > BATCH_SIZE - 200
+        assert len(other.ask(everything(), FROM_MEMORY).responses[0].partitions[0].records) > BATCH_SIZE - 200
+
+
+def test_slow_readers_of_files_take_no_memory_and_keep_their_connections(broker: BrokerProcess) -> None:
+    with WireClient(broker.port) as other:
+        other.ask(everything(), FROM_FILES)
+        before = resident_size(broker.pid)
+        readers = [WireClient(broker.port) for _ in range(READERS)]
+        try:
+            for reader in readers:
+                reader.send(everything(), FROM_FILES)
+            expected = other.ask(everything(), FROM_FILES).responses[0].partitions[0].records
+            assert len(expected) > BATCH_COUNT // 2 * BATCH_SIZE
+            grown = resident_size(broker.pid) - before
+            assert grown <= FILE_READERS_SIZE, f"{grown >> 20} MB for {READERS} slow readers"
+            for reader in readers[::40]:
+                assert reader.receive(APIS[1], FROM_FILES).responses[0].partitions[0].records == expected
+        finally:
+            for reader in readers:
+                reader.__exit__()

@@ -1,0 +1,76 @@
+"""An answer with parts that stay in their files: the kernel sends them from the page cache, uncopied.
+
+Owns the order of its pieces, and a second descriptor of the socket until they are sent. Must not know what they say.
+
+The event loop's own transports write from memory alone, and do not let their descriptor be watched by others. So a
+duplicate is watched. It goes as soon as everything is sent: a connection ends with its last descriptor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from storage.files import FileSlice
+
+Buffer = bytes | bytearray | memoryview
+
+
+class TruncatedError(Exception):
+    """A file ends within what was announced: the rest of this connection's bytes would be taken for something else."""
+
+
+class FileAnswer:
+    """Pieces on their way to one socket, to which nothing else is written meanwhile."""
+
+    def __init__(self, stream: socket.socket, pieces: Iterable[Buffer | FileSlice]) -> None:
+        """`stream` must not block, and has nothing waiting."""
+        self._stream = socket.socket(stream.family, stream.type, stream.proto, os.dup(stream.fileno()))
+        self._pieces = deque(pieces)
+        self._sent = 0  # of the first piece
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def size_in_memory(self) -> int:
+        """Bytes that wait in this process."""
+        return sum(len(piece) for piece in self._pieces if type(piece) is not FileSlice)
+
+    def send(self) -> bool:
+        """Send what the socket takes; whether that was all. Raises OSError or TruncatedError: close the connection."""
+        pieces = self._pieces
+        try:
+            while pieces:
+                self._sent += self._send_some(pieces[0])
+                if self._sent == len(pieces[0]):
+                    pieces.popleft()
+                    self._sent = 0
+        except BlockingIOError:
+            return False
+        self.discard()
+        return True
+
+    def _send_some(self, piece: Buffer | FileSlice) -> int:
+        if isinstance(piece, FileSlice):
+            size = piece.send(self._stream.fileno(), self._sent)
+            if not size:
+                raise TruncatedError
+            return size
+        # What follows fills the packet up; a header alone would wake its reader for nothing.
+        flags = socket.MSG_MORE if len(self._pieces) > 1 else 0
+        return self._stream.send(memoryview(piece)[self._sent :], flags)
+
+    def when_writable(self, callback: Callable[[], None]) -> None:
+        """Call back as often as the socket takes more, until all is sent or discarded."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_writer(self._stream, callback)
+
+    def discard(self) -> None:
+        """Let go of the files and the socket. Harmless the second time."""
+        self._pieces.clear()
+        if self._loop is not None:
+            self._loop.remove_writer(self._stream)
+            self._loop = None
+        self._stream.close()
