@@ -18,6 +18,9 @@ from storage.files import FileSlice
 
 Buffer = bytes | bytearray | memoryview
 
+# After so many bytes others get their turn, however fast they are taken.
+TURN_SIZE_MAX = 1 << 20
+
 
 class TruncatedError(Exception):
     """A file ends within what was announced: the rest of this connection's bytes would be taken for something else."""
@@ -39,11 +42,19 @@ class FileAnswer:
         return sum(len(piece) for piece in self._pieces if type(piece) is not FileSlice)
 
     def send(self) -> bool:
-        """Send what the socket takes; whether that was all. Raises OSError or TruncatedError: close the connection."""
+        """Send what the socket takes in one turn; whether all is sent.
+
+        Raises OSError or TruncatedError: the connection has to be closed.
+        """
         pieces = self._pieces
+        left = TURN_SIZE_MAX
         try:
             while pieces:
-                self._sent += self._send_some(pieces[0])
+                if left <= 0:
+                    return False
+                size = self._send_some(pieces[0])
+                left -= size
+                self._sent += size
                 if self._sent == len(pieces[0]):
                     pieces.popleft()
                     self._sent = 0
