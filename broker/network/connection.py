@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Sequence
 from typing import Protocol, cast
@@ -72,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_awaited",
+        "_descriptor",
         "_dispatcher",
         "_file_answer",
         "_has_turn_coming",
@@ -81,7 +83,6 @@ class Connection(asyncio.BufferedProtocol):
         "_is_writable",
         "_reader",
         "_registry",
-        "_stream",
         "_swept_unsent_size",
         "_transport",
         "_unsent",
@@ -101,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = reader
         self._unsent = unsent
         self._transport: asyncio.Transport | None = None
-        self._stream: socket.socket | None = None  # the transport's socket, where it may be written to directly
+        self._descriptor = -1  # the transport's, where the socket may be written to around it
         self._file_answer: FileAnswer | None = None
         self._is_closed_when_sent = False
         self._awaited: AwaitedAnswer | None = None
@@ -146,8 +147,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass of it
         accepted = transport.get_extra_info("socket")
         if accepted is not None and transport.get_extra_info("sslcontext") is None:
-            # A socket object of our own around the transport's descriptor, which it must not close.
-            self._stream = socket.socket(accepted.family, accepted.type, accepted.proto, accepted.fileno())
+            self._descriptor = accepted.fileno()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.writable()
@@ -174,9 +174,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        if self._stream is not None:
-            self._stream.detach()
-            self._stream = None
+        self._descriptor = -1
         if self._file_answer is not None:
             self._file_answer.discard()
             self._file_answer = None
@@ -321,9 +319,8 @@ class Connection(asyncio.BufferedProtocol):
             self._write_large(transport, buffers)
             return
         if at_once and self._may_write_around(transport):
-            assert self._stream is not None
             try:
-                sent = self._stream.send(answer)
+                sent = os.write(self._descriptor, answer)
             except OSError:
                 sent = 0  # it takes nothing now; or it is broken, as the transport will find as well
             if sent == len(answer):
@@ -333,18 +330,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def _may_write_around(self, transport: asyncio.Transport) -> bool:
         """Whether bytes may go to the socket directly: none wait in the transport, and it has its descriptor still."""
-        return self._stream is not None and not transport.get_write_buffer_size() and not transport.is_closing()
+        return self._descriptor >= 0 and not transport.get_write_buffer_size() and not transport.is_closing()
 
     def _write_large(self, transport: asyncio.Transport, buffers: Sequence[Buffer | FileSlice]) -> None:
-        if FileSlice not in map(type, buffers) or not self._may_write_around(transport):
-            transport.writelines([piece.read() if isinstance(piece, FileSlice) else piece for piece in buffers])
-        else:
-            assert self._stream is not None
-            self._file_answer = FileAnswer(self._stream, buffers)
-            self._send_file_answer()
-            if self._file_answer is not None:
-                self._file_answer.when_writable(self._send_file_answer)
-                self.pause_writing()
+        try:
+            if FileSlice not in map(type, buffers) or not self._may_write_around(transport):
+                transport.writelines([piece.read() if isinstance(piece, FileSlice) else piece for piece in buffers])
+                return
+            self._file_answer = FileAnswer(self._descriptor, buffers)
+        except OSError as error:
+            self._cannot_send(error)
+            return
+        self._send_file_answer()
+        if self._file_answer is not None:
+            self._file_answer.when_writable(self._send_file_answer)
+            self.pause_writing()
 
     def _send_file_answer(self) -> None:
         """Send what the socket takes now."""
@@ -353,10 +353,9 @@ class Connection(asyncio.BufferedProtocol):
         try:
             is_sent = self._file_answer.send()
         except (OSError, TruncatedError) as error:
-            logger.info("closing connection from %s: its answer cannot be sent: %r", self.peer, error)
             self._file_answer.discard()
             self._file_answer = None
-            self.abort()
+            self._cannot_send(error)
             return
         if not is_sent:
             return
@@ -365,3 +364,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
         elif not self._is_writable:
             self.resume_writing()
+
+    def _cannot_send(self, error: Exception) -> None:
+        """The client is gone, or a file or a descriptor is not to be had; what follows would be out of order."""
+        logger.info("closing connection from %s: its answer cannot be sent: %r", self.peer, error)
+        self.abort()

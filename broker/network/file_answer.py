@@ -29,9 +29,9 @@ class TruncatedError(Exception):
 class FileAnswer:
     """Pieces on their way to one socket, to which nothing else is written meanwhile."""
 
-    def __init__(self, stream: socket.socket, pieces: Iterable[Buffer | FileSlice]) -> None:
-        """`stream` must not block, and has nothing waiting."""
-        self._stream = socket.socket(stream.family, stream.type, stream.proto, os.dup(stream.fileno()))
+    def __init__(self, descriptor: int, pieces: Iterable[Buffer | FileSlice]) -> None:
+        """`descriptor` is of a socket that does not block and has nothing waiting. Raises OSError: none are left."""
+        self._stream = socket.socket(fileno=os.dup(descriptor))
         self._pieces = deque(pieces)
         self._sent = 0  # of the first piece
         self._loop: asyncio.AbstractEventLoop | None = None

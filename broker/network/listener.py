@@ -84,11 +84,13 @@ class Listener:
         self._scratch = memoryview(bytearray(SCRATCH_SIZE))
         self._connections: set[Connection] = set()
         self._sockets: list[socket.socket] = []
+        self._delayed: dict[Connection, tuple[socket.socket, asyncio.TimerHandle]] = {}
         self._arrivals: set[asyncio.Task[None]] = set()
         self._dispatcher: Dispatcher
         self._loop: asyncio.AbstractEventLoop
         self._is_accepting = False
         self._is_held = False
+        self._is_closed = False
         self._idle_sweep: asyncio.TimerHandle | None = None
         self.expired_count = 0
         """Connections closed because they were idle."""
@@ -115,12 +117,17 @@ class Listener:
         for bound in self._sockets:
             bound.close()
         self._sockets.clear()
-        for arrival in self._arrivals:
-            arrival.cancel()
+        for connection, (accepted, later) in self._delayed.items():
+            later.cancel()
+            accepted.close()
+            self.closed(connection)
+        self._delayed.clear()
         if self._idle_sweep is not None:
             self._idle_sweep.cancel()
 
     def close_connections(self) -> None:
+        """Close those that are open, and those that are on their way."""
+        self._is_closed = True
         for connection in list(self._connections):
             connection.abort()
 
@@ -191,26 +198,36 @@ class Listener:
         """Serve a connection that is counted already, after `delay_ms`."""
         connection = self._new_connection(peer)
         self._connections.add(connection)
-        arrival = self._loop.create_task(self._hand_over(accepted, connection, delay_ms))
-        self._arrivals.add(arrival)
-        arrival.add_done_callback(self._arrivals.discard)
+        if delay_ms:
+            later = self._loop.call_later(delay_ms / 1000, self._take_over, accepted, connection)
+            self._delayed[connection] = accepted, later
+        else:
+            self._take_over(accepted, connection)
         if self._quotas.is_exceeded:
             self._on_exceeded()
 
-    async def _hand_over(self, accepted: socket.socket, connection: Connection, delay_ms: int) -> None:
+    def _take_over(self, accepted: socket.socket, connection: Connection) -> None:
+        self._delayed.pop(connection, None)
+        # Never cancelled: the event loop would close the socket then, and tell nobody.
+        arrival = self._loop.create_task(self._hand_over(accepted, connection))
+        self._arrivals.add(arrival)
+        arrival.add_done_callback(self._arrivals.discard)
+
+    async def _hand_over(self, accepted: socket.socket, connection: Connection) -> None:
         try:
-            if delay_ms:
-                await asyncio.sleep(delay_ms / 1000)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport, _ = await self._loop.connect_accepted_socket(lambda: connection, accepted)
-            transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_SIZE)
-            if self._is_held:
-                connection.hold()
-        except (OSError, asyncio.CancelledError):
-            # Gone before it was served, or the broker stops.
+        except OSError:
+            # Gone before it was served.
             if not connection.is_connected:
                 accepted.close()
                 self.closed(connection)
+            return
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_SIZE)
+        if self._is_held:
+            connection.hold()
+        if self._is_closed:
+            connection.abort()
 
     def _new_connection(self, peer: Peer) -> Connection:
         reader = FrameReader(self._scratch, self._settings.request_size_max)

@@ -142,13 +142,25 @@ async def test_what_is_promised_leaves_within_the_call_that_keeps_it() -> None:
     script = Script()
     async with listening(script) as (_, port):
         with socket.create_connection(("127.0.0.1", port), 10) as client:
-            client.sendall(framed(b"n1"))
-            await until(lambda: script.served == [b"n1"])
-            client.sendall(framed(b"p2"))
+            client.sendall(framed(b"p1"))
             await until(lambda: len(script.promised) == 1)
             script.promised[0].set_result([framed(b"kept")])
             client.setblocking(False)
             assert client.recv(100) == framed(b"kept"), "without a turn of the event loop"
+
+
+async def test_a_connection_that_comes_while_the_listener_closes_is_closed_as_well() -> None:
+    for turns in range(6):
+        async with listening(Script()) as (listener, port):
+            with socket.create_connection(("127.0.0.1", port), 10) as client:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                was_taken = listener.connection_count
+                listener.stop_accepting()
+                listener.close_connections()
+                await until(lambda: listener.connection_count == 0)
+                if was_taken:
+                    assert client.recv(1) == b""
 
 
 async def test_promises_are_kept_in_the_order_of_their_requests() -> None:
