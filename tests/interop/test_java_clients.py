@@ -151,3 +151,20 @@ def test_admin_clients_of_any_age_get_the_same_answers(server: Server, run_java:
         "deleted none",
         "deleted-again UnknownTopicOrPartitionException",
     ]
+
+
+def test_groups_of_newer_protocols_are_refused_as_by_kafka(server: Server, run_java: RunJava) -> None:
+    create_topic(server.bootstrap, "newer")
+    lines = run_java("NewerGroups", server.bootstrap, "newer", version="4.1.0")
+    assert [line.partition(".")[0] for line in lines] == [
+        "consumer: UnsupportedVersionException The cluster does not support the new CONSUMER group protocol",
+        (
+            "pattern: UnsupportedVersionException The cluster does not support regular expressions resolution on "
+            "ConsumerGroupHeartbeat API version 0"
+        ),
+        (
+            "share: UnsupportedVersionException The cluster does not support the share group protocol using "
+            "ShareGroupHeartbeat API version 1 or later"
+        ),
+        "telemetry: null",
+    ]
