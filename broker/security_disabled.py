@@ -12,6 +12,9 @@ from protocol.errors import ErrorCode, Malformed
 
 NO_AUTHORIZER: Final = "No Authorizer is configured."
 
+# On a listener without authentication every client counts as logged in from its first request on.
+LOGGED_IN_ALREADY: Final = "SaslAuthenticate request received after successful authentication"
+
 ANONYMOUS: Final = "User:ANONYMOUS"
 
 UNKNOWN: Final = 0

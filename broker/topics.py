@@ -125,12 +125,14 @@ class TopicAdministration:
         return results | {it: ApiError(ErrorCode.REQUEST_TIMED_OUT) for it in elected if not is_led(it)}
 
     async def create_automatically(self, names: Iterable[str]) -> dict[str, ErrorCode]:
-        """Create topics that a client named, with this broker's defaults, and say which could not be and why.
+        """Create topics that a client named, with this broker's defaults; for each of them, what the client is told.
 
-        Concurrent callers share one creation of a topic.
+        That is why it could not be created, or LEADER_NOT_AVAILABLE: ask again. Kafka answers so too, since it does
+        not wait for the leaders, and clients tell by it that the topic was not there. Concurrent callers share one
+        creation of a topic.
         """
         tasks = {name: self._creation_of(name) for name in dict.fromkeys(names)}
-        return {name: code for name, task in tasks.items() if (code := await asyncio.shield(task))}
+        return {name: await asyncio.shield(task) or ErrorCode.LEADER_NOT_AVAILABLE for name, task in tasks.items()}
 
     async def ensure_internal(self, name: str) -> None:
         """Create an internal topic unless it exists. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) when it cannot be."""

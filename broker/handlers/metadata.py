@@ -68,8 +68,8 @@ async def _create_and_answer(
     wanted: list[MetadataRequestTopic],
     missing: Iterable[str],
 ) -> MetadataResponse:
-    errors = await services.topics.create_automatically(missing)
-    return _answer(services, request, context, wanted, errors)
+    codes = await services.topics.create_automatically(missing)
+    return _answer(services, request, context, wanted, codes)
 
 
 def _answer(
@@ -77,11 +77,11 @@ def _answer(
     request: MetadataRequest,
     context: RequestContext,
     wanted: list[MetadataRequestTopic],
-    errors: dict[str, ErrorCode],
+    codes: dict[str, ErrorCode],
 ) -> MetadataResponse:
     """Each topic once, however often it was asked for."""
     asked = {(topic.name, topic.topic_id): topic for topic in _by_id(wanted) or wanted}
-    topics = [_one(services, request, context, topic, errors) for topic in asked.values()]
+    topics = [_one(services, request, context, topic, codes) for topic in asked.values()]
     return _response(services, request, context, topics)
 
 
@@ -121,21 +121,21 @@ def _one(
     request: MetadataRequest,
     context: RequestContext,
     topic: MetadataRequestTopic,
-    errors: dict[str, ErrorCode],
+    codes: dict[str, ErrorCode],
 ) -> MetadataResponseTopic:
-    """The answer for one topic that was asked for by name or id; `errors` tells why names could not be created."""
+    """The answer for one topic that was asked for by name or id; `codes` are those of the names it had to create."""
     metadata = services.metadata_cache
     if context.api_version < FIRST_VERSION_WITH_LOOK_UP_BY_ID and (topic.name is None or topic.topic_id != NO_ID):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "topics are looked up by id from version 12 on")
     # An id says more than a name: the topic of that name may be another one by now.
     name = topic.name if topic.topic_id == NO_ID else metadata.name_of(topic.topic_id)
     state = metadata.topics.get(name) if name is not None else None
-    if state is not None:
+    if state is not None and name not in codes:
         return _known(services, request, context, state)
     if name is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID
     else:
-        code = errors.get(name) or services.topics.why_unknown(name)
+        code = codes.get(name) or services.topics.why_unknown(name)
     return MetadataResponseTopic(
         error_code=code,
         name=None if name is None and topic.topic_id != NO_ID else _nullable_name(topic.name, context),

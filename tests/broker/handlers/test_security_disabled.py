@@ -10,6 +10,8 @@ from protocol.messages.describe_acls import DescribeAclsRequest
 from protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from protocol.messages.sasl_handshake import SaslHandshakeRequest
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.support.in_process import InProcessBroker
 
@@ -80,6 +82,20 @@ async def test_there_are_no_tokens(served: InProcessBroker, version: int, princi
     expired = await served.ask(ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=-1), version)
     for answer in (renewed, expired):
         assert (answer.error_code, answer.expiry_timestamp_ms) == (code, -1)
+
+
+async def test_there_is_nothing_to_log_in_to(served: InProcessBroker) -> None:
+    for version in range(2):
+        agreed = await served.ask(SaslHandshakeRequest(mechanism="PLAIN"), version)
+        assert (agreed.error_code, agreed.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
+    for version in range(3):
+        answer = await served.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), version)
+        assert (answer.error_code, answer.error_message, answer.auth_bytes, answer.session_lifetime_ms) == (
+            ErrorCode.ILLEGAL_SASL_STATE,
+            "SaslAuthenticate request received after successful authentication",
+            b"",
+            0,
+        )
 
 
 @pytest.mark.parametrize(

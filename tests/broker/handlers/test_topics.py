@@ -1,5 +1,6 @@
 """Topics through the whole broker: Metadata, CreateTopics, CreatePartitions, DeleteTopics and DescribeConfigs."""
 
+import asyncio
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -59,16 +60,26 @@ async def test_missing_topics_are_created_before_version_4_could_say_no(
     served: InProcessBroker, name: str, version: int
 ) -> None:
     response = await metadata(served, name, version=version)
-    assert response.topics[0].error_code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
+    assert response.topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
     assert await exists(served, name)
 
 
 @pytest.mark.parametrize("version", range(4, 13))
 @pytest.mark.parametrize("may_create", [True, False])
 async def test_later_versions_decide(served: InProcessBroker, name: str, version: int, may_create: bool) -> None:
-    response = await metadata(served, name, version=version, may_create=may_create)
-    assert (response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) is not may_create
+    (topic,) = (await metadata(served, name, version=version, may_create=may_create)).topics
+    # A topic that was not there is told without partitions, also by the request that made it.
+    assert (topic.name, topic.topic_id, topic.partitions) == (name, ZERO_UUID, [])
+    assert topic.error_code == (ErrorCode.LEADER_NOT_AVAILABLE if may_create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert await exists(served, name) is may_create
+
+
+async def test_whoever_asks_together_for_a_missing_topic_is_told_to_ask_again(
+    served: InProcessBroker, name: str
+) -> None:
+    responses = await asyncio.gather(*(metadata(served, name, may_create=True) for _ in range(3)))
+    assert [response.topics[0].error_code for response in responses] == [ErrorCode.LEADER_NOT_AVAILABLE] * 3
+    assert await exists(served, name)
 
 
 @pytest.mark.parametrize("name", ["", "bad name", "..", "x" * 250, "slash/ed"])
@@ -86,6 +97,8 @@ async def test_internal_topics_are_made_as_they_have_to_be_whoever_names_them_fi
     settings = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"}
     async with running_broker(tmp_path, settings) as broker:
         (topic,) = (await metadata(broker, name, may_create=True)).topics
+        assert (topic.error_code, topic.is_internal) == (ErrorCode.LEADER_NOT_AVAILABLE, True)
+        (topic,) = (await metadata(broker, name)).topics
         assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (ErrorCode.NONE, True, partitions)
         resource = DescribeConfigsResource(
             resource_type=TOPIC, resource_name=name, configuration_keys=["cleanup.policy"]
