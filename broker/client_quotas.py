@@ -28,10 +28,11 @@ IP = "ip"
 STORED_TYPES = {USER: "users", CLIENT_ID: "clients", IP: "ips"}
 ENTITY_TYPES = {stored: asked for asked, stored in STORED_TYPES.items()}
 
+# In the order in which Kafka describes them, whatever the order was in which they were set.
 CLIENT_KEYS: Mapping[str, ConfigType] = {
+    "request_percentage": ConfigType.DOUBLE,
     "producer_byte_rate": ConfigType.LONG,
     "consumer_byte_rate": ConfigType.LONG,
-    "request_percentage": ConfigType.DOUBLE,
     "controller_mutation_rate": ConfigType.DOUBLE,
 }
 IP_KEYS: Mapping[str, ConfigType] = {"connection_creation_rate": ConfigType.INT}
@@ -175,10 +176,10 @@ def matches(components: Iterable[FilterComponent], entity: ConfigEntity, *, is_s
 def _quotas(overrides: Mapping[str, str]) -> Quotas:
     """The quotas among the settings of an entity. A text that is no number, written by hand, is passed over."""
     quotas = {}
-    for key, text in overrides.items():
-        if key in KEYS:
+    for key in KEYS:
+        if key in overrides:
             try:
-                quotas[key] = float(text)
+                quotas[key] = float(overrides[key])
             except ValueError:
                 continue
     return quotas

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from broker.client_quotas import QuotaChange
 from broker.request_context import RequestContext
 from broker.services import Services
@@ -20,8 +22,9 @@ async def handle(
     """Entries for one entity are carried out in order, and answered once with what the last one came to."""
     results = {}
     for entry in request.entries:
-        # Of several parts of one type the last counts, as at Kafka.
-        entry.entity = list({part.entity_type: part for part in entry.entity}.values())
+        # Of several parts of one type the last counts, and the answer names the client id first, as at Kafka.
+        by_type = {part.entity_type: part for part in entry.entity}
+        entry.entity = sorted(by_type.values(), key=attrgetter("entity_type"))
         entity = frozenset((part.entity_type, part.entity_name) for part in entry.entity)
         results[entity] = await _alter(services, entry, validate_only=request.validate_only)
     return AlterClientQuotasResponse(entries=list(results.values()))

@@ -83,6 +83,29 @@ async def test_entries_for_one_entity_are_answered_once_after_the_last(served: I
     assert await quotas_of(served, "alice") == {ALICE: {"producer_byte_rate": 2.0}}
 
 
+async def test_orders_are_those_of_kafka_and_not_of_the_request(served: InProcessBroker) -> None:
+    entry = EntryData(
+        entity=[
+            EntityData(entity_type="user", entity_name="alice"),
+            EntityData(entity_type="client-id", entity_name="app1"),
+        ],
+        ops=[
+            OpData(key=key, value=1.0, remove=False)
+            for key in ("consumer_byte_rate", "controller_mutation_rate", "producer_byte_rate", "request_percentage")
+        ],
+    )
+    response = await served.ask(AlterClientQuotasRequest(entries=[entry], validate_only=False))
+    assert [[part.entity_type for part in it.entity] for it in response.entries] == [["client-id", "user"]]
+    ((entity, quotas),) = (await quotas_of(served, "alice")).items()
+    assert [entity_type for entity_type, _ in entity] == ["user", "client-id"]
+    assert list(quotas) == [
+        "request_percentage",
+        "producer_byte_rate",
+        "consumer_byte_rate",
+        "controller_mutation_rate",
+    ]
+
+
 async def test_validation_alone(served: InProcessBroker) -> None:
     wanted: dict[Entity, dict[str, float]] = {ALICE: {"request_percentage": 50.0}, (): {"request_percentage": 50.0}}
     assert await set_quotas(served, wanted, validate_only=True) == [
