@@ -3,6 +3,7 @@
 import pytest
 
 from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -164,3 +165,16 @@ async def test_the_epoch_told_with_the_end_of_an_empty_log_is_known_to_its_leade
     request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=name, partitions=[wanted])])
     answer = (await served.ask(request)).topics[0].partitions[0]
     assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (ErrorCode.NONE, told, 0)
+
+
+@pytest.mark.parametrize(("epoch", "code"), [(0, ErrorCode.NONE), (1, ErrorCode.OFFSET_OUT_OF_RANGE)])
+async def test_a_fetch_from_an_empty_log_may_name_that_epoch_as_its_last(
+    served: InProcessBroker, name: str, epoch: int, code: ErrorCode
+) -> None:
+    await served.create_topic(name)
+    wanted = FetchPartition(partition=0, fetch_offset=0, last_fetched_epoch=epoch, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic=name, partitions=[wanted])]
+    )
+    (answer,) = (await served.ask(request, 12)).responses[0].partitions
+    assert answer.error_code == code
