@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -435,7 +434,7 @@ def decide(directory: Path, *, is_committed: bool) -> None:
     (last,) = records(log, position, size_max=1 << 16)
     assert last.value is not None
     state = TransactionState.PREPARE_COMMIT if is_committed else TransactionState.PREPARE_ABORT
-    value = write_value(replace(read_value(last.value), state=state))
+    value = write_value(read_value(last.value)._replace(state=state))
     batch = build_batch(
         [RecordData(last.timestamp, last.key, value)],
         base_offset=header.next_offset,
