@@ -31,7 +31,7 @@ async def handle(
 ) -> WriteTxnMarkersResponse:
     for marker in request.markers:
         if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a marker needs a producer id and an epoch")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a marker needs a producer id and an epoch")
     written = await asyncio.gather(*(_write(services, marker) for marker in request.markers))
     return _response(zip(request.markers, written, strict=True))
 

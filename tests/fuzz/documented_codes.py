@@ -158,7 +158,8 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "producer_epoch": "INVALID_PRODUCER_EPOCH PRODUCER_FENCED",
     },
     "WriteTxnMarkers": {
-        "markers.producer_epoch": "INVALID_PRODUCER_EPOCH",
+        "markers.producer_id": "INVALID_REQUEST",
+        "markers.producer_epoch": "INVALID_PRODUCER_EPOCH INVALID_REQUEST",
         "markers.transaction_result": "INVALID_PRODUCER_EPOCH",
         "markers.topics": "INVALID_PRODUCER_EPOCH",
         "markers.topics.name": "UNKNOWN_TOPIC_OR_PARTITION",
@@ -180,12 +181,27 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     },
     "DescribeAcls": {
         "": "SECURITY_DISABLED",
+        # 0 is UNKNOWN in each enum: Kafka closes the connection.
+        "resource_type_filter": "closed",
+        "pattern_type_filter": "closed",
+        "operation": "closed",
+        "permission_type": "closed",
     },
     "CreateAcls": {
         "": "SECURITY_DISABLED",
+        # 0 is UNKNOWN in each enum: Kafka closes the connection.
+        "creations.resource_type": "closed",
+        "creations.resource_pattern_type": "closed",
+        "creations.operation": "closed",
+        "creations.permission_type": "closed",
     },
     "DeleteAcls": {
         "": "SECURITY_DISABLED",
+        # 0 is UNKNOWN in each enum: Kafka closes the connection.
+        "filters.resource_type_filter": "closed",
+        "filters.pattern_type_filter": "closed",
+        "filters.operation": "closed",
+        "filters.permission_type": "closed",
     },
     "DescribeConfigs": {
         "resources.resource_type": "INVALID_REQUEST",
@@ -201,7 +217,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     },
     "AlterReplicaLogDirs": {
         "dirs.path": "LOG_DIR_NOT_FOUND",
-        "dirs.topics.name": "UNKNOWN_TOPIC_OR_PARTITION",
+        "dirs.topics.name": "INVALID_TOPIC_EXCEPTION UNKNOWN_TOPIC_OR_PARTITION",
         "dirs.topics.partitions": "UNKNOWN_TOPIC_OR_PARTITION",
     },
     "DescribeLogDirs": {},

@@ -69,5 +69,5 @@ async def test_no_marker_is_written_of_a_request_with_one_of_nobody(
     refused.producer_epoch = epoch
     response = await served.ask(write_txn_markers, WriteTxnMarkersRequest(markers=[marker(8, 0), refused]), 1)
     codes = {(each.producer_id, each.topics[0].partitions[0].error_code) for each in response.markers}
-    assert codes == {(8, ErrorCode.UNKNOWN_SERVER_ERROR), (producer_id, ErrorCode.UNKNOWN_SERVER_ERROR)}
+    assert codes == {(8, ErrorCode.INVALID_REQUEST), (producer_id, ErrorCode.INVALID_REQUEST)}
     assert partition.log.log_end_offset == end_offset
