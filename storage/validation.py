@@ -39,12 +39,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from config.log_config import LogConfig
 from config.topic_properties import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records import legacy
 from protocol.records.batch import (
     CODEC_MASK,
+    CRC_COVERED_POSITION,
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
@@ -55,7 +58,6 @@ from protocol.records.batch import (
     BatchHeader,
     Record,
     TimestampType,
-    crc_is_valid,
     parse_records,
     plain_records,
     read_header,
@@ -389,7 +391,7 @@ def _check_batch(batch: memoryview, header: BatchHeader, rules: AppendRules, ori
             RejectionMeter.INVALID_OFFSET_OR_SEQUENCE,
         )
     _check_size(len(batch), rules)
-    if not crc_is_valid(batch, 0, header):
+    if crc32c(batch[CRC_COVERED_POSITION:]) != header.crc:
         raise _corrupt(f"Record batch is corrupt (stored crc = {header.crc})")
     count = header.records_count
     if count <= 0 or count != header.last_offset_delta + 1:
