@@ -66,4 +66,19 @@ class DelayedFetch(DelayedOperation):
         return False
 
     def on_complete(self) -> None:
-        self._on_ready()
+        on_ready = self._on_ready
+        self._let_go()
+        on_ready()
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        # It stays listed under its other partitions until they are looked at, and the answer must not stay with it.
+        self._partitions = ()
+        self._on_ready = _nothing
+
+
+def _nothing() -> None:
+    """What is left to do of one that is completed."""

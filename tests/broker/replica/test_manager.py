@@ -1,5 +1,6 @@
 """Leadership, commits and waiters over real logs, told by control requests as the controller sends them."""
 
+import weakref
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -284,3 +285,25 @@ def test_a_fetch_wakes_when_enough_is_readable(manager: ReplicaManager) -> None:
     assert not woken
     append(manager)
     assert woken == ["woken"]
+
+
+@pytest.mark.parametrize("end", ["completed", "abandoned"])
+def test_a_fetch_that_is_over_keeps_nothing_of_its_answer(manager: ReplicaManager, end: str) -> None:
+    """It is still listed under partitions where nothing happens."""
+
+    class Answer:
+        def wake(self) -> None:
+            pass
+
+    tell(manager)
+    answer = Answer()
+    kept = weakref.ref(answer)
+    awaited = AwaitedPartition(led(manager), 0, 0, 10_000, read_committed=False)
+    operation = manager.await_bytes([awaited], 1, 1000, answer.wake)
+    if end == "completed":
+        assert operation.force_complete()
+    else:
+        manager.fetch_purgatory.abandon(operation)
+    del answer
+    assert manager.fetch_purgatory.watched_count == 1
+    assert kept() is None
