@@ -118,13 +118,14 @@ class FetchShortcut:
         partition = self._partition
         if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
             return None
-        if self._services.unsent_answers.allowance < self._bytes_max:
+        allowance = self._services.unsent_answers.allowance
+        if not allowance:
             return None
         log = partition.log
         try:
             fetched = log.read(
                 offset,
-                self._bytes_max,
+                min(self._bytes_max, allowance),
                 upper_bound_offset=log.high_watermark,
                 min_one_batch=True,
                 nowait=True,

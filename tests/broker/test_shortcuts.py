@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from broker.network.connection import Buffers
+from broker.network.unsent_answers import ALLOWANCE_MIN
 from broker.offsets_log import PartitionOffsetsLog
 from broker.promise import Promise
 from broker.request_context import CloseConnection, Peer
@@ -383,6 +384,18 @@ async def test_what_a_waiting_shortcut_cannot_tell_is_answered_in_full(
         assert errors <= {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     else:
         assert answers[0] == answers[1]
+
+
+async def test_a_waiting_fetch_whose_time_is_over_does_not_begin_anew_when_memory_is_scarce(
+    broker: InProcessBroker, learning: CountedShortcuts
+) -> None:
+    await send(broker, produce_frame(SHORT, batch_of(20, 1000), 9), NoShortcuts())
+    short = await parked_fetch(broker, learning, 20, bytes_max=1 << 20)
+    unsent = broker.services.unsent_answers
+    with unsent.reserved(unsent.allowance - 1):
+        assert unsent.allowance == ALLOWANCE_MIN
+        broker.services.replica_manager.fetch_purgatory.force_complete_all((SHORT, 0))
+        assert short.done()
 
 
 async def test_a_waiting_fetch_whose_client_left_is_forgotten(
