@@ -193,6 +193,10 @@ class Files(ABC):
         return True
 
 
+class TruncatedError(OSError):
+    """A file ends within a slice of it."""
+
+
 class FileSlice:
     """Bytes that stay in their file: the kernel sends them to a socket, and nobody has to hold a copy meanwhile.
 
@@ -211,15 +215,22 @@ class FileSlice:
         return self._size
 
     def read(self) -> bytes:
-        """The bytes; fewer when the file was truncated meanwhile. Raises OSError."""
-        return self._files.read(self._file, self._size, self._position)
+        """The bytes. Raises OSError, TruncatedError when they are no longer all there."""
+        content = self._files.read(self._file, self._size, self._position)
+        if len(content) < self._size:
+            raise TruncatedError
+        return content
 
-    def send(self, socket_descriptor: int, start: int) -> int:
-        """Send from byte `start` on; how many the socket took, 0 when the file was truncated meanwhile.
+    def send(self, socket_descriptor: int, start: int, size_max: int) -> int:
+        """Send at most `size_max` bytes from byte `start` on; how many the socket took, at least one.
 
-        Raises BlockingIOError when it takes none now, OSError when the socket or the disk has failed.
+        Raises BlockingIOError when it takes none now, OSError when the socket or the disk has failed, TruncatedError.
         """
-        return self._files.send(self._file, self._size - start, self._position + start, socket_descriptor)
+        size = min(self._size - start, size_max)
+        sent = self._files.send(self._file, size, self._position + start, socket_descriptor)
+        if not sent:
+            raise TruncatedError
+        return sent
 
 
 class OsFiles(Files):

@@ -24,7 +24,7 @@ import socket
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from broker.network.file_answer import FileAnswer, TruncatedError
+from broker.network.file_answer import FileAnswer
 from broker.network.unsent_answers import UnsentAnswers
 from broker.promise import Promise
 from broker.request_context import Peer
@@ -83,7 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_writable",
         "_reader",
         "_registry",
-        "_swept_unsent_size",
+        "_swept_size_left",
         "_transport",
         "_unsent",
         "idle_sweeps",
@@ -110,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_writable = True
         self._has_turn_coming = False
         self._is_held = False
-        self._swept_unsent_size = 0
+        self._swept_size_left = 0
 
     @property
     def is_connected(self) -> bool:
@@ -128,12 +128,17 @@ class Connection(asyncio.BufferedProtocol):
             return self._file_answer.size_in_memory
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
+    @property
+    def size_left(self) -> int:
+        """Part of `SlowReader`."""
+        return self.unsent_size if self._file_answer is None else self._file_answer.size_left
+
     def was_active_since_sweep(self) -> bool:
         """Whether bytes came or went since this was asked last."""
-        unsent_size = self.unsent_size
-        was_active = self.was_active or unsent_size != self._swept_unsent_size
+        size_left = self.size_left
+        was_active = self.was_active or size_left != self._swept_size_left
         self.was_active = False
-        self._swept_unsent_size = unsent_size
+        self._swept_size_left = size_left
         return was_active
 
     def tcp_info(self, size: int) -> bytes:
@@ -175,9 +180,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._descriptor = -1
-        if self._file_answer is not None:
-            self._file_answer.discard()
-            self._file_answer = None
+        self._discard_file_answer()
         self._unsent.drained(self)
         if self._awaited is not None:
             self._awaited.cancel()
@@ -282,8 +285,14 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.was_active = True
         buffers = answer.result()
-        if buffers:
-            self._write(buffers, at_once=True)
+        try:
+            if buffers:
+                self._write(buffers, at_once=True)
+        except Exception:
+            # A bug of ours. Here it would end whoever completed the answer, and a part of it may have left.
+            logger.exception("closing connection from %s: its answer failed unexpectedly", self.peer)
+            self.abort()
+            return
         if self._reader.kept_size or not self._is_reading:
             # What this client asks next is nobody else's business.
             asyncio.get_running_loop().call_soon(self._go_on)
@@ -340,11 +349,8 @@ class Connection(asyncio.BufferedProtocol):
             self._file_answer = FileAnswer(self._descriptor, buffers)
         except OSError as error:
             self._cannot_send(error)
-            return
-        self._send_file_answer()
-        if self._file_answer is not None:
-            self._file_answer.when_writable(self._send_file_answer)
-            self.pause_writing()
+        else:
+            self._send_file_answer()
 
     def _send_file_answer(self) -> None:
         """Send what the socket takes now."""
@@ -352,9 +358,10 @@ class Connection(asyncio.BufferedProtocol):
         self.was_active = True
         try:
             is_sent = self._file_answer.send()
-        except (OSError, TruncatedError) as error:
-            self._file_answer.discard()
-            self._file_answer = None
+            if not is_sent and self._is_writable:
+                self._file_answer.when_writable(self._send_file_answer)
+                self.pause_writing()
+        except OSError as error:
             self._cannot_send(error)
             return
         if not is_sent:
@@ -368,4 +375,10 @@ class Connection(asyncio.BufferedProtocol):
     def _cannot_send(self, error: Exception) -> None:
         """The client is gone, or a file or a descriptor is not to be had; what follows would be out of order."""
         logger.info("closing connection from %s: its answer cannot be sent: %r", self.peer, error)
+        self._discard_file_answer()
         self.abort()
+
+    def _discard_file_answer(self) -> None:
+        if self._file_answer is not None:
+            self._file_answer.discard()
+            self._file_answer = None

@@ -22,10 +22,6 @@ Buffer = bytes | bytearray | memoryview
 TURN_SIZE_MAX = 1 << 20
 
 
-class TruncatedError(Exception):
-    """A file ends within what was announced: the rest of this connection's bytes would be taken for something else."""
-
-
 class FileAnswer:
     """Pieces on their way to one socket, to which nothing else is written meanwhile."""
 
@@ -41,10 +37,15 @@ class FileAnswer:
         """Bytes that wait in this process."""
         return sum(len(piece) for piece in self._pieces if type(piece) is not FileSlice)
 
+    @property
+    def size_left(self) -> int:
+        """Bytes that are not sent, wherever they wait."""
+        return sum(map(len, self._pieces)) - self._sent
+
     def send(self) -> bool:
         """Send what the socket takes in one turn; whether all is sent.
 
-        Raises OSError or TruncatedError: the connection has to be closed.
+        Raises OSError: the connection has to be closed.
         """
         pieces = self._pieces
         left = TURN_SIZE_MAX
@@ -52,7 +53,7 @@ class FileAnswer:
             while pieces:
                 if left <= 0:
                     return False
-                size = self._send_some(pieces[0])
+                size = self._send_some(pieces[0], left)
                 left -= size
                 self._sent += size
                 if self._sent == len(pieces[0]):
@@ -63,12 +64,9 @@ class FileAnswer:
         self.discard()
         return True
 
-    def _send_some(self, piece: Buffer | FileSlice) -> int:
+    def _send_some(self, piece: Buffer | FileSlice, size_max: int) -> int:
         if isinstance(piece, FileSlice):
-            size = piece.send(self._stream.fileno(), self._sent)
-            if not size:
-                raise TruncatedError
-            return size
+            return piece.send(self._stream.fileno(), self._sent, size_max)
         # What follows fills the packet up; a header alone would wake its reader for nothing.
         flags = socket.MSG_MORE if len(self._pieces) > 1 else 0
         return self._stream.send(memoryview(piece)[self._sent :], flags)

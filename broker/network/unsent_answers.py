@@ -24,6 +24,9 @@ STUCK_MS = 3_000
 # One answer may take this part of what is left: many readers that are slow in the same moment all get something.
 SHARES = 16
 ALLOWANCE_MIN = 64 << 10
+
+# What waits with a reader of files is mostly the end of its answer: to close it would free nothing.
+LISTED_SIZE_MIN = 64 << 10
 WAKE_INTERVAL_MS = 1
 
 
@@ -33,6 +36,10 @@ class SlowReader(Protocol):
     @property
     def unsent_size(self) -> int:
         """Bytes that wait in this process."""
+
+    @property
+    def size_left(self) -> int:
+        """Bytes that are not sent, in this process or in files."""
 
     def abort(self) -> None:
         """Close at once. `UnsentAnswers.drained` follows."""
@@ -64,8 +71,10 @@ class UnsentAnswers:
 
     def blocked(self, reader: SlowReader) -> None:
         """`reader` takes no more for now."""
-        size = self._sizes[reader] = reader.unsent_size
-        self._change(size)
+        size = reader.unsent_size
+        if size >= LISTED_SIZE_MIN:
+            self._sizes[reader] = size
+            self._change(size)
 
     def drained(self, reader: SlowReader) -> None:
         """`reader` has taken nearly all, or is gone. Harmless for one that is not listed."""
@@ -122,7 +131,7 @@ class UnsentAnswers:
     def _watch(self) -> None:
         if not self._is_watching:
             self._is_watching = True
-            self._seen = {reader: reader.unsent_size for reader in self._sizes}
+            self._seen = {reader: reader.size_left for reader in self._sizes}
             self._call_later(STUCK_MS, self._close_stuck)
 
     def _close_stuck(self) -> None:
@@ -133,7 +142,7 @@ class UnsentAnswers:
             if to_free <= 0:
                 break
             listed_size = self._sizes.get(reader)
-            if listed_size is not None and reader.unsent_size == size:
+            if listed_size is not None and reader.size_left == size:
                 self.evicted_count += 1
                 to_free -= listed_size
                 reader.abort()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.files import FileSlice, OsFiles
+from storage.files import FileSlice, OsFiles, TruncatedError
 from tests.support.faulty_files import Crashed, FaultyFiles
 
 FILES = OsFiles()
@@ -71,18 +71,20 @@ def test_a_slice_is_sent_and_read_as_it_was_found(tmp_path: Path) -> None:
     with receiving, sending:
         sending.setblocking(False)
         assert len(piece) == 5000
-        assert piece.send(sending.fileno(), 0) == 5000
+        assert piece.send(sending.fileno(), 0, 100) == 100
+        assert receiving.recv(100) == content[100:200]
+        assert piece.send(sending.fileno(), 0, 9000) == 5000
         assert receiving.recv(10_000) == content[100:5100] == piece.read()
-        assert piece.send(sending.fileno(), 4990) == 10
+        assert piece.send(sending.fileno(), 4990, 9000) == 10
         assert receiving.recv(10_000) == content[5090:5100]
         sending.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
         with contextlib.suppress(BlockingIOError):
             sending.send(bytes(1 << 20))
         with pytest.raises(BlockingIOError):
-            piece.send(sending.fileno(), 0)
+            piece.send(sending.fileno(), 0, 9000)
 
 
-def test_a_slice_of_a_file_that_was_cut_sends_what_is_left(tmp_path: Path) -> None:
+def test_a_slice_of_a_file_that_was_cut_sends_what_is_left_and_never_passes_for_whole(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(bytes(1000))
     files = OsFiles()
@@ -90,8 +92,11 @@ def test_a_slice_of_a_file_that_was_cut_sends_what_is_left(tmp_path: Path) -> No
     os.truncate(path, 600)
     receiving, sending = socket.socketpair()
     with receiving, sending:
-        assert piece.send(sending.fileno(), 0) == 600
-        assert piece.send(sending.fileno(), 600) == 0
+        assert piece.send(sending.fileno(), 0, 9000) == 600
+        with pytest.raises(TruncatedError):
+            piece.send(sending.fileno(), 600, 9000)
+    with pytest.raises(TruncatedError):
+        piece.read()
 
 
 def test_writeback_can_be_started(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ from typing import cast
 
 import pytest
 
-from broker.network.connection import TURN_REQUESTS_MAX, Answer, Buffers
+from broker.network import file_answer
+from broker.network.connection import TURN_REQUESTS_MAX, Answer, Buffers, Connection
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
+from broker.network.file_answer import FileAnswer
 from broker.network.listener import SCRATCH_SIZE, Listener, ListenError, ListenerSettings
 from broker.network.unsent_answers import UnsentAnswers
 from broker.promise import Promise
@@ -241,6 +243,77 @@ async def test_parts_that_stay_in_their_file_arrive_in_order_at_slow_readers_too
         assert await read_frame(reader) == b"5"
         assert descriptors_of(tmp_path / "content") == 0
         writer.close()
+
+
+async def test_what_a_slow_reader_takes_of_a_file_is_seen(tmp_path: Path, content: bytes) -> None:
+    script = Script()
+    script.file = slice_of(tmp_path / "content")
+    async with listening(script) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+        writer.write(framed(b"f1"))
+        await until(lambda: script.served == [b"f1"])
+        (connection,) = listener.connections()
+        left = connection.size_left
+        await reader.readexactly(FILE_SIZE // 2)
+        await until(lambda: connection.size_left <= left - FILE_SIZE // 4)
+        assert connection.unsent_size == len(b"tail")
+        writer.close()
+
+
+async def test_a_file_that_was_cut_is_not_passed_on_from_memory_either(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "_may_write_around", lambda *_: False)
+    script = Script()
+    script.file = slice_of(tmp_path / "content")
+    os.truncate(tmp_path / "content", FILE_SIZE // 2)
+    async with listening(script) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"f1") + framed(b"e2"))
+        assert await reader.read() == b""
+        await until(lambda: listener.connection_count == 0)
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [(b"f", OSError(errno.ENOSPC, "scripted")), (b"p", OSError(errno.ENOSPC, "scripted")), (b"p", RuntimeError("bug"))],
+)
+async def test_a_socket_that_cannot_be_watched_loses_its_connection_and_nobody_else_hears_of_it(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch, error: Exception, request_: bytes
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(FileAnswer, "when_writable", fail)
+    script = Script()
+    piece = slice_of(tmp_path / "content")
+    script.file = piece if request_ == b"f" else None
+    async with listening(script) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+        writer.write(framed(request_) + framed(b"e"))
+        if request_ == b"p":
+            await until(lambda: len(script.promised) == 1)
+            script.promised[0].set_result([struct.pack(">i", FILE_SIZE), cast(memoryview, piece)])
+        received = await reader.read()
+        assert len(received) < FILE_SIZE
+        assert not received.endswith(framed(b"e")), "nothing follows what is not whole"
+        await until(lambda: listener.connection_count == 0)
+        writer.close()
+
+
+def test_a_reader_however_fast_gets_no_more_than_one_turn(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_answer, "TURN_SIZE_MAX", 10_000)
+    receiving, sending = socket.socketpair()
+    with receiving, sending:
+        sending.setblocking(False)
+        answer = FileAnswer(sending.fileno(), [b"head", cast(memoryview, slice_of(tmp_path / "content"))])
+        assert not answer.send()
+        assert len(receiving.recv(1 << 20)) == 10_000
+        assert answer.size_left == FILE_SIZE + len(b"head") - 10_000
+        answer.discard()
 
 
 async def test_an_awaited_answer_may_stay_in_its_file(tmp_path: Path, content: bytes) -> None:

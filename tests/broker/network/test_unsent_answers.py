@@ -10,7 +10,7 @@ MB = 1 << 20
 
 class Reader:
     def __init__(self, unsent_size: int) -> None:
-        self.unsent_size = unsent_size
+        self.unsent_size = self.size_left = unsent_size
         self.memory: UnsentAnswers
         self.is_aborted = False
 
@@ -86,17 +86,31 @@ async def test_who_waits_for_room_comes_one_after_the_other() -> None:
 async def test_a_reader_that_takes_nothing_goes_when_others_wait() -> None:
     calls = Calls()
     memory = UnsentAnswers(calls.later, size_max=MB)
-    stuck, moving = blocked(memory, MB // 2), blocked(memory, MB // 2)
+    moving, stuck = blocked(memory, MB // 2), blocked(memory, MB // 2)
     calls.advance(100 * STUCK_MS)
     assert not stuck.is_aborted, "nobody is in need"
     waiting = asyncio.create_task(memory.room())
     await asyncio.sleep(0)
-    moving.unsent_size -= 1
+    moving.size_left -= 1
     calls.advance(STUCK_MS)
     assert stuck.is_aborted
     assert not moving.is_aborted
     await asyncio.wait_for(waiting, 10)
     assert memory.evicted_count == 1
+
+
+async def test_a_reader_with_next_to_nothing_in_memory_does_not_go_for_others() -> None:
+    calls = Calls()
+    memory = UnsentAnswers(calls.later, size_max=MB)
+    of_files = blocked(memory, 3)
+    stuck = blocked(memory, MB)
+    waiting = asyncio.create_task(memory.room())
+    await asyncio.sleep(0)
+    calls.advance(STUCK_MS)
+    assert (of_files.is_aborted, stuck.is_aborted) == (False, True)
+    await asyncio.wait_for(waiting, 10)
+    memory.drained(of_files)
+    assert memory.size == 0
 
 
 async def test_no_more_readers_go_than_have_to() -> None:
