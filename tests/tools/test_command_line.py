@@ -3,6 +3,7 @@
 import argparse
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -134,6 +135,15 @@ def test_sigterm_ends_a_tool_without_a_traceback(run: RunTool) -> None:
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT as Python has it, also where the tests run in the background of a shell, which has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_stop_request_notices_the_first_signal_only() -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with StopRequest() as stop:
