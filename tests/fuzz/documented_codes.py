@@ -229,6 +229,12 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "topics.assignments.broker_ids": "INVALID_REPLICA_ASSIGNMENT",
         "timeout_ms": "REQUEST_TIMED_OUT",
     },
+    "SaslHandshake": {
+        "": "ILLEGAL_SASL_STATE",
+    },
+    "SaslAuthenticate": {
+        "": "ILLEGAL_SASL_STATE",
+    },
     "CreateDelegationToken": {
         "": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
     },
@@ -243,6 +249,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     },
     "DeleteGroups": {
         "": "GROUP_ID_NOT_FOUND",
+        "groups_names": "NON_EMPTY_GROUP",  # of a name under which another mutant has joined
     },
     "ElectLeaders": {
         "": "ELECTION_NOT_NEEDED",

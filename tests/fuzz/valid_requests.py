@@ -194,6 +194,8 @@ def valid_requests(known: Known) -> dict[str, dict[str, Any]]:
             "timeout_ms": 1000,
             "validate_only": True,
         },
+        "SaslHandshake": {"mechanism": "PLAIN"},
+        "SaslAuthenticate": {"auth_bytes": b"\0user\0password"},
         "CreateDelegationToken": {"renewers": [principal], "max_lifetime_ms": 1000},
         "RenewDelegationToken": {"hmac": b"hmac", "renew_period_ms": 1000},
         "ExpireDelegationToken": {"hmac": b"hmac", "expiry_time_period_ms": 1000},
