@@ -57,7 +57,7 @@ class Promise(Generic[T]):
         if not self._is_done:
             self._on_cancel = callback
 
-    def follow(self, other: asyncio.Future[T] | Promise[T]) -> None:
+    def follow(self, other: Awaited[T]) -> None:
         """Become what `other` becomes."""
         self.on_cancel(other.cancel)
         other.add_done_callback(self._take_over)
@@ -92,7 +92,7 @@ class Promise(Generic[T]):
                 raise
         return self.result()
 
-    def _take_over(self, other: asyncio.Future[T] | Promise[T]) -> None:
+    def _take_over(self, other: Awaited[T]) -> None:
         if other.cancelled():
             self.cancel()
         elif (error := other.exception()) is not None:
@@ -106,3 +106,7 @@ class Promise(Generic[T]):
             self._on_cancel = None
             if self._callback is not None:
                 self._callback(self)
+
+
+Awaited = asyncio.Future[T] | Promise[T]
+"""What has its value later."""

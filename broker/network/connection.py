@@ -26,7 +26,7 @@ from typing import Protocol, cast
 
 from broker.network.file_answer import FileAnswer
 from broker.network.unsent_answers import UnsentAnswers
-from broker.promise import Promise
+from broker.promise import Awaited
 from broker.request_context import Peer
 from protocol.errors import Malformed
 from protocol.frame import FrameReader
@@ -47,7 +47,7 @@ GATHER_SIZE_MAX = 64 << 10
 TURN_REQUESTS_MAX = 128
 TURN_ANSWERS_SIZE_MAX = 1 << 20
 
-AwaitedAnswer = asyncio.Future[Buffers | None] | Promise[Buffers | None]
+AwaitedAnswer = Awaited[Buffers | None]
 Answer = Buffers | AwaitedAnswer | None
 
 

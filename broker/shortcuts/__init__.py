@@ -13,16 +13,14 @@ general way's. It holds no state of its own.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from struct import Struct
 from typing import Protocol
 
-from broker.promise import Promise
+from broker.promise import Awaited, Promise
 
 Buffer = bytes | bytearray | memoryview
-AwaitedAnswer = asyncio.Future[list[Buffer] | None] | Promise[list[Buffer] | None]
-Answer = list[Buffer] | AwaitedAnswer
+Answer = list[Buffer] | Awaited[list[Buffer] | None]
 """The framed answer, or a future or promise of it."""
 
 KIND_SIZE = 4
