@@ -9,7 +9,7 @@ the connection's own, sized for that frame, so that the rest of a large frame is
 buffer a connection would cost 1.3 GB for 5,000 idle ones.
 
 Invariants: a view from `next_frame` is valid until `settle` or `vacate`; after either nothing refers to the scratch
-buffer.
+buffer. One from `sole_frame` is valid until anything is received.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from protocol.errors import Malformed
 
 LENGTH = struct.Struct(">i")
 LENGTH_SIZE = LENGTH.size
+_unpack_length = LENGTH.unpack_from
 
 # A frame is announced by its sender: memory follows the bytes that really came, not the announcement.
 GROW_FROM_SIZE = 2 << 20
@@ -69,6 +70,18 @@ class FrameReader:
     def received(self, count: int) -> None:
         """`count` bytes were written to the start of what `writable` returned."""
         self._end += count
+
+    def sole_frame(self, count: int) -> memoryview | None:
+        """The frame without its length if the `count` bytes just written are one whole frame and nothing was kept.
+
+        That is what most peers send most of the time. Nothing is to be counted or settled then. None otherwise: go on
+        with `received`.
+        """
+        if self._own is None and count >= LENGTH_SIZE:
+            (size,) = _unpack_length(self._scratch)
+            if size == count - LENGTH_SIZE and size <= self.size_max:
+                return self._scratch[LENGTH_SIZE:count]
+        return None
 
     def next_frame(self) -> memoryview | None:
         """The next whole frame without its length, or None when more bytes are needed.

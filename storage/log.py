@@ -654,11 +654,12 @@ class Log:
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Moves it forward, never back and never past the log's end. True when it has moved."""
-        advanced = min(offset, self.log_end_offset)
-        if advanced <= self.high_watermark:
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
+        if offset <= self.high_watermark:
             return False
-        self.high_watermark = advanced
-        self._producers.on_high_watermark(advanced)
+        self.high_watermark = offset
+        self._producers.on_high_watermark(offset)
         return True
 
     def delete_records_before(self, offset: int) -> None:

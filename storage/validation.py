@@ -35,7 +35,7 @@ broker's own coordinators.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -48,6 +48,7 @@ from protocol.records import legacy
 from protocol.records.batch import (
     CODEC_MASK,
     CRC_COVERED_POSITION,
+    HEADER,
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
@@ -55,6 +56,8 @@ from protocol.records.batch import (
     MAGIC_POSITION,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    START,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     Record,
     TimestampType,
@@ -78,6 +81,7 @@ RECORD_ERRORS_MAX = 1000
 _BASE_TIMESTAMP_MAX = 1 << 62
 
 _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
+_unpack_header = HEADER.unpack_from
 
 # Records from this size on that must be opened take more than a millisecond; decompressing alone is cheaper.
 COSTLY_SIZE = 16 << 10
@@ -125,6 +129,7 @@ class AppendOrigin(Enum):
 
 
 _OLD_CLIENT = AppendOrigin.OLD_CLIENT
+_COORDINATOR = AppendOrigin.COORDINATOR
 
 
 class RejectionMeter(Enum):
@@ -170,6 +175,14 @@ class AppendRules:
     timestamp_window: TimestampWindow | None = None  # None: any time will do
     max_message_bytes: int = 1048588
     segment_bytes: int = 1 << 30
+    size_max: int = field(init=False)
+    are_open: bool = field(init=False)
+    """Whether nothing is done to a client's batch that is not compressed."""
+
+    def __post_init__(self) -> None:
+        is_changed = self.is_log_append_time or self.compression not in (None, Compression.NONE)
+        object.__setattr__(self, "size_max", min(self.max_message_bytes, self.segment_bytes))
+        object.__setattr__(self, "are_open", not (is_changed or self.is_compacted or self.timestamp_window is not None))
 
     @classmethod
     def of(cls, config: LogConfig) -> AppendRules:
@@ -318,6 +331,10 @@ def validate_and_assign_offsets(
     RecordsRejected where single records or a meter have to be named, and OpensTooFar for compressed records that open
     to more than a `plain_size_max` which is less than what is refused.
     """
+    if rules.are_open and origin is not _COORDINATOR:
+        accepted = accepted_as_it_is(records, rules, next_offset, leader_epoch)
+        if accepted is not None:
+            return accepted
     if origin is _OLD_CLIENT and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] in legacy.LEGACY_MAGICS:
         return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms, plain_size_max)
     header = _first_header(records, origin)
@@ -337,6 +354,37 @@ def validate_and_assign_offsets(
         return ValidatedAppend(records, read_header(records), now_ms, records_converted=0)
     placed = (next_offset, header.batch_length, leader_epoch, *header[3:])
     return _new_tuple(ValidatedAppend, (records, _new_tuple(BatchHeader, placed), NO_TIMESTAMP, 0))
+
+
+def accepted_as_it_is(
+    records: memoryview, rules: AppendRules, next_offset: int, leader_epoch: int
+) -> ValidatedAppend | None:
+    """What most clients send to most topics, in one look: a good batch, not compressed, which nothing is done to.
+
+    Stands for the rest of `validate_and_assign_offsets` where `rules.are_open` and a client sent it. None, and nothing
+    is written, for whatever it does not prove: the careful way says what is wrong with it, if anything is.
+    """
+    size = len(records)
+    if not HEADER_SIZE <= size <= rules.size_max:
+        return None
+    fields = _unpack_header(records)
+    base_offset, length, _, magic, crc, attributes, last_delta, base_time, _, producer_id, _, sequence, count = fields
+    if (
+        length != size - LOG_OVERHEAD
+        or magic != MAGIC
+        or base_offset
+        or (attributes and attributes != TRANSACTIONAL_BIT)
+        or count <= 0
+        or count != last_delta + 1
+        or (sequence < 0 and producer_id > NO_PRODUCER_ID)
+        or not -_BASE_TIMESTAMP_MAX < base_time < _BASE_TIMESTAMP_MAX
+        or crc32c(records[CRC_COVERED_POSITION:]) != crc
+        or not are_regular(records[HEADER_SIZE:], count)
+    ):
+        return None
+    START.pack_into(records, 0, next_offset, length, leader_epoch)
+    header = _new_tuple(BatchHeader, (next_offset, length, leader_epoch, *fields[3:]))
+    return _new_tuple(ValidatedAppend, (records, header, NO_TIMESTAMP, 0))
 
 
 # --- which batch ------------------------------------------------------------------------------------------------------

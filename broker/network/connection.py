@@ -159,13 +159,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.was_active = True
-        self._reader.received(nbytes)
+        reader = self._reader
         if self._awaited is not None or not self._is_writable:
             # Bytes that cannot be served yet are kept once; after that the kernel keeps them.
-            self._reader.settle()
+            reader.received(nbytes)
+            reader.settle()
             self._pause_reading()
-        else:
+            return
+        frame = reader.sole_frame(nbytes)
+        if frame is None:
+            reader.received(nbytes)
             self._serve()
+        else:
+            self._serve_sole(frame)
 
     def pause_writing(self) -> None:
         self._is_writable = False
@@ -208,7 +214,21 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def _serve_sole(self, frame: memoryview) -> None:
+        """What `_serve` does, where it is known that there is one frame and nothing else."""
+        try:
+            answer = self._dispatcher.dispatch(frame, self.peer)
+            if answer is not None and type(answer) is not list:
+                self._await(answer)  # type: ignore[arg-type]
+                return
+        except Exception as error:
+            self._close_for(error)
+            return
+        if answer:
+            self._write(answer)
+
     def _serve(self) -> None:
+        """Serve what has arrived, as far as it is this connection's turn."""
         reader = self._reader
         answers: Buffers = []
         size = answered_size = 0
@@ -241,21 +261,23 @@ class Connection(asyncio.BufferedProtocol):
                 reader.vacate()
             else:
                 reader.settle()
-        except Malformed as error:
+        except Exception as error:
             self._write(answers)
-            logger.warning("closing connection from %s: %s", self.peer, error)
-            self.close()
-            return
-        except Exception:
-            # A bug of ours. Here it would end whoever called, and the client would wait for ever.
-            self._write(answers)
-            logger.exception("closing connection from %s: its request failed unexpectedly", self.peer)
-            self.close()
+            self._close_for(error)
             return
         if answers:
             self._write(answers)
         if is_turn_over and reader.kept_size:
             self._end_turn()
+
+    def _close_for(self, error: Exception) -> None:
+        """Close, as a request could not be answered. Other requests are not concerned, whoever's they are."""
+        if isinstance(error, Malformed):
+            logger.warning("closing connection from %s: %s", self.peer, error)
+        else:
+            # A bug of ours. Here it would end whoever called, and the client would wait for ever.
+            logger.error("closing connection from %s: its request failed unexpectedly", self.peer, exc_info=error)
+        self.close()
 
     def _end_turn(self) -> None:
         """There may be more to do, but first it is the others' turn."""

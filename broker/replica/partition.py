@@ -168,12 +168,10 @@ class Partition:
         log = self.log
         isr = self.leadership.isr
         end_offset = log.log_end_offset
-        if len(isr) == 1:
-            target = end_offset  # alone in the ISR: every append is committed, and this is the hot path
-        else:
-            self._end_offsets[self._broker_id] = end_offset
-            target = next_high_watermark(isr, self._end_offsets, log.high_watermark)
-        return target > log.high_watermark and log.advance_high_watermark(target)
+        if len(isr) == 1:  # alone in the ISR: every append is committed, and this is the hot path
+            return log.advance_high_watermark(end_offset)
+        self._end_offsets[self._broker_id] = end_offset
+        return log.advance_high_watermark(next_high_watermark(isr, self._end_offsets, log.high_watermark))
 
     def delete_records_before(self, offset: int) -> int:
         """Raise the log's start to `offset`, HIGH_WATERMARK for all that is committed; return where it is to be now.

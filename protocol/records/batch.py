@@ -33,6 +33,8 @@ LOG_OVERHEAD = 12  # base_offset and batch_length; batch_length counts what foll
 CRC_COVERED = struct.Struct(">hiqqqhii")
 CRC_COVERED_POSITION = HEADER_SIZE - CRC_COVERED.size
 
+START = struct.Struct(">qii")
+"""Base offset, batch length and leader epoch, with which a batch begins."""
 BASE_OFFSET = struct.Struct(">q")
 LEADER_EPOCH = struct.Struct(">i")
 LEADER_EPOCH_POSITION = 12
