@@ -659,7 +659,8 @@ class Log:
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset
-        self._producers.on_high_watermark(offset)
+        if self._producers.first_unstable_offset is not None:
+            self._producers.on_high_watermark(offset)
         return True
 
     def delete_records_before(self, offset: int) -> None:

@@ -331,10 +331,48 @@ def validate_and_assign_offsets(
     RecordsRejected where single records or a meter have to be named, and OpensTooFar for compressed records that open
     to more than a `plain_size_max` which is less than what is refused.
     """
-    if rules.are_open and origin is not _COORDINATOR:
-        accepted = accepted_as_it_is(records, rules, next_offset, leader_epoch)
-        if accepted is not None:
-            return accepted
+    # What most clients send to most topics: a good batch, not compressed, to which nothing is done. One look tells.
+    size = len(records)
+    if rules.are_open and origin is not _COORDINATOR and HEADER_SIZE <= size <= rules.size_max:
+        fields = _unpack_header(records)
+        base_offset, length, _, magic, crc, attributes, delta, base_time, _, producer_id, _, sequence, count = fields
+        if (
+            length == size - LOG_OVERHEAD
+            and magic == MAGIC
+            and not base_offset
+            and (not attributes or attributes == TRANSACTIONAL_BIT)
+            and delta >= 0
+            and count == delta + 1
+            and (sequence >= 0 or producer_id <= NO_PRODUCER_ID)
+            and -_BASE_TIMESTAMP_MAX < base_time < _BASE_TIMESTAMP_MAX
+            and crc32c(records[CRC_COVERED_POSITION:]) == crc
+            and are_regular(records[HEADER_SIZE:], count)
+        ):
+            START.pack_into(records, 0, next_offset, length, leader_epoch)
+            header = _new_tuple(BatchHeader, (next_offset, length, leader_epoch, *fields[3:]))
+            return _new_tuple(ValidatedAppend, (records, header, NO_TIMESTAMP, 0))
+    return validate_with_care(
+        records,
+        rules,
+        next_offset=next_offset,
+        leader_epoch=leader_epoch,
+        now_ms=now_ms,
+        origin=origin,
+        plain_size_max=plain_size_max,
+    )
+
+
+def validate_with_care(
+    records: memoryview,
+    rules: AppendRules,
+    *,
+    next_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    origin: AppendOrigin,
+    plain_size_max: int,
+) -> ValidatedAppend | None:
+    """The whole of `validate_and_assign_offsets`: step by step, so that each has its error."""
     if origin is _OLD_CLIENT and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] in legacy.LEGACY_MAGICS:
         return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms, plain_size_max)
     header = _first_header(records, origin)
@@ -354,37 +392,6 @@ def validate_and_assign_offsets(
         return ValidatedAppend(records, read_header(records), now_ms, records_converted=0)
     placed = (next_offset, header.batch_length, leader_epoch, *header[3:])
     return _new_tuple(ValidatedAppend, (records, _new_tuple(BatchHeader, placed), NO_TIMESTAMP, 0))
-
-
-def accepted_as_it_is(
-    records: memoryview, rules: AppendRules, next_offset: int, leader_epoch: int
-) -> ValidatedAppend | None:
-    """What most clients send to most topics, in one look: a good batch, not compressed, which nothing is done to.
-
-    Stands for the rest of `validate_and_assign_offsets` where `rules.are_open` and a client sent it. None, and nothing
-    is written, for whatever it does not prove: the careful way says what is wrong with it, if anything is.
-    """
-    size = len(records)
-    if not HEADER_SIZE <= size <= rules.size_max:
-        return None
-    fields = _unpack_header(records)
-    base_offset, length, _, magic, crc, attributes, last_delta, base_time, _, producer_id, _, sequence, count = fields
-    if (
-        length != size - LOG_OVERHEAD
-        or magic != MAGIC
-        or base_offset
-        or (attributes and attributes != TRANSACTIONAL_BIT)
-        or count <= 0
-        or count != last_delta + 1
-        or (sequence < 0 and producer_id > NO_PRODUCER_ID)
-        or not -_BASE_TIMESTAMP_MAX < base_time < _BASE_TIMESTAMP_MAX
-        or crc32c(records[CRC_COVERED_POSITION:]) != crc
-        or not are_regular(records[HEADER_SIZE:], count)
-    ):
-        return None
-    START.pack_into(records, 0, next_offset, length, leader_epoch)
-    header = _new_tuple(BatchHeader, (next_offset, length, leader_epoch, *fields[3:]))
-    return _new_tuple(ValidatedAppend, (records, header, NO_TIMESTAMP, 0))
 
 
 # --- which batch ------------------------------------------------------------------------------------------------------

@@ -170,8 +170,17 @@ class Connection(asyncio.BufferedProtocol):
         if frame is None:
             reader.received(nbytes)
             self._serve()
-        else:
-            self._serve_sole(frame)
+            return
+        # One request and nothing else, which is what most clients send: nothing is to be put in order.
+        try:
+            answer = self._dispatcher.dispatch(frame, self.peer)
+        except Exception as error:
+            self._close_for(error)
+            return
+        if type(answer) is list:
+            self._write(answer)
+        elif answer is not None:
+            self._await(answer)  # type: ignore[arg-type]
 
     def pause_writing(self) -> None:
         self._is_writable = False
@@ -213,19 +222,6 @@ class Connection(asyncio.BufferedProtocol):
         """Close at once."""
         if self._transport is not None:
             self._transport.abort()
-
-    def _serve_sole(self, frame: memoryview) -> None:
-        """What `_serve` does, where it is known that there is one frame and nothing else."""
-        try:
-            answer = self._dispatcher.dispatch(frame, self.peer)
-            if answer is not None and type(answer) is not list:
-                self._await(answer)  # type: ignore[arg-type]
-                return
-        except Exception as error:
-            self._close_for(error)
-            return
-        if answer:
-            self._write(answer)
 
     def _serve(self) -> None:
         """Serve what has arrived, as far as it is this connection's turn."""

@@ -86,13 +86,13 @@ class Shortcuts:
         self._learned_in_vain = 0
 
     def answer(self, frame: memoryview) -> Answer | None:
-        known = self._known
-        for index, shortcut in enumerate(known):
+        for shortcut in self._known:
             answer = shortcut.answer(frame)
             if answer is not None:
                 self._learned_in_vain = 0
-                if index:
-                    known.insert(0, known.pop(index))
+                if shortcut is not self._known[0]:
+                    self._known.remove(shortcut)
+                    self._known.insert(0, shortcut)
                 return answer
         return None
 

@@ -34,7 +34,7 @@ from protocol.api import APIS
 from protocol.errors import KafkaError
 from protocol.frame import LENGTH
 from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.records.batch import CODEC_MASK, HEADER_SIZE, BatchHeader
+from protocol.records.batch import CODEC_MASK, HEADER_SIZE
 from storage.log import AppendOrigin, PreparedAppend
 from storage.validation import COSTLY_SIZE
 
@@ -116,33 +116,38 @@ class ProduceShortcut:
         header = bytes(records[:HEADER_SIZE])
         if len(header) < HEADER_SIZE:
             return None
-        transactional = transactional_header(header)
-        if transactional is not None and not self._is_admitted(transactional):
+        partition, origin = self._partition, self._origin
+        log = partition.log
+        if log.config is not self._config or (self._needs_isr and len(partition.leadership.isr) != 1):
             return None
-        if len(records) >= COSTLY_SIZE and self._partition.log.is_costly(records, self._origin):
+        if len(records) >= COSTLY_SIZE and log.is_costly(records, origin):
             return None
-        partition = self._partition
-        if partition.log.config is not self._config or (self._needs_isr and len(partition.leadership.isr) != 1):
+        attributes = header[ATTRIBUTES_POSITION]
+        if attributes and not self._is_admitted(header):
             return None
         now_ms = self._now_ms()
         ready: memoryview | PreparedAppend = records
         try:
-            if header[ATTRIBUTES_POSITION] & CODEC_MASK:
-                prepared = partition.log.prepare_at_once(records, now_ms=now_ms, origin=self._origin)
+            if attributes & CODEC_MASK:
+                prepared = log.prepare_at_once(records, now_ms=now_ms, origin=origin)
                 if prepared is None:
                     return None
                 ready = prepared
             first_offset, _, log_append_time_ms, log_start_offset, _, _ = self._manager.append(
-                partition, ready, needs_isr=self._needs_isr, now_ms=now_ms, origin=self._origin
+                partition, ready, needs_isr=self._needs_isr, now_ms=now_ms, origin=origin
             )
         except KafkaError:
             # Nothing was written; the general way is to find the same batch, and with it the same error.
-            records[: len(header)] = header
+            records[:HEADER_SIZE] = header
             return None
         numbers = NUMBERS.pack(first_offset, log_append_time_ms, log_start_offset)
         return [b"".join((self._answer_size, correlation_id, self._answer_head, numbers, self._answer_tail))]
 
-    def _is_admitted(self, header: BatchHeader) -> bool:
+    def _is_admitted(self, records: bytes) -> bool:
+        """Whether what begins like this may be written, as far as transactions are concerned."""
+        header = transactional_header(records)
+        if header is None:
+            return True
         partition, transactional_id = self._partition, self._transactional_id
         return transactional_id is not None and self._verifier.admits_now(
             transactional_id, (partition.topic, partition.partition), partition.log.producers(), header

@@ -156,7 +156,7 @@ def _step_over(data: Buffer, position: int, deltas: _Deltas, count: int) -> int:
                 delta_at = at + 1
                 headers = data[headers_at]
                 is_plain = headers == 0 and headers_at + 1 == position
-                if headers and headers_at < position and _headers_end(data, headers_at) == position:
+                if headers and headers_at < position <= len(data) and _headers_end(data, headers_at) == position:
                     number += 1
                     continue
         except IndexError:

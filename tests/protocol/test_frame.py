@@ -69,6 +69,37 @@ def test_a_frame_that_arrives_whole_is_a_view_of_the_scratch_buffer() -> None:
     assert frame.obj is scratch.obj
 
 
+@pytest.mark.parametrize(
+    ("received", "payload"),
+    [
+        (framed(b"abc"), b"abc"),
+        (framed(b""), b""),
+        (framed(b"abc")[:-1], None),
+        (framed(b"abc")[:3], None),
+        (framed(b"abc", b"d"), None),
+        (framed(b"x" * 41), None),
+        (b"\xff\xff\xff\xff", None),
+        (b"", None),
+    ],
+    ids=["one", "empty", "cut off", "length cut off", "two", "too large", "negative", "nothing"],
+)
+def test_a_frame_that_came_alone_leaves_nothing_behind(received: bytes, payload: bytes | None) -> None:
+    reader = FrameReader(memoryview(bytearray(64)), 40)
+    reader.writable()[: len(received)] = received
+    frame = reader.sole_frame(len(received))
+    assert (None if frame is None else bytes(frame)) == payload
+    assert feed(reader, framed(b"next"), 100) == [b"next"]
+
+
+def test_what_completes_a_frame_that_was_begun_is_not_one_of_its_own() -> None:
+    reader = FrameReader(memoryview(bytearray(64)), 40)
+    begun = framed(framed(b"inner"))
+    assert feed(reader, begun[:4], 4) == []
+    rest = begun[4:]
+    reader.writable()[: len(rest)] = rest
+    assert reader.sole_frame(len(rest)) is None
+
+
 def test_frames_that_wait_are_kept_in_order() -> None:
     """A connection that stops cutting (its answer is awaited) finds the rest later, and may go on receiving."""
     reader = FrameReader(memoryview(bytearray(64)), SIZE_MAX)

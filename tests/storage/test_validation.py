@@ -42,6 +42,7 @@ from storage.validation import (
     prepare,
     prepare_at_once,
     validate_and_assign_offsets,
+    validate_with_care,
 )
 
 NOW_MS = 1_700_000_500_000
@@ -870,6 +871,54 @@ def test_prepared_records_are_the_same_as_those_decided_at_their_place() -> None
         assert prepared is not None
         assert bytes(prepared.records) == bytes(at_once.records)
         assert prepared._replace(records=b"") == at_once._replace(records=b"")
+
+
+ONE_LOOK_RULES = {
+    "open": PLAIN_RULES,
+    "no compression": AppendRules(compression=Compression.NONE),
+    "small": AppendRules(max_message_bytes=150),
+    "small segments": AppendRules(segment_bytes=150),
+    "compacted": COMPACTED,
+    "window": WINDOW,
+    "append time": APPEND_TIME,
+    "gzip": AppendRules(compression=Compression.GZIP),
+}
+
+
+def outcome_of(decide: Callable[..., ValidatedAppend | None], sent: bytes, **arguments: Any) -> object:
+    """What `decide` gives or raises, and what is then in the caller's buffer."""
+    view = memoryview(bytearray(sent))
+    try:
+        result = decide(view, next_offset=77, leader_epoch=3, now_ms=NOW_MS, plain_size_max=SIZE_MAX, **arguments)
+    except KafkaError as error:
+        return type(error), error.code, str(error), getattr(error, "record_errors", None), bytes(view)
+    return None if result is None else (bytes(result.records), *result[1:], bytes(view))
+
+
+@pytest.mark.parametrize("rules", ONE_LOOK_RULES.values(), ids=ONE_LOOK_RULES)
+def test_one_look_says_what_care_says(rules: AppendRules) -> None:
+    """Every byte of the header and of the first record changed in turn, with and without a checksum that fits."""
+    changes = (0x00, 0x01, 0x02, 0x10, 0x7F, 0x80, 0xFF)
+    batches = [
+        build_batch([RecordData(NOW_MS, None, bytes(40))]),
+        build_batch([RecordData(NOW_MS, b"k", b"v", [("h", b"1")]), RecordData(NOW_MS + 5, None, None)]),
+        build_batch([RecordData(NOW_MS, b"k", bytes(90))], producer_id=9, producer_epoch=1, base_sequence=4),
+    ]
+    for batch in batches:
+        assert outcome_of(validate_and_assign_offsets, batch, rules=rules, origin=AppendOrigin.CLIENT) == outcome_of(
+            validate_with_care, batch, rules=rules, origin=AppendOrigin.CLIENT
+        )
+        for at in range(min(len(batch), HEADER_SIZE + 12)):
+            for change in changes:
+                mutated = bytearray(batch)
+                mutated[at] = change
+                fitting = bytearray(mutated)
+                fitting[17:21] = crc32c(fitting[21:]).to_bytes(4, "big")
+                for sent in (bytes(mutated), bytes(fitting), bytes(mutated[:-1]), bytes(fitting) + b"\0"):
+                    for origin in AppendOrigin:
+                        assert outcome_of(validate_and_assign_offsets, sent, rules=rules, origin=origin) == outcome_of(
+                            validate_with_care, sent, rules=rules, origin=origin
+                        )
 
 
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]

@@ -111,6 +111,22 @@ def test_proven_is_what_parsing_finds_readable(seed: int) -> None:
         assert are_regular(bytes(mutated), len(rows)) == is_readable(bytes(mutated), len(rows))
 
 
+@pytest.mark.parametrize("value", [None, b"", bytes(40), bytes(61), bytes(64), bytes(100), bytes(8180), bytes(8200)])
+@pytest.mark.parametrize("key", [None, b"", b"key", bytes(63), bytes(64)])
+def test_one_record_alone(key: bytes | None, value: bytes | None) -> None:
+    data = encoded([Record(0, TIME, key, value, [])])
+    assert are_regular(data, 1)
+    structure = [*range(min(len(data), 80)), len(data) - 1]
+    for at in structure:
+        for byte in {0, 1, 2, 3, 0x7E, 0x7F, 0x80, 0x81, 0xFF, data[at] ^ 1, data[at] + 2 & 0xFF}:
+            mutated = bytearray(data)
+            mutated[at] = byte
+            assert are_regular(mutated, 1) == is_readable(bytes(mutated), 1)
+    for size in (*structure, len(data) - 2):
+        assert not are_regular(data[:size], 1)
+    assert not are_regular(data + b"\0", 1)
+
+
 @pytest.mark.parametrize(
     "data",
     [
