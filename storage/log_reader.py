@@ -16,17 +16,19 @@ from collections.abc import Iterator
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from protocol.errors import Malformed
+from protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from protocol.records.entries import entry_records
 from storage.files import FileSlice
 from storage.mapped_index import CorruptIndexError
 from storage.offset_index import OffsetPosition
-from storage.segment import CorruptSegmentError, Segment
+from storage.segment import CorruptSegmentError, Segment, SegmentGoneError
 from storage.segments import Segments
-from storage.stored_batch import Extent, extent_at
+from storage.stored_batch import HEADER_START, Extent, extent_at
 from storage.time_index import NO_TIMESTAMP
 from storage.validation import PLAIN_SIZE_MAX
 
 _POSITIONS_MAX: Final = 64
+_POSITIONS_FORGOTTEN: Final = 8
 _BATCHES_WALKED_MAX: Final = 16
 _READ_AHEAD_MAX: Final = 64 * 1024
 _FIRST_READ_SIZE_MIN: Final = 64
@@ -103,6 +105,42 @@ class LogReader:
         read = _Read(self, offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, wait=wait)
         read.may_slice = may_slice
         return read.run()
+
+    def read_on(
+        self, offset: int, size_min: int, size_max: int, upper_bound_offset: int, head_size: int, tail_size: int
+    ) -> bytearray | None:
+        """See `Log.read_on`: what `_Read` finds by many steps where the position is known and the first batch fits."""
+        known = self.positions.get(offset)
+        end_offset, active, end_position = self.end
+        if known is None or upper_bound_offset < end_offset or self.first_batch_size > size_max:
+            return None
+        segment, position = known
+        left = (end_position if segment is active else segment.size) - position
+        size = size_max if size_max < left else left
+        if size < size_min or not _FIRST_READ_SIZE_MIN <= size < SLICE_SIZE_MIN:
+            return None
+        buffer = bytearray(head_size + size + tail_size)
+        records = memoryview(buffer)[head_size : head_size + size]
+        try:
+            if not segment.read_cached_into(records, position):
+                return None
+            base_offset, length, magic, last_offset_delta = HEADER_START.unpack_from(records)
+            first_size = LOG_OVERHEAD + length
+            next_offset = base_offset + last_offset_delta + 1
+            if magic != MAGIC or not HEADER_SIZE <= first_size <= size or next_offset <= offset:
+                return None
+            if size == left and segment is active:
+                next_offset = end_offset
+            elif size > first_size:
+                # Several batches are few enough to be looked at, or many enough that a look-up does not matter.
+                if size > _BATCHES_WALKED_MAX * first_size:
+                    return buffer
+                last = _last_whole(segment, records, extent_at(records, 0, position))
+                next_offset, size = last.last_offset + 1, last.end - position
+        except (OSError, SegmentGoneError, CorruptSegmentError):
+            return None
+        _remember(self.positions, next_offset, segment, position + size)
+        return buffer
 
     def read_without_index(
         self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool
@@ -227,7 +265,7 @@ class _Read:
             return known[1]
         extent = segment.find(bound, wait=self.wait, uses_index=self.uses_index)
         limit = segment_end if extent is None else min(extent.position, segment_end)
-        self._remember(bound, segment, limit)
+        _remember(self.positions, bound, segment, limit)
         return limit
 
     def _read_in(
@@ -295,23 +333,33 @@ class _Read:
         """Notes where the next read of this consumer will begin, where that is cheap to tell."""
         size = len(returned)
         if segment is self.end.segment and first.position + size == limit:
-            self._remember(min(self.bound, self.end.offset), segment, limit)
+            _remember(self.positions, min(self.bound, self.end.offset), segment, limit)
             return
-        last, index = first, first.size
-        while index < size:
+        last = first
+        if size > first.size:
             if isinstance(returned, FileSlice) or size > _BATCHES_WALKED_MAX * first.size:
                 return
-            extent = _extent_or_none(segment, returned, index, last.end)
-            if extent is None or index + extent.size > size:
-                break
-            last, index = extent, index + extent.size
-        self._remember(last.last_offset + 1, segment, last.end)
+            last = _last_whole(segment, returned, first)
+        _remember(self.positions, last.last_offset + 1, segment, last.end)
 
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        positions = self.positions
-        if offset not in positions and len(positions) >= _POSITIONS_MAX:
-            positions.pop(next(iter(positions)), None)
-        positions[offset] = (segment, position)
+
+def _last_whole(segment: Segment, content: memoryview, first: Extent) -> Extent:
+    """The last batch that is wholly in `content`, which begins with `first`. Raises CorruptSegmentError."""
+    last, index, size = first, first.size, len(content)
+    while index < size:
+        extent = _extent_or_none(segment, content, index, last.end)
+        if extent is None or index + extent.size > size:
+            break
+        last, index = extent, index + extent.size
+    return last
+
+
+def _remember(positions: Positions, offset: int, segment: Segment, position: int) -> None:
+    if len(positions) >= _POSITIONS_MAX:
+        # Some at once: to look for the oldest each time costs more than what is lost.
+        for oldest in list(positions)[:_POSITIONS_FORGOTTEN]:
+            positions.pop(oldest, None)
+    positions[offset] = (segment, position)
 
 
 def _extent_or_none(segment: Segment, content: memoryview, index: int, position: int) -> Extent | None:

@@ -43,6 +43,7 @@ READ_UNCOMMITTED = 0
 FETCH = APIS[1]
 
 _OFFSET_SIZE = 8
+_RECORDS_LENGTH_SIZE_MAX = 3  # as a varint, of what is small enough to be joined with its answer; else four bytes
 _PLACEHOLDER = bytes(BY_REFERENCE_SIZE_MIN)  # records of a size at which they stand apart
 
 
@@ -55,15 +56,21 @@ class FetchShortcut:
         "_answer_tail",
         "_bytes_max",
         "_bytes_min",
+        "_head_size",
         "_is_flexible",
         "_kind",
         "_leader_epoch",
+        "_length_of_most",
+        "_length_size_max",
+        "_pack_head",
         "_partition",
         "_prefix",
         "_services",
         "_size",
         "_suffix",
+        "_tail_size",
         "_unpack",
+        "_unsent_answers",
         "_wait_ms_max",
     )
 
@@ -84,6 +91,7 @@ class FetchShortcut:
     ) -> None:
         """The answer is `answer_head`, three numbers, `answer_middle`, the length, the records, `answer_tail`."""
         self._services = services
+        self._unsent_answers = services.unsent_answers
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
         self._bytes_min = bytes_min
@@ -99,6 +107,12 @@ class FetchShortcut:
         self._answer_head = answer_head
         self._answer_middle = answer_middle
         self._answer_tail = answer_tail
+        head = Struct(f">i{correlation_size}s{len(answer_head)}sqqq{len(answer_middle)}s")
+        self._pack_head = head.pack_into
+        self._length_size_max = _RECORDS_LENGTH_SIZE_MAX if self._is_flexible else LENGTH.size
+        self._head_size = head.size + self._length_size_max
+        self._tail_size = len(answer_tail)
+        self._length_of_most = self._records_length(max(bytes_max, 0))
 
     def answer(self, frame: memoryview) -> Answer | None:
         if len(frame) != self._size:
@@ -106,12 +120,55 @@ class FetchShortcut:
         kind, correlation_id, prefix, offset, suffix = self._unpack(frame)
         if prefix != self._prefix or suffix != self._suffix or kind != self._kind:
             return None
+        bytes_min = self._bytes_min if self._wait_ms_max > 0 else 0
+        answer = self._going_on(correlation_id, offset, bytes_min)
+        if answer is not None:
+            return answer
         records = self._read(offset)
         if records is None:
             return None
-        if len(records) < self._bytes_min and self._wait_ms_max > 0:
+        if len(records) < bytes_min:
             return self._parked(correlation_id, offset)
         return self._framed(correlation_id, records)
+
+    def _going_on(self, correlation_id: bytes, offset: int, bytes_min: int) -> list[Buffer] | None:
+        """What `_read` and `_framed` make of it, in one buffer, for a consumer that goes on where it stopped.
+
+        None when this cannot be told so quickly, or there are fewer than `bytes_min` bytes to send.
+        """
+        partition = self._partition
+        bytes_max = self._bytes_max
+        if (
+            not partition.is_leader
+            or partition.leader_epoch != self._leader_epoch
+            or self._unsent_answers.allowance < bytes_max
+        ):
+            return None
+        log = partition.log
+        high_watermark = log.high_watermark
+        head_size, tail_size = self._head_size, self._tail_size
+        answer = log.read_on(offset, bytes_min, bytes_max, high_watermark, head_size=head_size, tail_size=tail_size)
+        if answer is None:
+            return None
+        answer_size = len(answer)
+        size = answer_size - head_size - tail_size
+        length = self._length_of_most if size == bytes_max else self._records_length(size)
+        start = self._length_size_max - len(length)
+        self._pack_head(
+            answer,
+            start,
+            answer_size - start - LENGTH.size,
+            correlation_id,
+            self._answer_head,
+            high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            self._answer_middle,
+        )
+        answer[head_size - len(length) : head_size] = length
+        if tail_size:
+            answer[answer_size - tail_size :] = self._answer_tail
+        return [memoryview(answer)[start:] if start else answer]
 
     def _read(self, offset: int) -> Buffer | None:
         """The records from `offset` on that are in memory, perhaps none; None when this is not for a shortcut."""
@@ -138,14 +195,13 @@ class FetchShortcut:
     def _framed(self, correlation_id: bytes, records: Buffer) -> list[Buffer]:
         log = self._partition.log
         size = len(records)
-        length = uvarint(size + 1) if self._is_flexible else LENGTH.pack(size)
         head = b"".join(
             (
                 correlation_id,
                 self._answer_head,
                 NUMBERS.pack(log.high_watermark, log.last_stable_offset, log.log_start_offset),
                 self._answer_middle,
-                length,
+                self._records_length(size),
             )
         )
         tail = self._answer_tail
@@ -154,6 +210,9 @@ class FetchShortcut:
             answer.append(tail)
         return answer
 
+    def _records_length(self, size: int) -> bytes:
+        return uvarint(size + 1) if self._is_flexible else LENGTH.pack(size)
+
     def _parked(self, correlation_id: bytes, offset: int) -> Parked | None:
         """The answer once there is enough, something changed or the time is over."""
         parked = Parked()
@@ -161,9 +220,11 @@ class FetchShortcut:
 
         def answer_what_there_is() -> None:
             try:
-                records = self._read(offset)
-                if records is not None:
-                    parked.set_result(self._framed(correlation_id, records))
+                answer = self._going_on(correlation_id, offset, 0)
+                if answer is None and (records := self._read(offset)) is not None:
+                    answer = self._framed(correlation_id, records)
+                if answer is not None:
+                    parked.set_result(answer)
                     return
             except Exception as error:
                 parked.set_exception(error)

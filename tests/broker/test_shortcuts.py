@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from collections.abc import AsyncIterator
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,22 @@ async def test_fetch_answers_the_same_bytes(broker: InProcessBroker, learning: C
         frame = await fetch_frame(broker, version, offset, number=number)
         assert await send(broker, frame, learning) == await send(broker, frame, NoShortcuts()), offset
     assert bool(learning.answer_count) == (version >= 10)
+
+
+@pytest.mark.parametrize("version", [10, 11, 12, 16])
+@pytest.mark.parametrize("bytes_max", [-1, 0, 100, 130, 5000, 16_384, 20_000, 70_000])
+async def test_a_consumer_that_goes_on_gets_the_same_bytes(
+    broker: InProcessBroker, learning: CountedShortcuts, version: int, bytes_max: int
+) -> None:
+    """In pieces whose lengths are told in one to three bytes."""
+    ends = list(accumulate([1, 2, 20, 20, 1, 3, 1, 1, 30, 40, 40, 1]))
+    for first, end in pairwise([0, *ends]):
+        size = 0 if end - first == 1 else 500
+        await send(broker, produce_frame(SHORT, batch_of(end - first, size), 9), NoShortcuts())
+    for number, offset in enumerate([0, *ends, ends[-1] - 1]):
+        frame = await fetch_frame(broker, version, offset, number=number, bytes_max=bytes_max)
+        assert await send(broker, frame, learning) == await send(broker, frame, NoShortcuts()), offset
+    assert learning.answer_count == len(ends) + 1
 
 
 async def test_a_fetch_with_nothing_to_read_waits_as_ever(broker: InProcessBroker, learning: CountedShortcuts) -> None:
