@@ -2,6 +2,9 @@
 
 Owns that form, `name:value` pairs with commas between, which says itself how it was made, so that the cipher's settings
 may change later. Must not know which settings are passwords.
+
+The cipher comes from a library that takes time and memory to load, and most brokers have no password to keep: it is
+imported where the first one is.
 """
 
 from __future__ import annotations
@@ -11,11 +14,6 @@ import os
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import NamedTuple
-
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import CBC
-from cryptography.hazmat.primitives.padding import PKCS7
 
 from config import broker_properties as rows
 from config.broker import BrokerConfig
@@ -66,6 +64,11 @@ class PasswordEncoder:
             raise CannotEncode(f"{self._algorithm} with {self._cipher} is not available, expected {CIPHER}")
         derivation = _Derivation(self._algorithm, os.urandom(SALT_SIZE), self._iterations, self._key_bits)
         vector = os.urandom(BLOCK_BITS // 8)
+        from cryptography.hazmat.primitives.ciphers import Cipher
+        from cryptography.hazmat.primitives.ciphers.algorithms import AES
+        from cryptography.hazmat.primitives.ciphers.modes import CBC
+        from cryptography.hazmat.primitives.padding import PKCS7
+
         padder = PKCS7(BLOCK_BITS).padder()
         encryptor = Cipher(AES(derivation.key(self._secret)), CBC(vector)).encryptor()
         encrypted = encryptor.update(padder.update(password.encode()) + padder.finalize()) + encryptor.finalize()
@@ -101,6 +104,11 @@ def _decoded(text: str, secret: str) -> str:
         int(members["iterations"]),
         int(members["keyLength"]),
     )
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES
+    from cryptography.hazmat.primitives.ciphers.modes import CBC
+    from cryptography.hazmat.primitives.padding import PKCS7
+
     decryptor = Cipher(AES(derivation.key(secret)), CBC(b64decode(members["initializationVector"]))).decryptor()
     padded = decryptor.update(b64decode(members["encryptedPassword"])) + decryptor.finalize()
     unpadder = PKCS7(BLOCK_BITS).unpadder()

@@ -80,12 +80,12 @@ def are_regular(data: Buffer, count: int) -> bool:
     lawful.
     """
     size = len(data)
+    if size <= count * _COPIED_RECORD_SIZE_MAX or (count >= _RUN_WORTH_IT and size <= _COPIED_SIZE_MAX):
+        data = bytes(data)
     if count == 1 and _is_one_plain(data, size):
         return True
     if count * RECORD_SIZE_MIN > size or count > _DELTAS[-1].end:
         return False
-    if size <= count * _COPIED_RECORD_SIZE_MAX or (count >= _RUN_WORTH_IT and size <= _COPIED_SIZE_MAX):
-        data = bytes(data)
     position = 0
     try:
         for deltas in _DELTAS:
