@@ -536,11 +536,11 @@ class Log:
         return fetched
 
     def read_on(
-        self, offset: int, size_min: int, size_max: int, upper_bound_offset: int, *, head_size: int, tail_size: int
+        self, offset: int, size_min: int, size_max: int, upper_bound_offset: int, head_size: int, tail_size: int
     ) -> bytearray | None:
         """A quick `read`, of at least one batch and without waiting, from where an earlier one has ended.
 
-        The records stand in the buffer between `head_size` and `tail_size` bytes, which are the caller's to fill. None
+        The records stand in the buffer between `head_size` and `tail_size` zeros, which are the caller's to fill. None
         when they are fewer than `size_min`, or this needs a closer look: `read` tells why. It raises nothing. Only for
         the thread that changes the log.
         """

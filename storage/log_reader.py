@@ -110,7 +110,8 @@ class LogReader:
         self, offset: int, size_min: int, size_max: int, upper_bound_offset: int, head_size: int, tail_size: int
     ) -> bytearray | None:
         """See `Log.read_on`: what `_Read` finds by many steps where the position is known and the first batch fits."""
-        known = self.positions.get(offset)
+        positions = self.positions
+        known = positions.get(offset)
         end_offset, active, end_position = self.end
         if known is None or upper_bound_offset < end_offset or self.first_batch_size > size_max:
             return None
@@ -139,7 +140,9 @@ class LogReader:
                 next_offset, size = last.last_offset + 1, last.end - position
         except (OSError, SegmentGoneError, CorruptSegmentError):
             return None
-        _remember(self.positions, next_offset, segment, position + size)
+        positions[next_offset] = (segment, position + size)
+        if len(positions) > _POSITIONS_MAX:
+            _forget_oldest(positions)
         return buffer
 
     def read_without_index(
@@ -355,11 +358,15 @@ def _last_whole(segment: Segment, content: memoryview, first: Extent) -> Extent:
 
 
 def _remember(positions: Positions, offset: int, segment: Segment, position: int) -> None:
-    if len(positions) >= _POSITIONS_MAX:
-        # Some at once: to look for the oldest each time costs more than what is lost.
-        for oldest in list(positions)[:_POSITIONS_FORGOTTEN]:
-            positions.pop(oldest, None)
     positions[offset] = (segment, position)
+    if len(positions) > _POSITIONS_MAX:
+        _forget_oldest(positions)
+
+
+def _forget_oldest(positions: Positions) -> None:
+    # Some at once: to look for the first each time would cost more than they are worth. Others may do the same.
+    for oldest in list(positions)[:_POSITIONS_FORGOTTEN]:
+        positions.pop(oldest, None)
 
 
 def _extent_or_none(segment: Segment, content: memoryview, index: int, position: int) -> Extent | None:

@@ -43,7 +43,6 @@ READ_UNCOMMITTED = 0
 FETCH = APIS[1]
 
 _OFFSET_SIZE = 8
-_RECORDS_LENGTH_SIZE_MAX = 3  # as a varint, of what is small enough to be joined with its answer; else four bytes
 _PLACEHOLDER = bytes(BY_REFERENCE_SIZE_MIN)  # records of a size at which they stand apart
 
 
@@ -57,16 +56,16 @@ class FetchShortcut:
         "_bytes_max",
         "_bytes_min",
         "_head_size",
+        "_heads",
         "_is_flexible",
         "_kind",
         "_leader_epoch",
         "_length_of_most",
-        "_length_size_max",
-        "_pack_head",
         "_partition",
         "_prefix",
         "_services",
         "_size",
+        "_size_around",
         "_suffix",
         "_tail_size",
         "_unpack",
@@ -89,12 +88,12 @@ class FetchShortcut:
         answer_middle: bytes,
         answer_tail: bytes,
     ) -> None:
-        """The answer is `answer_head`, three numbers, `answer_middle`, the length, the records, `answer_tail`."""
+        """The answer is `answer_head`, three numbers, `answer_middle`, a length, the records, `answer_tail` of zeros."""
         self._services = services
         self._unsent_answers = services.unsent_answers
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
-        self._bytes_min = bytes_min
+        self._bytes_min = bytes_min if wait_ms_max > 0 else 0
         self._bytes_max = bytes_max
         self._wait_ms_max = wait_ms_max
         self._is_flexible = FETCH.is_flexible_in(version)
@@ -107,11 +106,15 @@ class FetchShortcut:
         self._answer_head = answer_head
         self._answer_middle = answer_middle
         self._answer_tail = answer_tail
-        head = Struct(f">i{correlation_size}s{len(answer_head)}sqqq{len(answer_middle)}s")
-        self._pack_head = head.pack_into
-        self._length_size_max = _RECORDS_LENGTH_SIZE_MAX if self._is_flexible else LENGTH.size
-        self._head_size = head.size + self._length_size_max
+        # For each size in which the length of records may be told that are small enough to stand in one buffer with it.
+        heads = {
+            size: Struct(f">i{correlation_size}s{len(answer_head)}sqqq{len(answer_middle)}s{size}s")
+            for size in ((1, 2, 3) if self._is_flexible else (LENGTH.size,))
+        }
+        self._head_size = max(head.size for head in heads.values())
+        self._heads = {size: (self._head_size - head.size, head.pack_into) for size, head in heads.items()}
         self._tail_size = len(answer_tail)
+        self._size_around = self._head_size + self._tail_size
         self._length_of_most = self._records_length(max(bytes_max, 0))
 
     def answer(self, frame: memoryview) -> Answer | None:
@@ -120,14 +123,13 @@ class FetchShortcut:
         kind, correlation_id, prefix, offset, suffix = self._unpack(frame)
         if prefix != self._prefix or suffix != self._suffix or kind != self._kind:
             return None
-        bytes_min = self._bytes_min if self._wait_ms_max > 0 else 0
-        answer = self._going_on(correlation_id, offset, bytes_min)
+        answer = self._going_on(correlation_id, offset, self._bytes_min)
         if answer is not None:
             return answer
         records = self._read(offset)
         if records is None:
             return None
-        if len(records) < bytes_min:
+        if len(records) < self._bytes_min:
             return self._parked(correlation_id, offset)
         return self._framed(correlation_id, records)
 
@@ -146,15 +148,16 @@ class FetchShortcut:
             return None
         log = partition.log
         high_watermark = log.high_watermark
-        head_size, tail_size = self._head_size, self._tail_size
-        answer = log.read_on(offset, bytes_min, bytes_max, high_watermark, head_size=head_size, tail_size=tail_size)
+        if offset >= high_watermark:
+            return None
+        answer = log.read_on(offset, bytes_min, bytes_max, high_watermark, self._head_size, self._tail_size)
         if answer is None:
             return None
         answer_size = len(answer)
-        size = answer_size - head_size - tail_size
+        size = answer_size - self._size_around
         length = self._length_of_most if size == bytes_max else self._records_length(size)
-        start = self._length_size_max - len(length)
-        self._pack_head(
+        start, pack_head = self._heads[len(length)]
+        pack_head(
             answer,
             start,
             answer_size - start - LENGTH.size,
@@ -164,10 +167,8 @@ class FetchShortcut:
             log.last_stable_offset,
             log.log_start_offset,
             self._answer_middle,
+            length,
         )
-        answer[head_size - len(length) : head_size] = length
-        if tail_size:
-            answer[answer_size - tail_size :] = self._answer_tail
         return [memoryview(answer)[start:] if start else answer]
 
     def _read(self, offset: int) -> Buffer | None:
@@ -175,7 +176,7 @@ class FetchShortcut:
         partition = self._partition
         if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
             return None
-        allowance = self._services.unsent_answers.allowance
+        allowance = self._unsent_answers.allowance
         if not allowance:
             return None
         log = partition.log
@@ -271,8 +272,8 @@ def learn(
         return None
     head, tail = _around_records(response, version)
     numbers = ANSWER.pack(wanted.partition, 0, told.high_watermark, told.last_stable_offset, told.log_start_offset)
-    if head.count(numbers) != 1:
-        return None
+    if head.count(numbers) != 1 or any(tail):
+        return None  # in the tail are tags, if anything
     numbers_position = head.index(numbers) + NUMBERS_POSITION
     bytes_max = min(services.config[properties.FETCH_MAX_BYTES], request.max_bytes)
     return FetchShortcut(

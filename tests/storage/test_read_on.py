@@ -19,7 +19,7 @@ HEAD, TAIL = 7, 3
 
 def quickly(log: Log, offset: int, size_max: int, bound: int | None = None, *, size_min: int = 0) -> bytes | None:
     bound = log.log_end_offset if bound is None else bound
-    answer = log.read_on(offset, size_min, size_max, bound, head_size=HEAD, tail_size=TAIL)
+    answer = log.read_on(offset, size_min, size_max, bound, HEAD, TAIL)
     if answer is None:
         return None
     assert (answer[:HEAD], answer[-TAIL:]) == (bytes(HEAD), bytes(TAIL))
