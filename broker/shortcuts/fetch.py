@@ -88,7 +88,7 @@ class FetchShortcut:
         answer_middle: bytes,
         answer_tail: bytes,
     ) -> None:
-        """The answer is `answer_head`, three numbers, `answer_middle`, a length, the records, `answer_tail` of zeros."""
+        """The answer is `answer_head`, three numbers, `answer_middle`, length, records, zeros as `answer_tail`."""
         self._services = services
         self._unsent_answers = services.unsent_answers
         self._partition = partition
