@@ -47,6 +47,7 @@ from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records import legacy
 from protocol.records.batch import (
     CODEC_MASK,
+    CONTROL_BIT,
     CRC_COVERED_POSITION,
     HEADER,
     HEADER_SIZE,
@@ -100,6 +101,8 @@ _MESSAGE_SIZE_MIN = LOG_OVERHEAD + 14  # what a message of magic 0 has around it
 _LOG_APPEND_TIME = "LogAppendTime"
 _COMPACT = "compact"
 _INT64_MIN = -(1 << 63)
+_PLAIN_ATTRIBUTES = (0, TRANSACTIONAL_BIT)
+_OUR_ATTRIBUTES = (*_PLAIN_ATTRIBUTES, TRANSACTIONAL_BIT | CONTROL_BIT)
 _CODECS_BY_CONFIG = {
     "uncompressed": Compression.NONE,
     "gzip": Compression.GZIP,
@@ -176,13 +179,17 @@ class AppendRules:
     max_message_bytes: int = 1048588
     segment_bytes: int = 1 << 30
     size_max: int = field(init=False)
-    are_open: bool = field(init=False)
-    """Whether nothing is done to a client's batch that is not compressed."""
+    keep_ours: bool = field(init=False)
+    """Whether nothing is done to a coordinator's batch that is not compressed."""
+    keep_all: bool = field(init=False)
+    """The same for every batch."""
 
     def __post_init__(self) -> None:
-        is_changed = self.is_log_append_time or self.compression not in (None, Compression.NONE)
+        keep_ours = not self.is_log_append_time and self.compression in (None, Compression.NONE)
+        keep_all = keep_ours and not self.is_compacted and self.timestamp_window is None
         object.__setattr__(self, "size_max", min(self.max_message_bytes, self.segment_bytes))
-        object.__setattr__(self, "are_open", not (is_changed or self.is_compacted or self.timestamp_window is not None))
+        object.__setattr__(self, "keep_ours", keep_ours)
+        object.__setattr__(self, "keep_all", keep_all)
 
     @classmethod
     def of(cls, config: LogConfig) -> AppendRules:
@@ -331,22 +338,29 @@ def validate_and_assign_offsets(
     RecordsRejected where single records or a meter have to be named, and OpensTooFar for compressed records that open
     to more than a `plain_size_max` which is less than what is refused.
     """
-    # What most clients send to most topics: a good batch, not compressed, to which nothing is done. One look tells.
+    # What most clients send to most topics, and coordinators to theirs: a good batch, not compressed, to which nothing
+    # is done. One look tells.
     size = len(records)
-    if rules.are_open and origin is not _COORDINATOR and HEADER_SIZE <= size <= rules.size_max:
+    is_ours = origin is _COORDINATOR
+    if (rules.keep_ours if is_ours else rules.keep_all) and HEADER_SIZE <= size <= rules.size_max:
         fields = _unpack_header(records)
         base_offset, length, _, magic, crc, attributes, delta, base_time, _, producer_id, _, sequence, count = fields
         if (
             length == size - LOG_OVERHEAD
             and magic == MAGIC
             and not base_offset
-            and (not attributes or attributes == TRANSACTIONAL_BIT)
+            and attributes in (_OUR_ATTRIBUTES if is_ours else _PLAIN_ATTRIBUTES)
             and delta >= 0
             and count == delta + 1
-            and (sequence >= 0 or producer_id <= NO_PRODUCER_ID)
-            and -_BASE_TIMESTAMP_MAX < base_time < _BASE_TIMESTAMP_MAX
             and crc32c(records[CRC_COVERED_POSITION:]) == crc
-            and are_regular(records[HEADER_SIZE:], count)
+            and (
+                is_ours
+                or (
+                    (sequence >= 0 or producer_id <= NO_PRODUCER_ID)
+                    and -_BASE_TIMESTAMP_MAX < base_time < _BASE_TIMESTAMP_MAX
+                    and are_regular(records[HEADER_SIZE:], count)
+                )
+            )
         ):
             START.pack_into(records, 0, next_offset, length, leader_epoch)
             header = _new_tuple(BatchHeader, (next_offset, length, leader_epoch, *fields[3:]))

@@ -13,7 +13,7 @@ from broker.groups.offsets import Offsets
 from broker.groups.records import GroupMetadataValue, group_key, group_value, offset_key, offset_value
 from protocol.errors import ErrorCode
 from protocol.records.batch import MAGIC, NO_LEADER_EPOCH, TRANSACTIONAL_BIT, BatchHeader
-from protocol.records.builder import RecordData, assemble, build_batch, encode_records
+from protocol.records.builder import RecordData, assemble, build_batch, build_record_batch, encode_records
 from protocol.records.compression import Compression, compress
 
 COMMIT_SLICE_SIZE: Final = 1_000
@@ -59,14 +59,24 @@ def commit_batch(
     group_id: str, offsets: Offsets, producer: CommittingProducer | None, now_ms: int, compression: Compression
 ) -> bytes:
     """One commit is one batch, so that it is in the log whole or not at all. Kafka gives it sequence 0, so do we."""
+    producer_id, producer_epoch = (-1, -1) if producer is None else producer
+    records = [
+        RecordData(now_ms, offset_key(group_id, topic, index), offset_value(value))
+        for (topic, index), value in offsets.items()
+    ]
+    if len(records) == 1 and compression is Compression.NONE:
+        return build_record_batch(
+            records[0],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=0,
+            attributes=0 if producer is None else TRANSACTIONAL_BIT,
+        )
     return build_batch(
-        [
-            RecordData(now_ms, offset_key(group_id, topic, index), offset_value(value))
-            for (topic, index), value in offsets.items()
-        ],
+        records,
         compression=compression,
-        producer_id=-1 if producer is None else producer.producer_id,
-        producer_epoch=-1 if producer is None else producer.producer_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
         base_sequence=0,
         is_transactional=producer is not None,
     )

@@ -92,12 +92,14 @@ def build_record_batch(
     *,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
     attributes: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
     """`build_batch` of one record without headers, not compressed, at a quarter of its price.
 
-    Each step of a transaction is such a batch, and so is each marker. `attributes` are those of the batch.
+    Each step of a transaction is such a batch, and so are each marker and most commits. `attributes` are those of the
+    batch.
     """
     timestamp, key, value, _ = record
     body = (
@@ -106,7 +108,7 @@ def build_record_batch(
         + (_NULL if value is None else _varint(len(value)) + value)
         + _NO_HEADERS
     )
-    covered = (attributes, 0, timestamp, timestamp, producer_id, producer_epoch, NO_SEQUENCE, 1)
+    covered = (attributes, 0, timestamp, timestamp, producer_id, producer_epoch, base_sequence, 1)
     return _assembled(0, leader_epoch, covered, _varint(len(body)) + body)
 
 

@@ -898,7 +898,7 @@ def outcome_of(decide: Callable[..., ValidatedAppend | None], sent: bytes, **arg
 @pytest.mark.parametrize("rules", ONE_LOOK_RULES.values(), ids=ONE_LOOK_RULES)
 def test_one_look_says_what_care_says(rules: AppendRules) -> None:
     """Every byte of the header and of the first record changed in turn, with and without a checksum that fits."""
-    changes = (0x00, 0x01, 0x02, 0x10, 0x7F, 0x80, 0xFF)
+    changes = (0x00, 0x01, 0x02, 0x10, 0x20, 0x30, 0x7F, 0x80, 0xFF)
     batches = [
         build_batch([RecordData(NOW_MS, None, bytes(40))]),
         build_batch([RecordData(NOW_MS, b"k", b"v", [("h", b"1")]), RecordData(NOW_MS + 5, None, None)]),

@@ -156,3 +156,4 @@ def test_a_batch_of_one_record_is_the_same_whoever_builds_it(key_size: int | Non
     assert in_transaction == build_batch(
         [record], producer_id=7, producer_epoch=3, is_transactional=True, is_control=True, leader_epoch=5
     )
+    assert build_record_batch(record, base_sequence=4) == build_batch([record], base_sequence=4)
