@@ -2,7 +2,8 @@
 
 The request varies in its correlation id and the fetch offset; the answer in high watermark, last stable offset and
 log start offset, which are three numbers in a row, and in the records with their length. One that finds too little
-parks like any other, and is answered within the append that it waits for.
+parks like any other, and is answered within the append that it waits for. For a consumer that goes on where it stopped
+the log reads into the buffer of the answer.
 
 Owns which fetches are alike. Must not know sockets, or the general way's answer beyond its bytes.
 """
