@@ -364,7 +364,7 @@ class Log:
         accepted, header, log_append_time_ms, records_converted = validated
         marker = None
         if header.producer_id != NO_PRODUCER_ID:
-            duplicate, marker = self._check_producer(validated, origin)
+            duplicate, marker = self._check_producer(validated, offset, origin)
             if duplicate is not None:
                 return self._answer_of_duplicate(duplicate)
         last_offset = offset + header.last_offset_delta
@@ -374,7 +374,7 @@ class Log:
             largest = _new_tuple(TimestampOffset, (header.max_timestamp, last_offset))
             self._write(accepted, offset, last_offset, largest, now_ms)
             if header.producer_id != NO_PRODUCER_ID:
-                self._take_in(header, marker)
+                self._take_in(header, offset, marker)
         except OSError as error:
             raise self._storage_error(error) from error
         facts = (offset, last_offset, log_append_time_ms, self.log_start_offset, False, records_converted)
@@ -416,21 +416,21 @@ class Log:
         self._reader.end = _new_tuple(LogEnd, (last_offset + 1, segment, segment.size))
 
     def _check_producer(
-        self, validated: ValidatedAppend, origin: AppendOrigin
+        self, validated: ValidatedAppend, offset: int, origin: AppendOrigin
     ) -> tuple[BatchMetadata | None, TransactionMarker | None]:
         """The kept batch that this one repeats, and the marker that it is."""
         producers, header = self._producers, validated.header
         if header.is_control:
             marker = marker_in(validated.records, 0, header)
             if marker is not None:
-                producers.check_marker(header, marker, header.base_offset)
+                producers.check_marker(header, marker, offset)
             return None, marker
         if origin is AppendOrigin.COORDINATOR:
-            producers.check_coordinator_data(header, header.base_offset)
+            producers.check_coordinator_data(header, offset)
             return None, None
         duplicate = producers.duplicate_of(header)
         if duplicate is None:
-            producers.check_data(header, header.base_offset)
+            producers.check_data(header, offset)
         return duplicate, None
 
     def _answer_of_duplicate(self, duplicate: BatchMetadata) -> AppendResult:
@@ -439,15 +439,16 @@ class Log:
             duplicate.first_offset, duplicate.last_offset, log_append_time_ms, self.log_start_offset, is_duplicate=True
         )
 
-    def _take_in(self, header: BatchHeader, marker: TransactionMarker | None) -> None:
-        aborted = self._producers.append(header, header.base_offset, marker)
+    def _take_in(self, header: BatchHeader, offset: int, marker: TransactionMarker | None) -> None:
+        aborted = self._producers.append(header, offset, marker)
         if aborted is not None:
             self._segments.active.transaction_index.append(aborted)
 
     def _take_in_replicated(self, batch: StoredBatch) -> None:
         header = batch.header
         if header is not None and header.producer_id != NO_PRODUCER_ID:
-            self._take_in(header, marker_in(batch.view, 0, header) if header.is_control else None)
+            marker = marker_in(batch.view, 0, header) if header.is_control else None
+            self._take_in(header, header.base_offset, marker)
 
     # Reading
 

@@ -214,7 +214,10 @@ class AppendRules:
 
 
 class ValidatedAppend(NamedTuple):
-    """One batch, ready to be written. `header` is what stands in `records`, offsets and epoch included."""
+    """One batch, ready to be written. `header` is what stands in `records`, except where the batch goes.
+
+    Its base offset and leader epoch may be those that were sent: who appends knows the right ones.
+    """
 
     records: Buffer
     header: BatchHeader
@@ -234,8 +237,7 @@ class PreparedAppend(NamedTuple):
         data, header, log_append_time_ms, records_converted = self.validated
         records = memoryview(data)
         set_offset_and_epoch(records, 0, next_offset, leader_epoch)
-        placed = _new_tuple(BatchHeader, (next_offset, header.batch_length, leader_epoch, *header[3:]))
-        return _new_tuple(ValidatedAppend, (records, placed, log_append_time_ms, records_converted))
+        return _new_tuple(ValidatedAppend, (records, header, log_append_time_ms, records_converted))
 
     def kept(self) -> PreparedAppend:
         """The same with bytes of its own, for when those that it was made from are not there for long."""
@@ -363,8 +365,7 @@ def validate_and_assign_offsets(
             )
         ):
             START.pack_into(records, 0, next_offset, length, leader_epoch)
-            header = _new_tuple(BatchHeader, (next_offset, length, leader_epoch, *fields[3:]))
-            return _new_tuple(ValidatedAppend, (records, header, NO_TIMESTAMP, 0))
+            return _new_tuple(ValidatedAppend, (records, _new_tuple(BatchHeader, fields), NO_TIMESTAMP, 0))
     return validate_with_care(
         records,
         rules,
@@ -404,8 +405,7 @@ def validate_with_care(
     if rules.is_log_append_time:
         set_timestamps(records, 0, header.attributes | LOG_APPEND_TIME_BIT, now_ms)
         return ValidatedAppend(records, read_header(records), now_ms, records_converted=0)
-    placed = (next_offset, header.batch_length, leader_epoch, *header[3:])
-    return _new_tuple(ValidatedAppend, (records, _new_tuple(BatchHeader, placed), NO_TIMESTAMP, 0))
+    return ValidatedAppend(records, header, NO_TIMESTAMP, records_converted=0)
 
 
 # --- which batch ------------------------------------------------------------------------------------------------------

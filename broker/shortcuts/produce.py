@@ -60,6 +60,7 @@ class ProduceShortcut:
         "_needs_isr",
         "_now_ms",
         "_origin",
+        "_pack_answer",
         "_partition",
         "_prefix",
         "_prefix_end",
@@ -103,6 +104,9 @@ class ProduceShortcut:
         self._answer_size = answer[:4]
         self._answer_head = answer[8:numbers_position]
         self._answer_tail = answer[numbers_position + NUMBERS.size :]
+        self._pack_answer = Struct(
+            f">4s{CORRELATION_END - KIND_SIZE}s{len(self._answer_head)}sqqq{len(self._answer_tail)}s"
+        ).pack
 
     def answer(self, frame: memoryview) -> list[Buffer] | None:
         if len(frame) < self._prefix_end:
@@ -140,8 +144,17 @@ class ProduceShortcut:
             # Nothing was written; the general way is to find the same batch, and with it the same error.
             records[:HEADER_SIZE] = header
             return None
-        numbers = NUMBERS.pack(first_offset, log_append_time_ms, log_start_offset)
-        return [b"".join((self._answer_size, correlation_id, self._answer_head, numbers, self._answer_tail))]
+        return [
+            self._pack_answer(
+                self._answer_size,
+                correlation_id,
+                self._answer_head,
+                first_offset,
+                log_append_time_ms,
+                log_start_offset,
+                self._answer_tail,
+            )
+        ]
 
     def _is_admitted(self, records: bytes) -> bool:
         """Whether what begins like this may be written, as far as transactions are concerned."""
@@ -165,8 +178,12 @@ class ProduceShortcut:
             if end - position < LENGTH.size or LENGTH.unpack_from(frame, position)[0] != end - position - LENGTH.size:
                 return None
             return frame[position + LENGTH.size : end]
-        if frame[end:] != self._tail:
+        if end <= position + 1 or frame[end:] != self._tail:
             return None
+        low, high = frame[position], frame[position + 1]
+        if low >= 0x80 > high:  # most have a length of two bytes
+            position += 2
+            return frame[position:end] if (low & 0x7F | high << 7) - 1 == end - position else None
         size = shift = 0
         while position < end and shift <= _LENGTH_SHIFT_MAX:
             byte = frame[position]
