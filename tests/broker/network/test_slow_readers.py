@@ -62,6 +62,12 @@ def resident_size(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
+def bring_into_memory(broker: BrokerProcess) -> None:
+    """Machines that reclaim memory early may have dropped what was just written: then less stays in its file."""
+    for path in broker.log_dir.glob(f"{TOPIC}-0/*.log"):
+        path.read_bytes()
+
+
 def test_any_number_of_slow_readers_shares_one_piece_of_memory(broker: BrokerProcess) -> None:
     with WireClient(broker.port) as other:
         before = resident_size(broker.pid)
@@ -82,6 +88,7 @@ def test_any_number_of_slow_readers_shares_one_piece_of_memory(broker: BrokerPro
 
 
 def test_slow_readers_of_files_take_no_memory_and_keep_their_connections(broker: BrokerProcess) -> None:
+    bring_into_memory(broker)
     with WireClient(broker.port) as other:
         other.ask(everything(), FROM_FILES)
         before = resident_size(broker.pid)
