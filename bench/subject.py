@@ -35,6 +35,7 @@ class Subject:
         self.name = name
         self.port = server.port
         self.pid = server.pid
+        self._log_dir = server.log_dir
         self._numbers = count()
         self._filled: dict[int, FilledTopic] = {}
 
@@ -47,7 +48,7 @@ class Subject:
         delete_topic(self.port, name)
 
     def filled_topic(self, byte_count: int, batch_size: int) -> FilledTopic:
-        """A topic with `byte_count` of batches of that size, made on first use and kept."""
+        """A topic with `byte_count` of batches of that size, made on first use and kept; all of it is in memory."""
         if batch_size not in self._filled:
             name = f"bench-{next(self._numbers)}"
             create_topic(self.port, name)
@@ -55,7 +56,9 @@ class Subject:
             with closing_all([ProduceStream(self.port, name, 0, batch, in_flight=5)]) as streams:
                 done = closed_loop(streams, requests=byte_count // batch_size).requests
             self._filled[batch_size] = FilledTopic(name, batch, done * batch.record_count)
-        return self._filled[batch_size]
+        topic = self._filled[batch_size]
+        machine.bring_into_memory(self._log_dir / f"{topic.name}-0")
+        return topic
 
     def measured_for_a_time(self, streams: Sequence[Stream], scale: Scale) -> Load:
         closed_loop(streams, seconds=scale.lead_in_s)
