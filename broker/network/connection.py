@@ -22,6 +22,7 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol, cast
 
 from broker.network.file_answer import FileAnswer
@@ -360,15 +361,16 @@ class Connection(asyncio.BufferedProtocol):
         return self._descriptor >= 0 and not transport.get_write_buffer_size() and not transport.is_closing()
 
     def _write_large(self, transport: asyncio.Transport, buffers: Sequence[Buffer | FileSlice]) -> None:
+        if FileSlice in map(type, buffers) and self._may_write_around(transport):
+            with suppress(OSError):  # no descriptor is to be had: then it goes through memory
+                self._file_answer = FileAnswer(self._descriptor, buffers)
+        if self._file_answer is not None:
+            self._send_file_answer()
+            return
         try:
-            if FileSlice not in map(type, buffers) or not self._may_write_around(transport):
-                transport.writelines([piece.read() if isinstance(piece, FileSlice) else piece for piece in buffers])
-                return
-            self._file_answer = FileAnswer(self._descriptor, buffers)
+            transport.writelines([piece.read() if isinstance(piece, FileSlice) else piece for piece in buffers])
         except OSError as error:
             self._cannot_send(error)
-        else:
-            self._send_file_answer()
 
     def _send_file_answer(self) -> None:
         """Send what the socket takes now."""

@@ -245,6 +245,23 @@ async def test_parts_that_stay_in_their_file_arrive_in_order_at_slow_readers_too
         writer.close()
 
 
+async def test_without_a_descriptor_for_it_a_part_that_stays_in_its_file_goes_through_memory(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_descriptors(descriptor: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    script = Script()
+    script.file = slice_of(tmp_path / "content")
+    async with listening(script) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+        monkeypatch.setattr(os, "dup", no_descriptors)
+        writer.write(framed(b"f1") + framed(b"e2"))
+        assert await read_frame(reader) == b"f1" + content + b"tail"
+        assert await read_frame(reader) == b"e2"
+        writer.close()
+
+
 async def test_what_a_slow_reader_takes_of_a_file_is_seen(tmp_path: Path, content: bytes) -> None:
     script = Script()
     script.file = slice_of(tmp_path / "content")
