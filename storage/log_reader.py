@@ -217,8 +217,9 @@ class _Read:
         self, reader: LogReader, offset: int, max_bytes: int, bound: int, *, min_one_batch: bool, wait: bool
     ) -> None:
         self.reader = reader
-        self.end = reader.end
+        # In this order: what is found up to an end from before a truncation goes into the memory from before it.
         self.positions = reader.positions
+        self.end = reader.end
         self.offset = offset
         self.max_bytes = max(max_bytes, 0)
         self.bound = bound

@@ -1,14 +1,17 @@
 """One thread changes a log, others read, look up and flush meanwhile: what they get is right or a plain answer."""
 
+import contextlib
 import threading
+from itertools import count
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import batches
+from protocol.records.batch import batches, read_header
 from storage.log import Log
+from storage.log_reader import LogReader
 from tests.storage.builders import NOW_MS, QuickFiles, append, batch, create_log, log_config, log_options
 
 CONFIG = log_config(
@@ -111,3 +114,33 @@ def test_readers_and_flushers_beside_one_writer(memory_path: Path, truncates: bo
             raise worker.failure
     assert all(worker.rounds for worker in workers)
     assert not log.is_offline
+
+
+@pytest.mark.parametrize(("attribute", "looks_before"), [("end", 0), ("end", 1), ("positions", 0)])
+def test_a_reader_that_a_truncation_interrupts_remembers_nothing_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attribute: str, looks_before: int
+) -> None:
+    """Right after it has looked at one part of what the log's reader knows, and before it looks at the next."""
+    log = create_log(tmp_path)
+    for _ in range(10):
+        append(log, batch(1, size=100))
+    slot = LogReader.__dict__[attribute]
+    looks = count()
+
+    def look(reader: LogReader) -> object:
+        value = slot.__get__(reader)
+        if next(looks) == looks_before:
+            log.truncate_to(5, now_ms=NOW_MS)
+            for _ in range(3):
+                append(log, batch(2, size=160))
+        return value
+
+    monkeypatch.setattr(LogReader, attribute, property(look, slot.__set__))
+    with contextlib.suppress(KafkaError):
+        log.read(4, 100_000, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+    monkeypatch.undo()
+    assert next(looks) > looks_before
+    for offset in range(log.log_end_offset):
+        fetched = log.read(offset, 1, upper_bound_offset=log.log_end_offset, min_one_batch=True, nowait=True)
+        assert fetched is not None
+        assert read_header(fetched.records).base_offset <= offset <= read_header(fetched.records).last_offset
