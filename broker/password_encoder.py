@@ -13,10 +13,15 @@ import hashlib
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from config import broker_properties as rows
 from config.broker import BrokerConfig
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.modes import CBC
+    from cryptography.hazmat.primitives.padding import PKCS7
 
 CIPHER = "AES/CBC/PKCS5Padding"
 DIGESTS = {"PBKDF2WithHmacSHA512": "sha512", "PBKDF2WithHmacSHA256": "sha256", "PBKDF2WithHmacSHA1": "sha1"}
@@ -64,13 +69,8 @@ class PasswordEncoder:
             raise CannotEncode(f"{self._algorithm} with {self._cipher} is not available, expected {CIPHER}")
         derivation = _Derivation(self._algorithm, os.urandom(SALT_SIZE), self._iterations, self._key_bits)
         vector = os.urandom(BLOCK_BITS // 8)
-        from cryptography.hazmat.primitives.ciphers import Cipher
-        from cryptography.hazmat.primitives.ciphers.algorithms import AES
-        from cryptography.hazmat.primitives.ciphers.modes import CBC
-        from cryptography.hazmat.primitives.padding import PKCS7
-
-        padder = PKCS7(BLOCK_BITS).padder()
-        encryptor = Cipher(AES(derivation.key(self._secret)), CBC(vector)).encryptor()
+        cipher, padding = _cipher(derivation.key(self._secret), vector)
+        padder, encryptor = padding.padder(), cipher.encryptor()
         encrypted = encryptor.update(padder.update(password.encode()) + padder.finalize()) + encryptor.finalize()
         members = {
             "keyFactoryAlgorithm": derivation.algorithm,
@@ -94,6 +94,16 @@ class PasswordEncoder:
         raise CannotDecode("a stored password cannot be read with password.encoder.secret")
 
 
+def _cipher(key: bytes, vector: bytes) -> tuple[Cipher[CBC], PKCS7]:
+    """CIPHER, and its padding."""
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES
+    from cryptography.hazmat.primitives.ciphers.modes import CBC
+    from cryptography.hazmat.primitives.padding import PKCS7
+
+    return Cipher(AES(key), CBC(vector)), PKCS7(BLOCK_BITS)
+
+
 def _decoded(text: str, secret: str) -> str:
     members = {name: value for name, _, value in (pair.partition(":") for pair in text.split(","))}
     if members["cipherAlgorithm"] != CIPHER:
@@ -104,14 +114,9 @@ def _decoded(text: str, secret: str) -> str:
         int(members["iterations"]),
         int(members["keyLength"]),
     )
-    from cryptography.hazmat.primitives.ciphers import Cipher
-    from cryptography.hazmat.primitives.ciphers.algorithms import AES
-    from cryptography.hazmat.primitives.ciphers.modes import CBC
-    from cryptography.hazmat.primitives.padding import PKCS7
-
-    decryptor = Cipher(AES(derivation.key(secret)), CBC(b64decode(members["initializationVector"]))).decryptor()
+    cipher, padding = _cipher(derivation.key(secret), b64decode(members["initializationVector"]))
+    decryptor, unpadder = cipher.decryptor(), padding.unpadder()
     padded = decryptor.update(b64decode(members["encryptedPassword"])) + decryptor.finalize()
-    unpadder = PKCS7(BLOCK_BITS).unpadder()
     password = (unpadder.update(padded) + unpadder.finalize()).decode()
     if len(password) != int(members["passwordLength"]):
         raise ValueError("sizes of original and decoded passwords differ")
