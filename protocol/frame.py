@@ -9,7 +9,7 @@ the connection's own, sized for that frame, so that the rest of a large frame is
 buffer a connection would cost 1.3 GB for 5,000 idle ones.
 
 Invariants: a view from `next_frame` is valid until `settle` or `vacate`; after either nothing refers to the scratch
-buffer. One from `sole_frame` is valid until anything is received.
+buffer. One from `sole_frame` is valid until anything is received, on whichever connection.
 """
 
 from __future__ import annotations
