@@ -93,7 +93,7 @@ class _Fetch:
             request.isolation_level == READ_COMMITTED and self._replica_id == CONSUMER,
             context.api_version >= FIRST_VERSION_WITH_REQUEST_LIMIT,
             self._replica_id,
-            may_slice=context.api_version >= FIRST_VERSION_WITH_ZSTD,
+            may_slice=not needs_conversion(context.api_version),
         )
         self._wanted = self._resolve_session()
         self._located = [self._locate(key, wanted) for key, wanted in self._wanted.partitions.items()]

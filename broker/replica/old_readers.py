@@ -7,9 +7,8 @@ past it. Must not know: requests or waiting. Conversion opens every record; call
 from __future__ import annotations
 
 from broker.replica.reader import PartitionRead
-from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.records.batch import batches
-from protocol.records.compression import Compression
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import LOG_OVERHEAD
 from protocol.records.down_conversion import down_convert
 from storage.validation import PLAIN_SIZE_MAX
 
@@ -24,11 +23,14 @@ def needs_conversion(fetch_version: int) -> bool:
 
 
 def refuse_zstd(read: PartitionRead, fetch_version: int) -> None:
-    """Turn a read that carries zstd into its error, for versions before 10 (KIP-110)."""
+    """Turn a read of a topic whose compression is zstd into its error, for versions before 10 (KIP-110).
+
+    Only what the topic is set to counts, as in Kafka: what a producer compressed by itself leaves as it came, for
+    clients that ask with versions from 4 on and know zstd all the same.
+    """
     if read.partition is None or fetch_version >= FIRST_VERSION_WITH_ZSTD or read.error_code:
         return
-    is_configured = read.partition.log.config.compression_type == "zstd"
-    if is_configured or _contains_zstd(read):
+    if read.partition.log.config.compression_type == "zstd":
         _fail(read, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
@@ -63,16 +65,12 @@ def convert(read: PartitionRead, fetch_version: int) -> int:
         return 0
     if converted.next_offset is not None:
         read.records = converted.records
-    # Else not even one batch fits the reader's buffer. Its first bytes are the offset and size of a message in the old
-    # formats as well: cut off, they are how a reader before version 3 learns to ask for more.
+    else:
+        # Not even one batch fits the reader's buffer. Its first bytes are the offset and size of a message in the old
+        # formats as well: cut off behind them, they are how a reader before version 3 learns to ask for more. What
+        # follows is not for it: a reader may look at the magic first and give up.
+        read.records = read.records[:LOG_OVERHEAD]
     return count
-
-
-def _contains_zstd(read: PartitionRead) -> bool:
-    try:
-        return any(header.compression is Compression.ZSTD for _, header in batches(read.records))
-    except Malformed:
-        return False  # message sets of an older installation, which cannot carry it
 
 
 def _fail(read: PartitionRead, code: ErrorCode) -> None:

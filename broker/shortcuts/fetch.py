@@ -38,7 +38,7 @@ from protocol.headers import response_header
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.writer import BY_REFERENCE_SIZE_MIN, uvarint
 
-FIRST_VERSION = FIRST_VERSION_WITH_ZSTD  # before it what was read has to be looked through
+FIRST_VERSION = FIRST_VERSION_WITH_ZSTD  # before it a topic whose compression is zstd is refused
 NO_SESSION = -1
 READ_UNCOMMITTED = 0
 FETCH = APIS[1]

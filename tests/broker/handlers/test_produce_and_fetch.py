@@ -347,13 +347,31 @@ async def test_a_session_tells_changes_only(served: InProcessBroker, name: str, 
     assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-async def test_zstd_is_an_error_to_a_reader_before_version_10(served: InProcessBroker, name: str) -> None:
+@pytest.mark.parametrize("version", [4, 9, 10, 12])
+async def test_what_a_producer_made_zstd_leaves_as_it_came(served: InProcessBroker, name: str, version: int) -> None:
+    """Clients that ask with versions before 10 read it too, for instance rskafka and kafka-python 2.0."""
     await served.create_topic(name)
-    await produce(served, name, {0: batch_of(b"x", compression=Compression.ZSTD)})
-    for version in (3, 9):
-        data = partitions_of(await fetch(served, name, {0: 0}, version=version))[0]
-        assert data.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    assert values_in(partitions_of(await fetch(served, name, {0: 0}, version=10))[0]) == [(0, b"x")]
+    sent = batch_of(b"x", compression=Compression.ZSTD)
+    await produce(served, name, {0: sent})
+    data = partitions_of(await fetch(served, name, {0: 0}, version=version))[0]
+    assert data.error_code == ErrorCode.NONE
+    assert data.records is not None
+    assert bytes(data.records)[16:] == sent[16:]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+async def test_zstd_has_no_old_form(served: InProcessBroker, name: str, version: int) -> None:
+    """What comes before it is read, and then it is an error."""
+    await served.create_topic(name)
+    await produce(served, name, {0: batch_of(b"a")})
+    await produce(served, name, {0: batch_of(b"b", compression=Compression.ZSTD)})
+    read = partitions_of(await fetch(served, name, {0: 0}, version=version))[0]
+    message_set = read.records or b""
+    assert [record.value for record in entry_records(message_set, size_max=99)] == [b"a"]
+    assert len(list(entries(message_set))) == 1
+    failed = partitions_of(await fetch(served, name, {0: 1}, version=version))[0]
+    assert failed.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert failed.records == b""
 
 
 async def test_a_reader_before_version_3_learns_that_its_buffer_is_too_small(
@@ -366,6 +384,7 @@ async def test_a_reader_before_version_3_learns_that_its_buffer_is_too_small(
     offset, size = struct.unpack_from(">qi", data.records)
     assert offset == 0
     assert size > len(data.records) - 12, "a message that is cut off"
+    assert len(data.records) == 12, "nothing of a format that it does not know"
 
 
 async def test_batches_leave_as_they_came(served: InProcessBroker, name: str) -> None:
