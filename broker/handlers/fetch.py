@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from broker.leader_hints import leader_hint
 from broker.promise import Promise
-from broker.replica.delayed_fetch import AwaitedPartition
+from broker.replica.delayed_fetch import AwaitedPartition, end_of_wait_ms
 from broker.replica.fetch_sessions import FetchContext, FetchPartition, PartitionKey
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD, convert, needs_conversion, refuse_zstd
 from broker.replica.partition import NO_EPOCH, Partition
@@ -164,7 +164,7 @@ class _Fetch:
                 if partition is not None
             ],
             self._bytes_min,
-            self._services.clock.monotonic_ms() + self._request.max_wait_ms,
+            end_of_wait_ms(self._services.clock.monotonic_ms(), self._request.max_wait_ms),
             lambda: self._answer_what_there_is(promise),
         )
         promise.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import cast
 
-from broker.replica.delayed_fetch import AwaitedPartition
+from broker.replica.delayed_fetch import AwaitedPartition, end_of_wait_ms
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD
 from broker.replica.partition import NO_EPOCH, Partition
 from broker.request_context import RequestContext
@@ -236,7 +236,7 @@ class FetchShortcut:
         operation = manager.await_bytes(
             [AwaitedPartition(self._partition, self._leader_epoch, offset, self._bytes_max, read_committed=False)],
             self._bytes_min,
-            self._services.clock.monotonic_ms() + self._wait_ms_max,
+            end_of_wait_ms(self._services.clock.monotonic_ms(), self._wait_ms_max),
             answer_what_there_is,
         )
         if parked.is_for_others:
