@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from broker.purgatory import DelayedOperation
 from broker.replica.partition import Partition
 
-WAIT_PARTS = 256
+WAIT_PARTS = 128
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class AwaitedPartition:
 
 
 def end_of_wait_ms(now_ms: int, wait_ms_max: int) -> int:
-    """When a wait that begins at `now_ms` ends: at most 1/256 later than asked, in step with others as long.
+    """When a wait that begins at `now_ms` ends: at most 1/128 later than asked, in step with others as long.
 
     Ten thousand idle consumers whose waits end together, a few dozen at a time, are answered and ask again with one
     wake-up of the process instead of one each.

@@ -27,7 +27,7 @@ from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRes
 
 FIRST_VERSION = 2  # before it each partition has a time of its own
 
-_OFFSET = Struct(">q")
+_OFFSET_SIZE = 8
 _ERROR = Struct(">h")
 
 
@@ -46,11 +46,11 @@ class OffsetCommitShortcut:
         "_metadata",
         "_metadata_cache",
         "_now_ms",
-        "_offset_end",
-        "_offset_position",
         "_partition",
         "_prefix",
+        "_size",
         "_suffix",
+        "_unpack",
     )
 
     def __init__(
@@ -76,24 +76,24 @@ class OffsetCommitShortcut:
         self._partition: TopicPartition = (topic.name, committed.partition_index)
         self._leader_epoch = committed.committed_leader_epoch
         self._metadata = committed.committed_metadata or ""
-        self._offset_position = offset_position
-        self._offset_end = offset_position + _OFFSET.size
-        self._kind = bytes(frame[:KIND_SIZE])
-        self._prefix = bytes(frame[CORRELATION_END:offset_position])
-        self._suffix = bytes(frame[self._offset_end :])
+        self._size = len(frame)
+        prefix_size = offset_position - CORRELATION_END
+        suffix_size = len(frame) - offset_position - _OFFSET_SIZE
+        parts = Struct(f">{KIND_SIZE}s{CORRELATION_END - KIND_SIZE}s{prefix_size}sq{suffix_size}s")
+        self._unpack = parts.unpack_from
+        self._kind, _, self._prefix, _, self._suffix = parts.unpack(frame)
         self._answer_head = answer[:KIND_SIZE]
         self._answer_middle = answer[CORRELATION_END:error_position]
         self._answer_tail = answer[error_position + _ERROR.size :]
 
     def answer(self, frame: memoryview) -> Answer | None:
-        if (
-            frame[:KIND_SIZE] != self._kind
-            or frame[CORRELATION_END : self._offset_position] != self._prefix
-            or frame[self._offset_end :] != self._suffix
-            or not self._metadata_cache.contains(*self._partition)
-        ):
+        if len(frame) != self._size:
             return None
-        (offset,) = _OFFSET.unpack_from(frame, self._offset_position)
+        kind, correlation_id, prefix, offset, suffix = self._unpack(frame)
+        if prefix != self._prefix or suffix != self._suffix or kind != self._kind:
+            return None
+        if not self._metadata_cache.contains(*self._partition):
+            return None
         value = OffsetAndMetadata(
             offset=offset,
             leader_epoch=self._leader_epoch,
@@ -104,7 +104,6 @@ class OffsetCommitShortcut:
             answer = self._groups.commit(self._group_id, self._committer, {self._partition: value})
         except KafkaError:
             return None  # the group is not served here now, and nothing has changed
-        correlation_id = bytes(frame[KIND_SIZE:CORRELATION_END])
         if isinstance(answer, CommitAnswer):
             return self._framed(correlation_id, answer)
         return asyncio.ensure_future(self._later(correlation_id, answer))
