@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from broker.clock import SystemClock
+from broker.replica.delayed_fetch import LATER_MS_MAX
 from broker.request_context import CloseConnection
 from broker.routes import TABLE
 from protocol.api import APIS, Api
@@ -178,7 +179,7 @@ class Run:
             for task in self._waiting:
                 task.cancel()
         elif self._waiting:
-            self._clock.ahead_ms += 1 << 31
+            self._clock.ahead_ms += (1 << 31) + LATER_MS_MAX
             self._services.replica_manager.fetch_purgatory._timer.advance(self._clock.monotonic_ms())
         if self._waiting:
             _, left = await asyncio.wait(self._waiting, timeout=TIMEOUT_S)
