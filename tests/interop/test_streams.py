@@ -254,7 +254,17 @@ def cleanup_policies(bootstrap: str, name: str) -> dict[str, str]:
     return {topic.name: found.result()["cleanup.policy"].value for topic, found in described.items()}
 
 
+def wait_until_left(bootstrap: str, name: str) -> None:
+    """Members of an application do not leave when it closes: their session has to end."""
+    admin = AdminClient(client(bootstrap))
+    deadline = time.monotonic() + DEADLINE_S
+    while admin.describe_consumer_groups([name])[name].result().members:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def reset(bootstrap: str, name: str) -> None:
+    wait_until_left(bootstrap, name)
     arguments = ("--bootstrap-server", bootstrap, "--application-id", name)
     topics = ("--input-topics", f"{name}-lines,{name}-left,{name}-right")
     lines = output_lines(tool_command("org.apache.kafka.tools.StreamsResetter", *arguments, *topics))
