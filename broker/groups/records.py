@@ -8,7 +8,6 @@ above that something of the newer group protocol, which is kept and not understo
 fields, or null for "forget this key". Value versions up to 3 are plain, 4 is flexible (compact lengths, tagged fields).
 """
 
-from functools import lru_cache
 from struct import Struct as Layout
 from typing import Final, TypeVar
 
@@ -20,9 +19,6 @@ NO_TIMESTAMP: Final = -1
 NO_LEADER_EPOCH: Final = -1
 
 _VERSION = Layout(">h")
-# Those of the last commits are kept, a few hundred bytes each.
-OFFSET_KEYS_MAX = 4096
-
 _LENGTH = Layout(">h")
 _OFFSET_KEY_START, _OFFSET_KEY_END = Layout(">hh"), Layout(">i")
 _OFFSET_VALUE_START, _OFFSET_VALUE_END = Layout(">hqih"), Layout(">q")
@@ -123,12 +119,8 @@ def read_group(data: bytes) -> GroupMetadataValue:
     return value
 
 
-@lru_cache(OFFSET_KEYS_MAX)
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    """Written by hand like the common value below: every commit writes them, and the codec takes four times as long.
-
-    A consumer commits the same partitions over and over.
-    """
+    """Written by hand like the common value below: every commit writes them, and the codec takes four times as long."""
     group, name = group_id.encode(), topic.encode()
     return (
         _OFFSET_KEY_START.pack(_OFFSET_KEY_VERSION, len(group))
