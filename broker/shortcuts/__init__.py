@@ -27,6 +27,8 @@ KIND_SIZE = 4
 """API key and version, with which a request begins."""
 CORRELATION_END = 8
 """Where the correlation id ends, in requests and, behind the length, in answers."""
+CORRELATION_SIZE = CORRELATION_END - KIND_SIZE
+OFFSET_SIZE = 8
 ANSWER = Struct(">ihqqq")
 """How the answer about one partition begins: its number, no error, and three offsets or times."""
 NUMBERS = Struct(">qqq")
@@ -39,6 +41,12 @@ SHORTCUTS_MAX = 8
 REMEMBERED_SIZE_MAX = 4096
 # A connection that repeats itself less often than this is not worth learning from.
 LEARNED_IN_VAIN_MAX = 100
+
+
+def parts_around_offset(frame: memoryview, offset_position: int) -> Struct:
+    """The layout of requests like `frame`: kind, correlation id, what follows, an offset, and the rest."""
+    rest_size = len(frame) - offset_position - OFFSET_SIZE
+    return Struct(f">{KIND_SIZE}s{CORRELATION_SIZE}s{offset_position - CORRELATION_END}sq{rest_size}s")
 
 
 class Parked(Promise[list[Buffer] | None]):

@@ -21,13 +21,14 @@ from broker.services import Services
 from broker.shortcuts import (
     ANSWER,
     CORRELATION_END,
-    KIND_SIZE,
+    CORRELATION_SIZE,
     NUMBERS,
     NUMBERS_POSITION,
     REMEMBERED_SIZE_MAX,
     Answer,
     Buffer,
     Parked,
+    parts_around_offset,
 )
 from config import broker_properties as properties
 from protocol.api import APIS
@@ -43,7 +44,6 @@ NO_SESSION = -1
 READ_UNCOMMITTED = 0
 FETCH = APIS[1]
 
-_OFFSET_SIZE = 8
 _PLACEHOLDER = bytes(BY_REFERENCE_SIZE_MIN)  # records of a size at which they stand apart
 
 
@@ -99,9 +99,7 @@ class FetchShortcut:
         self._wait_ms_max = wait_ms_max
         self._is_flexible = FETCH.is_flexible_in(version)
         self._size = len(frame)
-        correlation_size, prefix_size = CORRELATION_END - KIND_SIZE, offset_position - CORRELATION_END
-        suffix_size = len(frame) - offset_position - _OFFSET_SIZE
-        parts = Struct(f">{KIND_SIZE}s{correlation_size}s{prefix_size}sq{suffix_size}s")
+        parts = parts_around_offset(frame, offset_position)
         self._unpack = parts.unpack_from
         self._kind, _, self._prefix, _, self._suffix = parts.unpack(frame)
         self._answer_head = answer_head
@@ -109,7 +107,7 @@ class FetchShortcut:
         self._answer_tail = answer_tail
         # For each size in which the length of records may be told that are small enough to stand in one buffer with it.
         heads = {
-            size: Struct(f">i{correlation_size}s{len(answer_head)}sqqq{len(answer_middle)}s{size}s")
+            size: Struct(f">i{CORRELATION_SIZE}s{len(answer_head)}sqqq{len(answer_middle)}s{size}s")
             for size in ((1, 2, 3) if self._is_flexible else (LENGTH.size,))
         }
         self._head_size = max(head.size for head in heads.values())

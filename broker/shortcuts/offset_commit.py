@@ -20,14 +20,13 @@ from broker.handlers.offset_commit import DEFAULT
 from broker.metadata_cache import MetadataCache
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.shortcuts import CORRELATION_END, KIND_SIZE, REMEMBERED_SIZE_MAX, Answer, Buffer
+from broker.shortcuts import CORRELATION_END, KIND_SIZE, REMEMBERED_SIZE_MAX, Answer, Buffer, parts_around_offset
 from protocol.codec import encode
 from protocol.errors import KafkaError
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 FIRST_VERSION = 2  # before it each partition has a time of its own
 
-_OFFSET_SIZE = 8
 _ERROR = Struct(">h")
 
 
@@ -77,9 +76,7 @@ class OffsetCommitShortcut:
         self._leader_epoch = committed.committed_leader_epoch
         self._metadata = committed.committed_metadata or ""
         self._size = len(frame)
-        prefix_size = offset_position - CORRELATION_END
-        suffix_size = len(frame) - offset_position - _OFFSET_SIZE
-        parts = Struct(f">{KIND_SIZE}s{CORRELATION_END - KIND_SIZE}s{prefix_size}sq{suffix_size}s")
+        parts = parts_around_offset(frame, offset_position)
         self._unpack = parts.unpack_from
         self._kind, _, self._prefix, _, self._suffix = parts.unpack(frame)
         self._answer_head = answer[:KIND_SIZE]

@@ -22,6 +22,7 @@ from broker.services import Services
 from broker.shortcuts import (
     ANSWER,
     CORRELATION_END,
+    CORRELATION_SIZE,
     KIND_SIZE,
     NUMBERS,
     NUMBERS_POSITION,
@@ -98,15 +99,13 @@ class ProduceShortcut:
         self._tail = _FLEXIBLE_TAIL if self._is_flexible else b""
         length_size = _uvarint_size(records_size + 1) if self._is_flexible else LENGTH.size
         self._prefix_end = len(frame) - len(self._tail) - records_size - length_size
-        start = Struct(f"{KIND_SIZE}s{CORRELATION_END - KIND_SIZE}s{self._prefix_end - CORRELATION_END}s")
+        start = Struct(f"{KIND_SIZE}s{CORRELATION_SIZE}s{self._prefix_end - CORRELATION_END}s")
         self._unpack_start = start.unpack_from
         self._kind, _, self._prefix = start.unpack_from(frame)
         self._answer_size = answer[:4]
         self._answer_head = answer[8:numbers_position]
         self._answer_tail = answer[numbers_position + NUMBERS.size :]
-        self._pack_answer = Struct(
-            f">4s{CORRELATION_END - KIND_SIZE}s{len(self._answer_head)}sqqq{len(self._answer_tail)}s"
-        ).pack
+        self._pack_answer = Struct(f">4s{CORRELATION_SIZE}s{len(self._answer_head)}sqqq{len(self._answer_tail)}s").pack
 
     def answer(self, frame: memoryview) -> list[Buffer] | None:
         if len(frame) < self._prefix_end:
