@@ -70,7 +70,12 @@ def append_now(
         return
     if awaited is None:
         finish(ErrorCode.NONE)
-        return
+    else:
+        when_appended(awaited, finish)
+
+
+def when_appended(awaited: Awaitable[None], finish: Callable[[ErrorCode], None]) -> None:
+    """Have `finish` called with the outcome of an append that not all in-sync replicas had at once."""
     appending = asyncio.ensure_future(awaited)
     if appending.done():
         finish(_outcome(appending))

@@ -6,18 +6,40 @@ Owns: which records make one batch, and the translation of append errors. Must n
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from broker.groups.offsets import Offsets
-from broker.groups.records import GroupMetadataValue, group_key, group_value, offset_key, offset_value
+from crc32c import crc32c
+
+from broker.groups.offsets import Offsets, TopicPartition
+from broker.groups.records import (
+    OFFSET_POSITION,
+    GroupMetadataValue,
+    OffsetAndMetadata,
+    group_key,
+    group_value,
+    offset_key,
+    offset_value,
+)
 from protocol.errors import ErrorCode
-from protocol.records.batch import MAGIC, NO_LEADER_EPOCH, TRANSACTIONAL_BIT, BatchHeader
+from protocol.records.batch import (
+    CRC,
+    CRC_COVERED_POSITION,
+    CRC_POSITION,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+)
 from protocol.records.builder import RecordData, assemble, build_batch, build_record_batch, encode_records
 from protocol.records.compression import Compression, compress
 
 COMMIT_SLICE_SIZE: Final = 1_000
 """Offsets of one commit that are looked at or encoded before other requests get their turn: a millisecond or two."""
+_COVERED_START: Final = Struct(">hiqq")
+"""Of what the checksum of a batch covers: attributes, last offset delta, base and max timestamp."""
+_INT64: Final = Struct(">q")
 TOMBSTONE_BATCH_SIZE_MAX: Final = 524_288
 """Tombstones are cut into batches of about half of what a topic takes by default (message.max.bytes)."""
 
@@ -80,6 +102,33 @@ def commit_batch(
         base_sequence=0,
         is_transactional=producer is not None,
     )
+
+
+class CommitTemplate:
+    """`commit_batch` of one partition, plain and of no transaction, where only the offset and the time vary.
+
+    What comes out is the same, byte for byte, for a quarter of the price.
+    """
+
+    __slots__ = ("_after_offset", "_before_offset", "_end", "_pack", "_start")
+
+    def __init__(self, group_id: str, partition: TopicPartition, leader_epoch: int, metadata: str) -> None:
+        committed = OffsetAndMetadata(offset=0, leader_epoch=leader_epoch, metadata=metadata, commit_timestamp_ms=0)
+        batch = commit_batch(group_id, {partition: committed}, None, 0, Compression.NONE)
+        value = offset_value(committed)
+        value_position = batch.rindex(value)
+        value_end, offset_position = value_position + len(value), value_position + OFFSET_POSITION
+        self._start = batch[:CRC_POSITION]
+        self._before_offset = batch[CRC_COVERED_POSITION + _COVERED_START.size : offset_position]
+        self._after_offset = batch[offset_position + _INT64.size : value_end - _INT64.size]
+        self._end = batch[value_end:]
+        self._pack = Struct(
+            f"{_COVERED_START.format}{len(self._before_offset)}sq{len(self._after_offset)}sq{len(self._end)}s"
+        ).pack
+
+    def batch(self, offset: int, now_ms: int) -> bytearray:
+        covered = self._pack(0, 0, now_ms, now_ms, self._before_offset, offset, self._after_offset, now_ms, self._end)
+        return bytearray(self._start + CRC.pack(crc32c(covered)) + covered)
 
 
 def commit_batch_in_slices(

@@ -24,10 +24,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from broker import slices
 from broker.clock import Clock
-from broker.coordinator_log import CoordinatorLog, PartitionState, append_now, replay
+from broker.coordinator_log import CoordinatorLog, PartitionState, append_now, replay, when_appended
 from broker.groups.batches import (
     COMMIT_APPEND_ERRORS,
     GROUP_APPEND_ERRORS,
+    CommitTemplate,
     CommittingProducer,
     commit_batch,
     commit_batch_in_slices,
@@ -53,7 +54,7 @@ from broker.groups.offsets import GroupOffsets, Offsets, TopicPartition, expiry_
 from broker.groups.partition import CoordinatedGroup, OffsetsPartition
 from broker.groups.partitioner import partition_for
 from broker.groups.ports import LegacyOffsets
-from broker.groups.records import group_key, offset_key
+from broker.groups.records import OffsetAndMetadata, group_key, offset_key
 from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState
 from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
@@ -61,6 +62,7 @@ from broker.internal_topics import GROUP_METADATA_TOPIC
 from broker.slices import Slices
 from broker.timer import Timer, TimerHandle
 from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.records.compression import Compression
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
@@ -90,6 +92,20 @@ class CommitAnswer(NamedTuple):
 
     error: ErrorCode
     refused: Mapping[TopicPartition, ErrorCode] = NOTHING_REFUSED
+
+
+COMMITTED = CommitAnswer(ErrorCode.NONE)
+
+
+class RepeatedCommit(NamedTuple):
+    """A plain commit of one partition, but for its offset. See `GroupCoordinator.commit_again`."""
+
+    group_id: str
+    committer: Committer
+    partition: TopicPartition
+    leader_epoch: int
+    metadata: str
+    template: CommitTemplate
 
 
 class GroupCoordinator:
@@ -271,7 +287,32 @@ class GroupCoordinator:
         if not offsets:
             return CommitAnswer(ErrorCode.NONE, refused)
         batch = commit_batch(group_id, offsets, producer, moment.now_ms, self.settings.compression)
-        return self._store_offsets(group, offsets, producer, refused, batch)
+        return self._store_offsets(group, offsets, producer, refused, bytearray(batch))
+
+    def repeated_commit(
+        self, group_id: str, committer: Committer, partition: TopicPartition, leader_epoch: int, metadata: str
+    ) -> RepeatedCommit | None:
+        """What commits of one partition have in common after one of them was accepted.
+
+        None when commits are stored compressed: then no two have bytes in common.
+        """
+        if self.settings.compression is not Compression.NONE:
+            return None
+        template = CommitTemplate(group_id, partition, leader_epoch, metadata)
+        return RepeatedCommit(group_id, committer, partition, leader_epoch, metadata, template)
+
+    def commit_again(self, repeated: RepeatedCommit, offset: int) -> CommitAnswer | Awaitable[CommitAnswer]:
+        """`commit`, with the same outcome, of what is known but for its offset."""
+        group_id, committer, partition, leader_epoch, metadata, template = repeated
+        moment = self._moment()
+        group = self._find_for_commit(group_id, committer, moment, is_transactional=False)
+        if isinstance(group, ErrorCode):
+            return CommitAnswer(group)
+        now_ms = moment.now_ms
+        value = OffsetAndMetadata(
+            offset=offset, leader_epoch=leader_epoch, metadata=metadata, commit_timestamp_ms=now_ms
+        )
+        return self._store_offsets(group, {partition: value}, None, NOTHING_REFUSED, template.batch(offset, now_ms))
 
     def commit_in_slices(
         self, group_id: str, committer: Committer, offsets: Offsets
@@ -290,7 +331,7 @@ class GroupCoordinator:
             return CommitAnswer(group)
         if not offsets:
             return CommitAnswer(ErrorCode.NONE, refused)
-        return self._store_offsets(group, offsets, None, refused, batch)
+        return self._store_offsets(group, offsets, None, refused, bytearray(batch))
 
     def _find_for_commit(
         self, group_id: str, committer: Committer, moment: Moment, *, is_transactional: bool
@@ -615,35 +656,38 @@ class GroupCoordinator:
         offsets: Offsets,
         producer: CommittingProducer | None,
         refused: Mapping[TopicPartition, ErrorCode],
-        batch: bytes,
+        batch: bytearray,
     ) -> CommitAnswer | Awaitable[CommitAnswer]:
-        partition, group_id = group.partition, group.machine.group_id
-        order, count, kept = partition.take_order(), len(offsets), group.offsets
-        answer: CommitAnswer | None = None
-        waiter: asyncio.Future[CommitAnswer] | None = None
+        partition, kept, count = group.partition, group.offsets, len(offsets)
+        order = partition.take_order()
+        try:
+            awaited = self._log.append(partition.number, batch, self.settings.commit_timeout_ms)
+        except KafkaError as error:
+            return CommitAnswer(COMMIT_APPEND_ERRORS.get(error.code, error.code), refused)
+        if producer is not None:
+            kept.begin_in_transaction(producer.producer_id, order, offsets)
+            partition.groups_by_producer.setdefault(producer.producer_id, set()).add(group.machine.group_id)
+        elif awaited is None:
+            kept.put(order, offsets)
+        else:
+            kept.begin(order, offsets)
+        if awaited is None:
+            self.commit_count += count
+            return CommitAnswer(ErrorCode.NONE, refused) if refused else COMMITTED
+        waiter: asyncio.Future[CommitAnswer] = asyncio.get_running_loop().create_future()
 
         def finish(error: ErrorCode) -> None:
-            nonlocal answer
             if producer is None:
                 kept.fail(order) if error else kept.succeed(order)
             elif error:
                 kept.fail_in_transaction(producer.producer_id, order)
             if not error:
                 self.commit_count += count
-            answer = CommitAnswer(COMMIT_APPEND_ERRORS.get(error, error), refused)
-            if waiter is not None and not waiter.done():
-                waiter.set_result(answer)
+            if not waiter.done():  # else its client is gone
+                waiter.set_result(CommitAnswer(COMMIT_APPEND_ERRORS.get(error, error), refused))
 
-        if producer is None:
-            kept.begin(order, offsets)
-        else:
-            kept.begin_in_transaction(producer.producer_id, order, offsets)
-            partition.groups_by_producer.setdefault(producer.producer_id, set()).add(group_id)
-        self._append(partition, batch, finish)
-        if answer is not None:
-            return answer
-        waiter = asyncio.get_running_loop().create_future()
-        return waiter
+        when_appended(awaited, finish)
+        return waiter.result() if waiter.done() else waiter
 
     def _append_tombstones(self, partition: OffsetsPartition, keys: Sequence[bytes]) -> None:
         """Nobody waits: what is forgotten here and still in the log expires once more after the next load."""

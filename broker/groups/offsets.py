@@ -59,13 +59,21 @@ class GroupOffsets:
 
     # Commits
 
+    def put(self, order: int, offsets: Offsets) -> None:
+        """A commit is in the log."""
+        committed = self.committed
+        for partition, value in offsets.items():
+            current = committed.get(partition)
+            if current is None or current.order <= order:
+                committed[partition] = _new_tuple(Committed, (order, value))
+
     def begin(self, order: int, offsets: Offsets) -> None:
-        """A commit goes to the log. The offsets are this object's from now on."""
+        """A commit is on its way to the log. The offsets are this object's from now on."""
         self._in_flight[order] = offsets
 
     def succeed(self, order: int) -> None:
         """The commit is in the log."""
-        self._apply(order, self._in_flight.pop(order, {}))
+        self.put(order, self._in_flight.pop(order, {}))
 
     def fail(self, order: int) -> None:
         """The commit is not in the log, or nobody knows; its client was told so."""
@@ -87,7 +95,7 @@ class GroupOffsets:
         batches = self._transactions.pop(producer_id, {})
         if is_committed:
             for order, offsets in sorted(batches.items()):
-                self._apply(order, offsets)
+                self.put(order, offsets)
 
     def open_transactions(self) -> Iterable[int]:
         """The ids of the producers whose transactions have touched the group."""
@@ -154,13 +162,6 @@ class GroupOffsets:
 
     def _is_being_committed(self, partition: TopicPartition) -> bool:
         return self.is_unstable(partition) or any(partition in offsets for offsets in self._in_flight.values())
-
-    def _apply(self, order: int, offsets: Offsets) -> None:
-        committed = self.committed
-        for partition, value in offsets.items():
-            current = committed.get(partition)
-            if current is None or current.order <= order:
-                committed[partition] = _new_tuple(Committed, (order, value))
 
     def _drop_emptied_transactions(self) -> None:
         for producer_id, batches in list(self._transactions.items()):

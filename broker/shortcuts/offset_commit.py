@@ -9,25 +9,30 @@ Owns which commits are alike. Must not know sockets, or the general way's answer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from struct import Struct
 from typing import NamedTuple
 
-from broker.groups.coordinator import CommitAnswer, Committer, GroupCoordinator
-from broker.groups.offsets import TopicPartition
-from broker.groups.records import OffsetAndMetadata
+from broker.groups.coordinator import CommitAnswer, Committer, GroupCoordinator, RepeatedCommit
 from broker.handlers.offset_commit import DEFAULT
 from broker.metadata_cache import MetadataCache
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.shortcuts import CORRELATION_END, KIND_SIZE, REMEMBERED_SIZE_MAX, Answer, Buffer, parts_around_offset
+from broker.shortcuts import (
+    CORRELATION_END,
+    CORRELATION_SIZE,
+    KIND_SIZE,
+    REMEMBERED_SIZE_MAX,
+    Answer,
+    Buffer,
+    parts_around_offset,
+)
 from protocol.codec import encode
 from protocol.errors import KafkaError
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 FIRST_VERSION = 2  # before it each partition has a time of its own
-
-_ERROR = Struct(">h")
+ERROR_SIZE = 2
 
 
 class OffsetCommitShortcut:
@@ -37,14 +42,11 @@ class OffsetCommitShortcut:
         "_answer_head",
         "_answer_middle",
         "_answer_tail",
-        "_committer",
-        "_group_id",
+        "_commit",
         "_groups",
         "_kind",
-        "_leader_epoch",
-        "_metadata",
         "_metadata_cache",
-        "_now_ms",
+        "_pack_answer",
         "_partition",
         "_prefix",
         "_size",
@@ -56,8 +58,7 @@ class OffsetCommitShortcut:
         self,
         groups: GroupCoordinator,
         metadata_cache: MetadataCache,
-        now_ms: Callable[[], int],
-        request: OffsetCommitRequest,
+        commit: RepeatedCommit,
         *,
         frame: memoryview,
         offset_position: int,
@@ -65,23 +66,20 @@ class OffsetCommitShortcut:
         error_position: int,
     ) -> None:
         """`frame` and `answer` are a request and its answer; the error code stands at `error_position` of that."""
-        (topic,) = request.topics
-        (committed,) = topic.partitions
         self._groups = groups
         self._metadata_cache = metadata_cache
-        self._now_ms = now_ms
-        self._group_id = request.group_id
-        self._committer = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
-        self._partition: TopicPartition = (topic.name, committed.partition_index)
-        self._leader_epoch = committed.committed_leader_epoch
-        self._metadata = committed.committed_metadata or ""
+        self._commit = commit
+        self._partition = commit.partition
         self._size = len(frame)
         parts = parts_around_offset(frame, offset_position)
         self._unpack = parts.unpack_from
         self._kind, _, self._prefix, _, self._suffix = parts.unpack(frame)
         self._answer_head = answer[:KIND_SIZE]
         self._answer_middle = answer[CORRELATION_END:error_position]
-        self._answer_tail = answer[error_position + _ERROR.size :]
+        self._answer_tail = answer[error_position + ERROR_SIZE :]
+        self._pack_answer = Struct(
+            f">{KIND_SIZE}s{CORRELATION_SIZE}s{len(self._answer_middle)}sh{len(self._answer_tail)}s"
+        ).pack
 
     def answer(self, frame: memoryview) -> Answer | None:
         if len(frame) != self._size:
@@ -91,14 +89,8 @@ class OffsetCommitShortcut:
             return None
         if not self._metadata_cache.contains(*self._partition):
             return None
-        value = OffsetAndMetadata(
-            offset=offset,
-            leader_epoch=self._leader_epoch,
-            metadata=self._metadata,
-            commit_timestamp_ms=self._now_ms(),
-        )
         try:
-            answer = self._groups.commit(self._group_id, self._committer, {self._partition: value})
+            answer = self._groups.commit_again(self._commit, offset)
         except KafkaError:
             return None  # the group is not served here now, and nothing has changed
         if isinstance(answer, CommitAnswer):
@@ -109,9 +101,8 @@ class OffsetCommitShortcut:
         return self._framed(correlation_id, await awaited)
 
     def _framed(self, correlation_id: bytes, answer: CommitAnswer) -> list[Buffer]:
-        code = answer.refused.get(self._partition, answer.error)
         return [
-            b"".join((self._answer_head, correlation_id, self._answer_middle, _ERROR.pack(code), self._answer_tail))
+            self._pack_answer(self._answer_head, correlation_id, self._answer_middle, answer.error, self._answer_tail)
         ]
 
 
@@ -150,6 +141,15 @@ def learn(
     ):
         return None
     committed, told = request.topics[0].partitions[0], response.topics[0].partitions[0]
+    commit = services.groups.repeated_commit(
+        request.group_id,
+        Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch),
+        (request.topics[0].name, committed.partition_index),
+        committed.committed_leader_epoch,
+        committed.committed_metadata or "",
+    )
+    if commit is None:
+        return None
     offset = _place(request, committed, "committed_offset", context.api_version)
     start = len(frame) - len(offset.encoded)
     if told.error_code or start < CORRELATION_END or frame[start:] != offset.encoded:
@@ -159,8 +159,7 @@ def learn(
     return OffsetCommitShortcut(
         services.groups,
         services.metadata_cache,
-        services.clock.now_ms,
-        request,
+        commit,
         frame=frame,
         offset_position=start + offset.at,
         answer=answer,
