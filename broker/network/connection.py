@@ -22,11 +22,11 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Protocol, cast
 
 from broker.network.file_answer import FileAnswer
 from broker.network.unsent_answers import UnsentAnswers
+from broker.network.writable_sockets import WritableSockets
 from broker.promise import Awaited
 from broker.request_context import Peer
 from protocol.errors import Malformed
@@ -63,7 +63,11 @@ class Dispatcher(Protocol):
 
 
 class Registry(Protocol):
-    """Who keeps the list of open connections."""
+    """What the listener is for its connections: it keeps the list of those that are open."""
+
+    send_buffer_size: int
+    """What the buffers of their sockets were set to, -1 when the kernel decides."""
+    writable_sockets: WritableSockets
 
     def closed(self, connection: Connection) -> None:
         """A connection is gone."""
@@ -93,7 +97,12 @@ class Connection(asyncio.BufferedProtocol):
     )
 
     def __init__(
-        self, registry: Registry, dispatcher: Dispatcher, reader: FrameReader, unsent: UnsentAnswers, peer: Peer
+        self,
+        registry: Registry,
+        dispatcher: Dispatcher,
+        reader: FrameReader,
+        unsent: UnsentAnswers,
+        peer: Peer,
     ) -> None:
         self.peer = peer
         self.was_active = False
@@ -195,8 +204,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._descriptor = -1
         self._discard_file_answer()
+        self._descriptor = -1
         self._unsent.drained(self)
         if self._awaited is not None:
             self._awaited.cancel()
@@ -362,9 +371,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write_large(self, transport: asyncio.Transport, buffers: Sequence[Buffer | FileSlice]) -> None:
         if FileSlice in map(type, buffers) and self._may_write_around(transport):
-            with suppress(OSError):  # no descriptor is to be had: then it goes through memory
-                self._file_answer = FileAnswer(self._descriptor, buffers)
-        if self._file_answer is not None:
+            self._file_answer = FileAnswer(self._descriptor, buffers, self._registry.send_buffer_size)
             self._send_file_answer()
             return
         try:
@@ -378,13 +385,13 @@ class Connection(asyncio.BufferedProtocol):
         self.was_active = True
         try:
             is_sent = self._file_answer.send()
-            if not is_sent and self._is_writable:
-                self._file_answer.when_writable(self._send_file_answer)
-                self.pause_writing()
+            if not is_sent:
+                self._registry.writable_sockets.call_when_writable(self._descriptor, self._send_file_answer)
+                if self._is_writable:
+                    self.pause_writing()
+                return
         except OSError as error:
             self._cannot_send(error)
-            return
-        if not is_sent:
             return
         self._file_answer = None
         if self._is_closed_when_sent:
@@ -393,7 +400,7 @@ class Connection(asyncio.BufferedProtocol):
             self.resume_writing()
 
     def _cannot_send(self, error: Exception) -> None:
-        """The client is gone, or a file or a descriptor is not to be had; what follows would be out of order."""
+        """The client is gone, or a file is not to be had; what follows would be out of order."""
         logger.info("closing connection from %s: its answer cannot be sent: %r", self.peer, error)
         self._discard_file_answer()
         self.abort()
@@ -402,3 +409,4 @@ class Connection(asyncio.BufferedProtocol):
         if self._file_answer is not None:
             self._file_answer.discard()
             self._file_answer = None
+            self._registry.writable_sockets.forget(self._descriptor)

@@ -20,6 +20,7 @@ from broker.network.connection import Connection, Dispatcher
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.unsent_answers import UnsentAnswers
+from broker.network.writable_sockets import WritableSockets
 from broker.request_context import Peer
 from protocol.frame import FrameReader
 
@@ -76,6 +77,8 @@ class Listener:
         `on_exceeded` is called when this listener, being protected, took a connection beyond the broker's limit.
         """
         self.name = name
+        self.send_buffer_size = settings.send_buffer_bytes
+        self.writable_sockets: WritableSockets
         self._settings = settings
         self._quotas = quotas
         self._unsent = unsent
@@ -108,6 +111,7 @@ class Listener:
         """Accept connections on what was bound, and have their requests served."""
         self._dispatcher = dispatcher
         self._loop = asyncio.get_running_loop()
+        self.writable_sockets = WritableSockets(self._loop)
         self._accept_again()
         self._schedule_idle_sweep()
 
@@ -130,6 +134,7 @@ class Listener:
         self._is_closed = True
         for connection in list(self._connections):
             connection.abort()
+        self.writable_sockets.close()
 
     def hold(self) -> None:
         """Read no requests until `release`, of those who come meanwhile neither. What was read is answered."""

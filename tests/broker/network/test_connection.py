@@ -20,6 +20,7 @@ from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.file_answer import FileAnswer
 from broker.network.listener import SCRATCH_SIZE, Listener, ListenError, ListenerSettings
 from broker.network.unsent_answers import UnsentAnswers
+from broker.network.writable_sockets import WritableSockets
 from broker.promise import Promise
 from broker.request_context import Peer
 from protocol.errors import Malformed
@@ -245,21 +246,34 @@ async def test_parts_that_stay_in_their_file_arrive_in_order_at_slow_readers_too
         writer.close()
 
 
-async def test_without_a_descriptor_for_it_a_part_that_stays_in_its_file_goes_through_memory(
-    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_descriptors(descriptor: int) -> int:
-        raise OSError(errno.EMFILE, "Too many open files")
-
+async def test_parts_that_stay_in_their_file_need_no_descriptor_of_their_own(tmp_path: Path, content: bytes) -> None:
     script = Script()
     script.file = slice_of(tmp_path / "content")
     async with listening(script) as (_, port):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
-        monkeypatch.setattr(os, "dup", no_descriptors)
-        writer.write(framed(b"f1") + framed(b"e2"))
-        assert await read_frame(reader) == b"f1" + content + b"tail"
-        assert await read_frame(reader) == b"e2"
-        writer.close()
+        readers = [await asyncio.open_connection("127.0.0.1", port, limit=1 << 16) for _ in range(3)]
+        before = len(os.listdir("/proc/self/fd"))
+        for _, writer in readers:
+            writer.write(framed(b"f1"))
+        await until(lambda: len(script.served) == len(readers))
+        assert len(os.listdir("/proc/self/fd")) == before
+        for reader, writer in readers:
+            assert await read_frame(reader) == b"f1" + content + b"tail"
+            writer.close()
+
+
+async def test_a_descriptor_that_is_used_again_is_watched_again(tmp_path: Path, content: bytes) -> None:
+    script = Script()
+    script.file = slice_of(tmp_path / "content")
+    async with listening(script) as (listener, port):
+        for number in range(4):  # the second one of each pair gets the descriptor of the first
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+            writer.write(framed(b"f1"))
+            if number % 2:
+                assert await read_frame(reader) == b"f1" + content + b"tail"
+            else:
+                await reader.readexactly(FILE_SIZE // 2)
+            writer.transport.abort()
+            await until(lambda: listener.connection_count == 0)
 
 
 async def test_what_a_slow_reader_takes_of_a_file_is_seen(tmp_path: Path, content: bytes) -> None:
@@ -302,7 +316,7 @@ async def test_a_socket_that_cannot_be_watched_loses_its_connection_and_nobody_e
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(FileAnswer, "when_writable", fail)
+    monkeypatch.setattr(WritableSockets, "call_when_writable", fail)
     script = Script()
     piece = slice_of(tmp_path / "content")
     script.file = piece if request_ == b"f" else None
@@ -326,11 +340,29 @@ def test_a_reader_however_fast_gets_no_more_than_one_turn(
     receiving, sending = socket.socketpair()
     with receiving, sending:
         sending.setblocking(False)
-        answer = FileAnswer(sending.fileno(), [b"head", cast(memoryview, slice_of(tmp_path / "content"))])
+        answer = FileAnswer(sending.fileno(), [b"head", slice_of(tmp_path / "content")], -1)
         assert not answer.send()
         assert len(receiving.recv(1 << 20)) == 10_000
         assert answer.size_left == FILE_SIZE + len(b"head") - 10_000
         answer.discard()
+
+
+@pytest.mark.parametrize(("configured", "is_raised"), [(50_000, True), (1 << 20, False), (-1, False)])
+def test_a_socket_holds_more_of_a_file_than_of_memory(
+    tmp_path: Path, content: bytes, configured: int, is_raised: bool
+) -> None:
+    receiving, sending = socket.socketpair()
+    with receiving, sending:
+        sending.setblocking(False)
+        if configured != -1:
+            sending.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, configured)
+        before = sending.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        answer = FileAnswer(sending.fileno(), [b"head", slice_of(tmp_path / "content")], configured)
+        meanwhile = sending.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        assert (meanwhile > before) == is_raised
+        answer.discard()
+        answer.discard()
+        assert sending.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == before
 
 
 async def test_an_awaited_answer_may_stay_in_its_file(tmp_path: Path, content: bytes) -> None:
