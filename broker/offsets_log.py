@@ -21,6 +21,8 @@ from storage.log import AppendOrigin
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
+_COORDINATOR = AppendOrigin.COORDINATOR  # looked up once: an enum's member costs as much as a call
+
 
 class RunBlocking(Protocol):
     """Runs work that may wait for a disk off the event loop."""
@@ -63,7 +65,7 @@ class PartitionOffsetsLog:
         """
         found = self._require(partition)
         result = self._replica_manager.append(
-            found, memoryview(batch), needs_isr=True, now_ms=self._clock.now_ms(), origin=AppendOrigin.COORDINATOR
+            found, memoryview(batch), needs_isr=True, now_ms=self._clock.now_ms(), origin=_COORDINATOR
         )
         if found.is_committed(result.last_offset + 1):
             return None  # this broker is alone in the ISR: the hot path goes without futures and timers

@@ -94,6 +94,8 @@ class CommitAnswer(NamedTuple):
     refused: Mapping[TopicPartition, ErrorCode] = NOTHING_REFUSED
 
 
+_new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
+
 COMMITTED = CommitAnswer(ErrorCode.NONE)
 
 
@@ -582,7 +584,7 @@ class GroupCoordinator:
     # Performing what a machine decided
 
     def _moment(self) -> Moment:
-        return Moment(self._clock.monotonic_ms(), self._clock.now_ms())
+        return _new_tuple(Moment, (self._clock.monotonic_ms(), self._clock.now_ms()))
 
     def _settle(self, group: CoordinatedGroup, reason: str) -> None:
         """Perform what the last event of a group's machine caused."""
