@@ -128,7 +128,8 @@ CONTROL_PLANE_LISTENER_NAME = string("control.plane.listener.name", None, READ_O
 EARLY_START_LISTENERS = string("early.start.listeners", None, READ_ONLY, HIGH,
     doc="Listeners opened before authorisation data is loaded; without effect here.")
 SOCKET_SEND_BUFFER_BYTES = integer("socket.send.buffer.bytes", 102_400, READ_ONLY, HIGH,
-    doc="Send buffer of accepted sockets; -1 leaves it to the operating system.")
+    doc="Send buffer of accepted sockets; -1 leaves it to the operating system. "
+    "Answers sent from files, which take no memory, may fill 256 KiB.")
 SOCKET_RECEIVE_BUFFER_BYTES = integer("socket.receive.buffer.bytes", 102_400, READ_ONLY, HIGH,
     doc="Receive buffer of accepted sockets; -1 leaves it to the operating system.")
 SOCKET_REQUEST_MAX_BYTES = integer("socket.request.max.bytes", 104_857_600, READ_ONLY, HIGH, POSITIVE,

@@ -60,7 +60,7 @@ class GroupOffsets:
     # Commits
 
     def put(self, order: int, offsets: Offsets) -> None:
-        """A commit is in the log."""
+        """A commit is on all in-sync replicas."""
         committed = self.committed
         for partition, value in offsets.items():
             current = committed.get(partition)
@@ -68,11 +68,11 @@ class GroupOffsets:
                 committed[partition] = _new_tuple(Committed, (order, value))
 
     def begin(self, order: int, offsets: Offsets) -> None:
-        """A commit is on its way to the log. The offsets are this object's from now on."""
+        """A commit is in this log, but not yet on all in-sync replicas. The offsets are this object's from now on."""
         self._in_flight[order] = offsets
 
     def succeed(self, order: int) -> None:
-        """The commit is in the log."""
+        """All in-sync replicas have the commit."""
         self.put(order, self._in_flight.pop(order, {}))
 
     def fail(self, order: int) -> None:

@@ -386,7 +386,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             is_sent = self._file_answer.send()
             if not is_sent:
-                self._registry.writable_sockets.call_when_writable(self._descriptor, self._send_file_answer)
+                self._registry.writable_sockets.call_when_writable(self._descriptor, self._send_more)
                 if self._is_writable:
                     self.pause_writing()
                 return
@@ -398,6 +398,14 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
         elif not self._is_writable:
             self.resume_writing()
+
+    def _send_more(self) -> None:
+        """Called when the socket takes more; what is served behind the answer is served in here."""
+        try:
+            self._send_file_answer()
+        except Exception:
+            logger.exception("closing connection from %s: what followed its answer failed unexpectedly", self.peer)
+            self.abort()
 
     def _cannot_send(self, error: Exception) -> None:
         """The client is gone, or a file is not to be had; what follows would be out of order."""

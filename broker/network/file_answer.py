@@ -14,6 +14,7 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 
 from storage.files import FileSlice
 
@@ -30,17 +31,15 @@ class FileAnswer:
     """Pieces on their way to one socket, to which nothing else is written meanwhile."""
 
     def __init__(self, descriptor: int, pieces: Iterable[Buffer | FileSlice], send_buffer_size: int) -> None:
-        """`descriptor` is lent until `discard`, of a socket that does not block and has nothing waiting.
+        """`descriptor` is of a socket that does not block and has nothing waiting, and open until `discard`.
 
         `send_buffer_size` is what its buffer was set to, and is again afterwards; -1: the kernel decides.
         """
-        # Told its kind, it does not ask the kernel; to send, any family will do.
-        self._stream = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
+        self._descriptor = descriptor
         self._pieces = deque(pieces)
         self._sent = 0  # of the first piece
-        self._size_to_restore = send_buffer_size if 0 <= send_buffer_size < SEND_BUFFER_SIZE else None
-        if self._size_to_restore is not None:
-            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_SIZE)
+        self._send_buffer_size = send_buffer_size
+        self._is_buffer_raised = False
 
     @property
     def size_in_memory(self) -> int:
@@ -59,6 +58,9 @@ class FileAnswer:
         """
         pieces = self._pieces
         left = TURN_SIZE_MAX
+        if 0 <= self._send_buffer_size < SEND_BUFFER_SIZE and not self._is_buffer_raised:
+            self._set_buffer_size(SEND_BUFFER_SIZE)
+            self._is_buffer_raised = True
         try:
             while pieces:
                 if left <= 0:
@@ -78,14 +80,30 @@ class FileAnswer:
 
     def _send_some(self, piece: Buffer | FileSlice, size_max: int) -> int:
         if isinstance(piece, FileSlice):
-            return piece.send(self._stream.fileno(), self._sent, size_max)
+            return piece.send(self._descriptor, self._sent, size_max)
         # What follows fills the packet up; a header alone would wake its reader for nothing.
         flags = socket.MSG_MORE if len(self._pieces) > 1 else 0
-        return self._stream.send(memoryview(piece)[self._sent :], flags)
+        with _Lent(self._descriptor) as stream:
+            return stream.send(memoryview(piece)[self._sent :], flags)
 
     def discard(self) -> None:
-        """Let go of the files and the descriptor. Harmless the second time."""
+        """Let go of the files and the socket. Harmless the second time."""
         self._pieces.clear()
-        if self._size_to_restore is not None and self._stream.fileno() >= 0:
-            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._size_to_restore)
-        self._stream.detach()
+        if self._is_buffer_raised:
+            self._is_buffer_raised = False
+            with suppress(OSError):  # then it is of no use to anybody
+                self._set_buffer_size(self._send_buffer_size)
+
+    def _set_buffer_size(self, size: int) -> None:
+        with _Lent(self._descriptor) as stream:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+
+
+class _Lent(socket.socket):
+    """A descriptor that stays its owner's, as a socket for as long as a `with` takes."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)  # to send, any family will do
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()

@@ -9,6 +9,7 @@ Owns who waits for which descriptor. Must not know what is sent.
 from __future__ import annotations
 
 import asyncio
+import errno
 import select
 from collections.abc import Callable
 from typing import Final
@@ -27,7 +28,12 @@ class WritableSockets:
         loop.add_reader(self._epoll.fileno(), self._call_back)
 
     def call_when_writable(self, descriptor: int, callback: Callable[[], None]) -> None:
-        """Call back once, when the socket takes more or is broken. Raises OSError: it cannot be watched."""
+        """Call back once, when the socket takes more or is broken. Raises OSError: it cannot be watched.
+
+        The callback must not raise: others, whose turn would not come again, may wait behind it.
+        """
+        if self._epoll.closed:
+            raise OSError(errno.EBADF, "the listener is closed")
         try:
             self._epoll.modify(descriptor, _ONCE)
         except FileNotFoundError:  # the first time, or the descriptor was another socket's then

@@ -141,6 +141,10 @@ def learn(
     ):
         return None
     committed, told = request.topics[0].partitions[0], response.topics[0].partitions[0]
+    offset = _place(request, committed, "committed_offset", context.api_version)
+    start = len(frame) - len(offset.encoded)
+    if told.error_code or start < CORRELATION_END or frame[start:] != offset.encoded:
+        return None  # a refusal, or tags or trailing bytes that are not known here
     commit = services.groups.repeated_commit(
         request.group_id,
         Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch),
@@ -150,10 +154,6 @@ def learn(
     )
     if commit is None:
         return None
-    offset = _place(request, committed, "committed_offset", context.api_version)
-    start = len(frame) - len(offset.encoded)
-    if told.error_code or start < CORRELATION_END or frame[start:] != offset.encoded:
-        return None  # a refusal, or tags or trailing bytes that are not known here
     answer = b"".join(buffers)
     error = _place(response, told, "error_code", context.api_version)
     return OffsetCommitShortcut(

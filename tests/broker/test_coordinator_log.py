@@ -32,6 +32,19 @@ def test_an_append_that_all_replicas_have_at_once_needs_no_event_loop(monkeypatc
 
 
 @pytest.mark.parametrize("error", [None, ErrorCode.REQUEST_TIMED_OUT])
+async def test_a_future_that_is_done_is_decided_at_once_too(
+    monkeypatch: pytest.MonkeyPatch, error: ErrorCode | None
+) -> None:
+    log, outcomes = FakeLog(), list[ErrorCode]()
+    log.holds = True
+    done = log.append(0, bytearray(BATCH), 1_000)
+    log.release(error=error)
+    monkeypatch.setattr(log, "append", lambda *_: done)
+    append_now(log, 0, BATCH, 1_000, outcomes.append)
+    assert outcomes == [error or ErrorCode.NONE]
+
+
+@pytest.mark.parametrize("error", [None, ErrorCode.REQUEST_TIMED_OUT])
 async def test_a_slow_append(error: ErrorCode | None) -> None:
     log, outcomes = FakeLog(), list[ErrorCode]()
     log.holds = True

@@ -35,15 +35,14 @@ class FakeLog:
         self.held: list[HeldAppend] = []
         self.read_count = 0
 
-    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Awaitable[None]:
+    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Awaitable[None] | None:
         if self.append_error is not None:
             raise KafkaError(self.append_error)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.holds:
-            self.held.append(HeldAppend(partition, batch, done))
-        else:
+        if not self.holds:
             self.write(partition, batch)
-            done.set_result(None)
+            return None
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.held.append(HeldAppend(partition, batch, done))
         return done
 
     def release(self, index: int = 0, error: ErrorCode | None = None) -> None:

@@ -35,14 +35,20 @@ STEPS = 300
 
 
 class LateLog(FakeLog):
-    """As with replicas: written at once, in the order of the calls, and committed some time later."""
+    """As with replicas: written at once, in the order of the calls, and committed some time later.
 
-    def __init__(self) -> None:
+    Or at once too, while nothing else is to be committed: the others have left the ISR.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
         super().__init__()
+        self.rng = rng
         self.undecided: list[asyncio.Future[None]] = []
 
-    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Awaitable[None]:
+    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Awaitable[None] | None:
         self.write(partition, batch)
+        if not self.undecided and self.rng.random() < 0.5:
+            return None
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.undecided.append(done)
         return done
@@ -59,7 +65,7 @@ class History:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.here = Surroundings(SETTINGS)
-        self.log = self.here.log = LateLog()
+        self.log = self.here.log = LateLog(self.rng)
         self.here.coordinator = self.here.new_coordinator()
         self.number = 0
         self.waiting: list[asyncio.Future[object]] = []

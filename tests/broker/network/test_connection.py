@@ -265,15 +265,61 @@ async def test_a_descriptor_that_is_used_again_is_watched_again(tmp_path: Path, 
     script = Script()
     script.file = slice_of(tmp_path / "content")
     async with listening(script) as (listener, port):
-        for number in range(4):  # the second one of each pair gets the descriptor of the first
+        descriptors = set()
+        for number in range(4):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
             writer.write(framed(b"f1"))
+            await until(lambda: listener.connection_count == 1)
+            descriptors |= {connection._descriptor for connection in listener.connections()}
             if number % 2:
                 assert await read_frame(reader) == b"f1" + content + b"tail"
             else:
                 await reader.readexactly(FILE_SIZE // 2)
             writer.transport.abort()
             await until(lambda: listener.connection_count == 0)
+        assert len(descriptors) < 4
+
+
+async def test_a_bug_behind_an_answer_from_a_file_closes_its_own_connection_only(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = Script()
+    script.file = slice_of(tmp_path / "content")
+    resume = Connection.resume_writing
+
+    def failing(connection: Connection) -> None:
+        if connection.peer.client_port == bad_port:
+            raise ZeroDivisionError("scripted")
+        resume(connection)
+
+    monkeypatch.setattr(Connection, "resume_writing", failing)
+    async with listening(script) as (listener, port):
+        pairs = [await asyncio.open_connection("127.0.0.1", port, limit=1 << 16) for _ in range(4)]
+        bad_port = pairs[0][1].get_extra_info("sockname")[1]
+        for _, writer in pairs:
+            writer.write(framed(b"f1"))
+        answers = await asyncio.gather(*(read_frame(reader) for reader, _ in pairs))
+        assert set(answers) == {b"f1" + content + b"tail"}
+        await until(lambda: listener.connection_count == 3)
+        assert "scripted" in caplog.text
+        for _, writer in pairs:
+            writer.close()
+
+
+async def test_a_closed_listener_watches_nothing_more() -> None:
+    sockets = WritableSockets(asyncio.get_running_loop())
+    receiving, sending = socket.socketpair()
+    with receiving, sending:
+        called: list[int] = []
+        sockets.call_when_writable(sending.fileno(), lambda: called.append(1))
+        sockets.close()
+        sockets.close()
+        with pytest.raises(OSError, match="closed"):
+            sockets.call_when_writable(sending.fileno(), lambda: called.append(2))
+        sockets.forget(sending.fileno())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not called
 
 
 async def test_what_a_slow_reader_takes_of_a_file_is_seen(tmp_path: Path, content: bytes) -> None:
@@ -358,6 +404,7 @@ def test_a_socket_holds_more_of_a_file_than_of_memory(
             sending.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, configured)
         before = sending.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
         answer = FileAnswer(sending.fileno(), [b"head", slice_of(tmp_path / "content")], configured)
+        assert not answer.send()
         meanwhile = sending.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
         assert (meanwhile > before) == is_raised
         answer.discard()
