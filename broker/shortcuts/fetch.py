@@ -54,6 +54,7 @@ class FetchShortcut:
         "_answer_head",
         "_answer_middle",
         "_answer_tail",
+        "_awaited",
         "_bytes_max",
         "_bytes_min",
         "_head_size",
@@ -62,6 +63,7 @@ class FetchShortcut:
         "_kind",
         "_leader_epoch",
         "_length_of_most",
+        "_no_length",
         "_partition",
         "_prefix",
         "_services",
@@ -115,6 +117,8 @@ class FetchShortcut:
         self._tail_size = len(answer_tail)
         self._size_around = self._head_size + self._tail_size
         self._length_of_most = self._records_length(max(bytes_max, 0))
+        self._awaited: AwaitedPartition | None = None  # last, and mostly next
+        self._no_length = self._records_length(0)
 
     def answer(self, frame: memoryview) -> Answer | None:
         if len(frame) != self._size:
@@ -122,6 +126,8 @@ class FetchShortcut:
         kind, correlation_id, prefix, offset, suffix = self._unpack(frame)
         if prefix != self._prefix or suffix != self._suffix or kind != self._kind:
             return None
+        if self._bytes_min and self._is_at_end(offset):
+            return self._parked(correlation_id, offset)
         answer = self._going_on(correlation_id, offset, self._bytes_min)
         if answer is not None:
             return answer
@@ -131,6 +137,19 @@ class FetchShortcut:
         if len(records) < self._bytes_min:
             return self._parked(correlation_id, offset)
         return self._framed(correlation_id, records)
+
+    def _is_at_end(self, offset: int) -> bool:
+        """Whether `_read` would find that there is nothing yet, as it mostly does."""
+        partition = self._partition
+        log = partition.log
+        return (
+            offset == log.log_end_offset
+            and log.high_watermark >= offset
+            and partition.is_leader
+            and partition.leader_epoch == self._leader_epoch
+            and not log.is_offline
+            and self._unsent_answers.allowance > 0
+        )
 
     def _going_on(self, correlation_id: bytes, offset: int, bytes_min: int) -> list[Buffer] | None:
         """What `_read` and `_framed` make of it, in one buffer, for a consumer that goes on where it stopped.
@@ -155,20 +174,25 @@ class FetchShortcut:
         answer_size = len(answer)
         size = answer_size - self._size_around
         length = self._length_of_most if size == bytes_max else self._records_length(size)
+        return [self._with_head(answer, correlation_id, length)]
+
+    def _with_head(self, answer: bytearray, correlation_id: bytes, length: bytes) -> Buffer:
+        """`answer`, which has its records in the place for them, with what stands before."""
+        log = self._partition.log
         start, pack_head = self._heads[len(length)]
         pack_head(
             answer,
             start,
-            answer_size - start - LENGTH.size,
+            len(answer) - start - LENGTH.size,
             correlation_id,
             self._answer_head,
-            high_watermark,
+            log.high_watermark,
             log.last_stable_offset,
             log.log_start_offset,
             self._answer_middle,
             length,
         )
-        return [memoryview(answer)[start:] if start else answer]
+        return memoryview(answer)[start:] if start else answer
 
     def _read(self, offset: int) -> Buffer | None:
         """The records from `offset` on that are in memory, perhaps none; None when this is not for a shortcut."""
@@ -220,6 +244,9 @@ class FetchShortcut:
 
         def answer_what_there_is() -> None:
             try:
+                if self._is_at_end(offset):  # and the time is over
+                    parked.set_result([self._with_head(bytearray(self._size_around), correlation_id, self._no_length)])
+                    return
                 answer = self._going_on(correlation_id, offset, 0)
                 if answer is None and (records := self._read(offset)) is not None:
                     answer = self._framed(correlation_id, records)
@@ -231,8 +258,13 @@ class FetchShortcut:
                 return
             parked.ask_in_full()
 
+        awaited = self._awaited
+        if awaited is None or awaited.fetch_offset != offset:
+            awaited = self._awaited = AwaitedPartition(
+                self._partition, self._leader_epoch, offset, self._bytes_max, read_committed=False
+            )
         operation = manager.await_bytes(
-            [AwaitedPartition(self._partition, self._leader_epoch, offset, self._bytes_max, read_committed=False)],
+            [awaited],
             self._bytes_min,
             end_of_wait_ms(self._services.clock.monotonic_ms(), self._wait_ms_max),
             answer_what_there_is,
