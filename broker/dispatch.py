@@ -94,7 +94,7 @@ class RequestDispatcher:
             self._shortcut_failed(peer, error)
         if repeated is None:
             return self._dispatch_in_full(frame, peer)
-        if type(repeated) is Parked:
+        if isinstance(repeated, Parked):
             repeated.in_full = partial(self._dispatch_in_full, memoryview(bytes(frame)), peer)
         return repeated
 

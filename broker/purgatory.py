@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 
 from broker.timer import Timer, TimerHandle
 
@@ -67,7 +68,8 @@ class Purgatory:
     """Watches operations under keys; an event on a key tries all operations of that key."""
 
     def __init__(self, name: str, timer: Timer, purge_interval: int = 1000, postpone: Postpone | None = None) -> None:
-        """`purge_interval`: completed operations still listed under other keys are swept after so many completions.
+        """`purge_interval`: completed operations that are still listed are swept after so many completions, or as many
+        as there are operations that wait.
 
         `postpone(callback)` calls back soon, when other work had its turn. With it, what thousands wait for is told to
         them in parts, so that they do not all go on in the same moment.
@@ -97,7 +99,7 @@ class Purgatory:
             else:
                 watchers.append(operation)
         self.delayed_count += 1
-        operation._timer_handle = self._timer.schedule(deadline_ms, self._expiry_of(operation))
+        operation._timer_handle = self._timer.schedule(deadline_ms, partial(self._expire, operation))
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
@@ -150,18 +152,16 @@ class Purgatory:
             operation.abandon()
             self._finished(1)
 
-    def _expiry_of(self, operation: DelayedOperation) -> Callable[[], None]:
-        def expire() -> None:
-            if _forced(operation):
-                self.expired_count += 1
-                self._finished(1)
-
-        return expire
+    def _expire(self, operation: DelayedOperation) -> None:
+        if _forced(operation):
+            self.expired_count += 1
+            self._finished(1)
 
     def _finished(self, count: int) -> None:
         self.delayed_count -= count
         self._completed_since_purge += count
-        if self._completed_since_purge >= self._purge_interval:
+        # While many wait, to look at them all costs as much as many completions.
+        if self._completed_since_purge >= max(self._purge_interval, self.delayed_count):
             self._completed_since_purge = 0
             self._purge()
 

@@ -10,6 +10,7 @@ Owns which fetches are alike. Must not know sockets, or the general way's answer
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct
 from typing import cast
 
@@ -237,42 +238,58 @@ class FetchShortcut:
     def _records_length(self, size: int) -> bytes:
         return uvarint(size + 1) if self._is_flexible else LENGTH.pack(size)
 
+    def what_there_is(self, correlation_id: bytes, offset: int) -> list[Buffer] | None:
+        """The answer to a request that waits no longer; None when this is not for a shortcut."""
+        if self._is_at_end(offset):
+            return [self._with_head(bytearray(self._size_around), correlation_id, self._no_length)]
+        answer = self._going_on(correlation_id, offset, 0)
+        if answer is None and (records := self._read(offset)) is not None:
+            answer = self._framed(correlation_id, records)
+        return answer
+
     def _parked(self, correlation_id: bytes, offset: int) -> Parked | None:
         """The answer once there is enough, something changed or the time is over."""
-        parked = Parked()
+        parked = _ParkedFetch(self, correlation_id, offset)
         manager = self._services.replica_manager
-
-        def answer_what_there_is() -> None:
-            try:
-                if self._is_at_end(offset):  # and the time is over
-                    parked.set_result([self._with_head(bytearray(self._size_around), correlation_id, self._no_length)])
-                    return
-                answer = self._going_on(correlation_id, offset, 0)
-                if answer is None and (records := self._read(offset)) is not None:
-                    answer = self._framed(correlation_id, records)
-                if answer is not None:
-                    parked.set_result(answer)
-                    return
-            except Exception as error:
-                parked.set_exception(error)
-                return
-            parked.ask_in_full()
-
         awaited = self._awaited
         if awaited is None or awaited.fetch_offset != offset:
             awaited = self._awaited = AwaitedPartition(
                 self._partition, self._leader_epoch, offset, self._bytes_max, read_committed=False
             )
         operation = manager.await_bytes(
-            [awaited],
+            (awaited,),
             self._bytes_min,
             end_of_wait_ms(self._services.clock.monotonic_ms(), self._wait_ms_max),
-            answer_what_there_is,
+            parked.end_wait,
         )
         if parked.is_for_others:
             return None
-        parked.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
+        parked.on_cancel(partial(manager.fetch_purgatory.abandon, operation))
         return parked
+
+
+class _ParkedFetch(Parked):
+    """A consumer that waits. Thousands may, so that it is one object and not a closure with its cells."""
+
+    __slots__ = ("_correlation_id", "_offset", "_shortcut")
+
+    def __init__(self, shortcut: FetchShortcut, correlation_id: bytes, offset: int) -> None:
+        super().__init__()
+        self._shortcut = shortcut
+        self._correlation_id = correlation_id
+        self._offset = offset
+
+    def end_wait(self) -> None:
+        """Answer with what there is."""
+        try:
+            answer = self._shortcut.what_there_is(self._correlation_id, self._offset)
+        except Exception as error:
+            self.set_exception(error)
+            return
+        if answer is None:
+            self.ask_in_full()
+        else:
+            self.set_result(answer)
 
 
 def learn(
