@@ -237,10 +237,10 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = long(
 REPLICA_SELECTOR_CLASS = string("replica.selector.class", None, READ_ONLY, MEDIUM, KnownClass(REPLICA_SELECTORS),
     doc="Chooses the replica a consumer reads from; unset means the leader.")
 FETCH_PURGATORY_PURGE_INTERVAL_REQUESTS = integer("fetch.purgatory.purge.interval.requests", 1000, READ_ONLY, MEDIUM,
-    doc="Finished fetches that may stay in the purgatory before it is swept.")
+    doc="Finished fetches that may stay in the purgatory before it is swept, or as many as wait.")
 PRODUCER_PURGATORY_PURGE_INTERVAL_REQUESTS = integer(
     "producer.purgatory.purge.interval.requests", 1000, READ_ONLY, MEDIUM,
-    doc="Finished produce requests that may stay in the purgatory before it is swept.")
+    doc="Finished produce requests that may stay in the purgatory before it is swept, or as many as wait.")
 DELETE_RECORDS_PURGATORY_PURGE_INTERVAL_REQUESTS = integer(
     "delete.records.purgatory.purge.interval.requests", 1, READ_ONLY, MEDIUM,
     doc="Finished record deletions that may stay in the purgatory before it is swept.")
