@@ -18,6 +18,8 @@ from storage.log_manager import LogManager
 
 RETENTION_INITIAL_DELAY_MS = 30_000
 WRITEBACK_INTERVAL_MS = 200
+WRITEBACKS_SPARED = 4
+"""After a look that found nothing to write: a broker at rest looks once a second."""
 REMOVAL_INTERVAL_MS = 1_000
 IDLE_RELEASE_INTERVAL_MS = 30_000
 LATE_TRANSACTIONS_CHECK_INTERVAL_MS = 60_000
@@ -33,6 +35,16 @@ def storage_jobs(config: BrokerConfig, clock: Clock, logs: LogManager, blocking:
     async def off_loop(work: Callable[[], object]) -> None:
         await asyncio.get_running_loop().run_in_executor(blocking, work)
 
+    to_spare = 0
+
+    async def write_back() -> None:
+        nonlocal to_spare
+        if to_spare:
+            to_spare -= 1
+            return
+        size = await asyncio.get_running_loop().run_in_executor(blocking, logs.start_writeback)
+        to_spare = 0 if size else WRITEBACKS_SPARED
+
     return [
         Job(
             "retention",
@@ -46,7 +58,7 @@ def storage_jobs(config: BrokerConfig, clock: Clock, logs: LogManager, blocking:
             min(config[properties.LOG_FLUSH_SCHEDULER_INTERVAL_MS], FLUSH_CHECK_INTERVAL_MS_MAX),
             lambda: off_loop(lambda: logs.flush_due(clock.now_ms())),
         ),
-        Job("writeback", WRITEBACK_INTERVAL_MS, lambda: off_loop(logs.start_writeback)),
+        Job("writeback", WRITEBACK_INTERVAL_MS, write_back),
         Job(
             "high watermark checkpoint",
             config[properties.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import cast
 
 from broker.jobs import storage_jobs
@@ -13,10 +13,14 @@ from tests.support.manual_clock import ManualClock
 
 
 class Logs:
-    """Notes for how long idle producers are kept."""
+    """Notes for how long idle producers are kept, and what there is to write."""
 
     def __init__(self) -> None:
         self.kept_ms: list[int] = []
+        self.unwritten: list[int] = []
+
+    def start_writeback(self) -> int:
+        return self.unwritten.pop(0)
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
         self.kept_ms.append(expiration_ms)
@@ -35,3 +39,17 @@ async def test_how_long_idle_producers_are_kept_changes_at_once() -> None:
     config.apply_dynamic(default={"producer.id.expiration.ms": "6000"}, broker={})
     await job.run()
     assert logs.kept_ms == [5000, 6000]
+
+
+async def test_a_broker_at_rest_looks_less_often_for_what_is_to_be_written() -> None:
+    logs = Logs()
+    with ThreadPoolExecutor(1) as blocking:
+        jobs = storage_jobs(BrokerConfig.from_properties({}), ManualClock(), cast(LogManager, logs), blocking)
+        (job,) = [job for job in jobs if job.name == "writeback"]
+        logs.unwritten = [5, 7, 0, 0, 9, 3, 1]
+        left = []
+        for _ in range(13):
+            await job.run()
+            left.append(len(logs.unwritten))
+    # Five times as long after each look that found nothing, and at once again when there was something.
+    assert left == [6, 5, 4, 4, 4, 4, 4, 3, 3, 3, 3, 3, 2]
