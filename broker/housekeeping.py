@@ -24,7 +24,7 @@ class Job:
 
     name: str
     interval_ms: int
-    run: Callable[[], Awaitable[None]]
+    run: Callable[[], Awaitable[object]]
     initial_delay_ms: int | None = None
     """Before the first run; None: one interval."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from typing import TypeVar
 
 from broker.clock import Clock
 from broker.housekeeping import Job, take_turns
@@ -15,6 +16,8 @@ from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from storage.log_manager import LogManager
+
+T = TypeVar("T")
 
 RETENTION_INITIAL_DELAY_MS = 30_000
 WRITEBACK_INTERVAL_MS = 200
@@ -32,8 +35,8 @@ def storage_jobs(config: BrokerConfig, clock: Clock, logs: LogManager, blocking:
     async def on_loop(steps: Iterable[object]) -> None:
         await take_turns(steps, clock)
 
-    async def off_loop(work: Callable[[], object]) -> None:
-        await asyncio.get_running_loop().run_in_executor(blocking, work)
+    async def off_loop(work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(blocking, work)
 
     to_spare = 0
 
@@ -42,8 +45,7 @@ def storage_jobs(config: BrokerConfig, clock: Clock, logs: LogManager, blocking:
         if to_spare:
             to_spare -= 1
             return
-        size = await asyncio.get_running_loop().run_in_executor(blocking, logs.start_writeback)
-        to_spare = 0 if size else WRITEBACKS_SPARED
+        to_spare = 0 if await off_loop(logs.start_writeback) else WRITEBACKS_SPARED
 
     return [
         Job(

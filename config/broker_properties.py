@@ -243,7 +243,7 @@ PRODUCER_PURGATORY_PURGE_INTERVAL_REQUESTS = integer(
     doc="Finished produce requests that may stay in the purgatory before it is swept, or as many as wait.")
 DELETE_RECORDS_PURGATORY_PURGE_INTERVAL_REQUESTS = integer(
     "delete.records.purgatory.purge.interval.requests", 1, READ_ONLY, MEDIUM,
-    doc="Finished record deletions that may stay in the purgatory before it is swept.")
+    doc="Finished record deletions that may stay in the purgatory before it is swept, or as many as wait.")
 
 # Logs
 LOG_DIR = string("log.dir", "/tmp/kafka-logs", READ_ONLY, HIGH,

@@ -97,12 +97,7 @@ class Connection(asyncio.BufferedProtocol):
     )
 
     def __init__(
-        self,
-        registry: Registry,
-        dispatcher: Dispatcher,
-        reader: FrameReader,
-        unsent: UnsentAnswers,
-        peer: Peer,
+        self, registry: Registry, dispatcher: Dispatcher, reader: FrameReader, unsent: UnsentAnswers, peer: Peer
     ) -> None:
         self.peer = peer
         self.was_active = False
