@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 import zipfile
 from collections.abc import Iterator
@@ -207,6 +208,44 @@ def test_no_python_new_enough(project: Project, tmp_path: Path) -> None:
     status, stdout, stderr = project.run(str(project.root / "bin" / "kafka-topics"), path=str(tmp_path))
     assert (status, stdout) == (1, "")
     assert stderr == "Python 3.11 or newer is needed, and none was found in PATH (Python 3.9.2).\n"
+
+
+INTERPRETERS = {"whole": "echo whole", "usable": "echo usable", "old": "exit 1", "broken": "exit 127"}
+
+
+@pytest.mark.parametrize(
+    ("found", "chosen"),
+    [
+        (["a/python3.11: usable", "b/python3.11: whole"], "b/python3.11"),
+        (["a/python3.11: usable", "b/python3: whole"], "b/python3"),
+        (["a/python3.11: usable", "b/python3.13: usable"], "b/python3.13"),
+        (["a/python3.13: broken", "a/python3.12: whole", "b/python3.13: old"], "a/python3.12"),
+        (["a/python3.12: whole", "b/python3.12: whole"], "a/python3.12"),
+        (["a/python: old", "b/python: usable"], "b/python"),
+    ],
+)
+def test_interpreter_that_contains_its_runtime_is_preferred(tmp_path: Path, found: list[str], chosen: str) -> None:
+    folders = [tmp_path / "with space" / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    for each in found:
+        name, kind = each.split(": ")
+        interpreter = folders[0].parent / name
+        interpreter.write_text(f"#!/bin/sh\n{INTERPRETERS[kind]}\n")
+        interpreter.chmod(0o755)
+    script = f'. "{ROOT}/bin/launch.inc"; find_python; echo "$python"'
+    path = ":".join(map(str, folders))
+    result = subprocess.run(["/bin/sh", "-c", script], env={"PATH": path}, capture_output=True, text=True, check=True)
+    assert result.stdout == f"{folders[0].parent / chosen}\n"
+
+
+def test_probe_tells_of_this_interpreter() -> None:
+    """Whichever it is: what it says of its runtime is what it was linked with."""
+    script = f'. "{ROOT}/bin/launch.inc"; "{sys.executable}" -I -c "$probe"'
+    result = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
+    is_whole = "/libpython" not in Path("/proc/self/maps").read_text()
+    has_headers = (Path(sysconfig.get_path("include")) / "Python.h").exists()
+    assert result.stdout == ("whole\n" if is_whole and has_headers else "usable\n")
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
