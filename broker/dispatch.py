@@ -92,6 +92,8 @@ class RequestDispatcher:
             repeated = peer.shortcuts.answer(frame)
         except Exception as error:
             self._shortcut_failed(peer, error)
+        if type(repeated) is list:
+            return repeated
         if repeated is None:
             return self._dispatch_in_full(frame, peer)
         if isinstance(repeated, Parked):

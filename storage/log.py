@@ -408,10 +408,10 @@ class Log:
         self, records: Buffer, first_offset: int, last_offset: int, largest: TimestampOffset, now_ms: int
     ) -> None:
         segment = self._segments.active
-        timestamp_ms, size_max = largest.timestamp_ms, self.config.segment_bytes
-        if segment.must_roll(len(records), last_offset, timestamp_ms, now_ms, size_max, self._segment_age_ms_max):
+        size_max, age_ms_max = self.config.segment_bytes, self._segment_age_ms_max
+        if not segment.append(records, last_offset, largest, now_ms, size_max=size_max, age_ms_max=age_ms_max):
             segment = self._roll(first_offset, now_ms)
-        segment.append(records, last_offset, largest)
+            segment.append(records, last_offset, largest, now_ms, size_max=size_max, age_ms_max=age_ms_max)
         self.log_end_offset = last_offset + 1
         self._reader.end = _new_tuple(LogEnd, (last_offset + 1, segment, segment.size))
 

@@ -160,30 +160,32 @@ class Segment:
 
     # Appending
 
-    def must_roll(
-        self, batch_size: int, last_offset: int, max_timestamp_ms: int, now_ms: int, size_max: int, age_ms_max: int
+    def append(
+        self,
+        records: Buffer,
+        last_offset: int,
+        largest: TimestampOffset,
+        now_ms: int,
+        *,
+        size_max: int,
+        age_ms_max: int,
     ) -> bool:
-        """Whether the next append has to go to a new segment. An empty segment takes anything it can number."""
-        size = self.size
-        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
-            return True
-        if size == 0:
-            return False
-        if size + batch_size > size_max or self._is_index_full:
-            return True
-        first_timestamp_ms = self._first_timestamp_ms
-        if first_timestamp_ms is None:
-            first_timestamp_ms = self.first_timestamp_ms
-        age_ms = max_timestamp_ms - first_timestamp_ms if first_timestamp_ms >= 0 else now_ms - self.created_ms
-        return age_ms > age_ms_max - self.roll_jitter_ms
-
-    def append(self, records: Buffer, last_offset: int, largest: TimestampOffset) -> None:
         """Adds one or more whole batches. `largest` is their greatest timestamp and the last offset of its batch.
 
-        Raises OSError; then nothing was appended.
+        False when they have to go to a new segment; then nothing was appended. An empty segment takes anything that it
+        can number. Raises OSError; then nothing was appended either.
         """
         position = self.size
         size = len(records)
+        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            return False
+        if position:
+            first_timestamp_ms = self._first_timestamp_ms
+            if first_timestamp_ms is None:
+                first_timestamp_ms = self.first_timestamp_ms
+            age_ms = largest.timestamp_ms - first_timestamp_ms if first_timestamp_ms >= 0 else now_ms - self.created_ms
+            if position + size > size_max or age_ms > age_ms_max - self.roll_jitter_ms or self._is_index_full:
+                return False
         file = self._file or self._open()
         try:
             taken = self._files.write(file, records, position)
@@ -202,6 +204,7 @@ class Segment:
         self.size = position + size
         self._bytes_since_index_entry += size
         self._used = True
+        return True
 
     def _add_index_entries(self, last_offset: int, position: int) -> None:
         self.offset_index.append(last_offset, position)

@@ -183,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close_for(error)
             return
         if type(answer) is list:
-            self._write(answer)
+            self._write(answer, at_once=True)
         elif answer is not None:
             self._await(answer)  # type: ignore[arg-type]
 

@@ -32,9 +32,10 @@ from broker.shortcuts import (
 from broker.transactions.verification import ATTRIBUTES_POSITION, TransactionVerifier, transactional_header
 from config.topic_properties import LONG_MAX
 from protocol.api import APIS
-from protocol.errors import KafkaError
+from protocol.errors import KafkaError, Malformed
 from protocol.frame import LENGTH
 from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.reader import read_uvarint
 from protocol.records.batch import CODEC_MASK, HEADER_SIZE
 from storage.log import AppendOrigin, PreparedAppend
 from storage.validation import COSTLY_SIZE
@@ -43,7 +44,7 @@ FIRST_VERSION = 5
 ACKS_LEADER = 1
 PRODUCE = APIS[0]
 
-_LENGTH_SHIFT_MAX = 28  # an unsigned varint has five bytes at the most
+_LENGTH_SIZE_MAX = 5
 _FLEXIBLE_TAIL = bytes(3)  # no tags of the partition, the topic and the request
 
 
@@ -65,7 +66,8 @@ class ProduceShortcut:
         "_partition",
         "_prefix",
         "_prefix_end",
-        "_tail",
+        "_size_min",
+        "_tail_size",
         "_transactional_id",
         "_unpack_start",
         "_verifier",
@@ -96,29 +98,28 @@ class ProduceShortcut:
         self._needs_isr = needs_isr
         self._origin = AppendOrigin.of_produce_version(version)
         self._is_flexible = PRODUCE.is_flexible_in(version)
-        self._tail = _FLEXIBLE_TAIL if self._is_flexible else b""
+        self._tail_size = len(_FLEXIBLE_TAIL) if self._is_flexible else 0
         length_size = _uvarint_size(records_size + 1) if self._is_flexible else LENGTH.size
-        self._prefix_end = len(frame) - len(self._tail) - records_size - length_size
-        start = Struct(f"{KIND_SIZE}s{CORRELATION_SIZE}s{self._prefix_end - CORRELATION_END}s")
+        self._prefix_end = len(frame) - self._tail_size - records_size - length_size
+        self._size_min = self._prefix_end + _LENGTH_SIZE_MAX + HEADER_SIZE + self._tail_size
+        start = Struct(f"{KIND_SIZE}s{CORRELATION_SIZE}s{self._prefix_end - CORRELATION_END}sBB")
         self._unpack_start = start.unpack_from
-        self._kind, _, self._prefix = start.unpack_from(frame)
+        self._kind, _, self._prefix, _, _ = start.unpack_from(frame)
         self._answer_size = answer[:4]
         self._answer_head = answer[8:numbers_position]
         self._answer_tail = answer[numbers_position + NUMBERS.size :]
         self._pack_answer = Struct(f">4s{CORRELATION_SIZE}s{len(self._answer_head)}sqqq{len(self._answer_tail)}s").pack
 
     def answer(self, frame: memoryview) -> list[Buffer] | None:
-        if len(frame) < self._prefix_end:
+        if len(frame) < self._size_min:
             return None
-        kind, correlation_id, prefix = self._unpack_start(frame)
+        kind, correlation_id, prefix, low, high = self._unpack_start(frame)
         if prefix != self._prefix or kind != self._kind:
             return None
-        records = self._records_in(frame)
+        records = self._records_in(frame, low, high)
         if records is None:
             return None
         header = bytes(records[:HEADER_SIZE])
-        if len(header) < HEADER_SIZE:
-            return None
         partition, origin = self._partition, self._origin
         log = partition.log
         if log.config is not self._config or (self._needs_isr and len(partition.leadership.isr) != 1):
@@ -167,31 +168,27 @@ class ProduceShortcut:
 
     def finds(self, frame: memoryview, records: Buffer) -> bool:
         """Whether this is where the records of `frame` are."""
-        found = self._records_in(frame)
+        found = self._records_in(frame, *frame[self._prefix_end : self._prefix_end + 2])
         return found is not None and found == records
 
-    def _records_in(self, frame: memoryview) -> memoryview | None:
-        """What follows the prefix, when its length says that it reaches up to the tail."""
-        position, end = self._prefix_end, len(frame) - len(self._tail)
+    def _records_in(self, frame: memoryview, low: int, high: int) -> memoryview | None:
+        """What follows the prefix, when its length, of which two bytes are given, says that it reaches to the tail."""
+        position, end = self._prefix_end, len(frame) - self._tail_size
         if not self._is_flexible:
-            if end - position < LENGTH.size or LENGTH.unpack_from(frame, position)[0] != end - position - LENGTH.size:
-                return None
-            return frame[position + LENGTH.size : end]
-        if end <= position + 1 or frame[end:] != self._tail:
-            return None
-        low, high = frame[position], frame[position + 1]
-        if low >= 0x80 > high:  # most have a length of two bytes
+            (size,) = LENGTH.unpack_from(frame, position)
+            position += LENGTH.size
+        elif low >= 0x80 > high:  # as with most
+            size = (low & 0x7F | high << 7) - 1
             position += 2
-            return frame[position:end] if (low & 0x7F | high << 7) - 1 == end - position else None
-        size = shift = 0
-        while position < end and shift <= _LENGTH_SHIFT_MAX:
-            byte = frame[position]
-            position += 1
-            size |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return frame[position:end] if size - 1 == end - position else None
-            shift += 7
-        return None
+        else:
+            try:
+                size, position = read_uvarint(frame, position)
+            except Malformed:
+                return None
+            size -= 1
+        if size != end - position or (self._tail_size and frame[end:] != _FLEXIBLE_TAIL):
+            return None
+        return frame[position:end]
 
 
 def learn(

@@ -10,6 +10,8 @@ key and value. Such a run is proven column by column: the bytes that stand a rec
 in one call.
 """
 
+import struct
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from protocol.errors import Malformed
@@ -27,6 +29,35 @@ _STEPS = tuple(
 _LOW_STEPS = tuple(_TOO_FAR if low & 1 else 2 + ((low & 0x7F) >> 1) for low in range(0x100))
 
 _CONTINUES = bytes(low >> 7 for low in range(0x100))
+
+
+class _Lone(NamedTuple):
+    """How to read a record that is alone in its batch, where its own length and its value's take so many bytes each."""
+
+    start: Callable[[Buffer], tuple[int, int, int]]
+    """Its length; both deltas in one number; the length of its key, as one byte tells it."""
+    length: Callable[[Buffer, int], tuple[int]]
+    value_at: tuple[int, ...]
+    """Where its value's length stands, by the length of its key."""
+    lengths: tuple[int, ...]
+    """What a length reads as, by the size of what it tells, itself included; -1 where it would be told otherwise."""
+
+    @classmethod
+    def of(cls, length_format: str, encoded: Sequence[int], size_min: int) -> "_Lone":
+        length = struct.Struct(f">{length_format}")
+        key_at = length.size + 3
+        return cls(
+            struct.Struct(f">{length_format}xHB").unpack_from,
+            length.unpack_from,
+            tuple(key_at + step for step in _STEPS),
+            (*(-1,) * size_min, *encoded),
+        )
+
+
+_LONE_SHORT = _Lone.of("B", range(0, 0x80, 2), size_min=1)
+_LONE_LONG = _Lone.of("H", [(n << 9 & 0x7F00) | 0x8000 | n >> 6 for n in range(64, 1 << 13)], size_min=66)
+_SHORT_SIZE_MAX = len(_LONE_SHORT.lengths) - 1
+_HEADERS_COUNT_SIZE = 1
 
 
 class _Deltas(NamedTuple):
@@ -80,10 +111,10 @@ def are_regular(data: Buffer, count: int) -> bool:
     lawful.
     """
     size = len(data)
-    if size <= count * _COPIED_RECORD_SIZE_MAX or (count >= _RUN_WORTH_IT and size <= _COPIED_SIZE_MAX):
-        data = bytes(data)
     if count == 1 and _is_one_plain(data, size):
         return True
+    if size <= count * _COPIED_RECORD_SIZE_MAX or (count >= _RUN_WORTH_IT and size <= _COPIED_SIZE_MAX):
+        data = bytes(data)
     if count * RECORD_SIZE_MIN > size or count > _DELTAS[-1].end:
         return False
     position = 0
@@ -100,25 +131,21 @@ def are_regular(data: Buffer, count: int) -> bool:
 def _is_one_plain(data: Buffer, size: int) -> bool:
     """Whether `data` is the one record that most clients send alone: at its batch's base time, and without headers.
 
-    What it may hold else is less than 8 KB and a key of less than 64 bytes; False says no more than that it is not so.
+    It is less than 8 KB, with a key of less than 64 bytes; False says no more than that it is not so, or told in
+    lengths of other sizes.
     """
-    steps = _STEPS
+    start, length, value_at_by_key, lengths = _LONE_SHORT if size <= _SHORT_SIZE_MAX else _LONE_LONG
     try:
-        low = data[0]
-        if low < 0x80:
-            at = 2
-            end = steps[low]
-        else:
-            at = 3
-            high = data[1]
-            end = _LOW_STEPS[low] + (high << 6) if high < 0x80 else _TOO_FAR
-        if end != size or data[at] or data[at + 1]:
-            return False
-        value_at = at + 2 + steps[data[at + 2]]
-        low = data[value_at]
-        headers_at = value_at + (steps[low] if low < 0x80 else _LOW_STEPS[low] + (data[value_at + 1] << 6))
-        return headers_at + 1 == size and data[headers_at] == 0
-    except IndexError:
+        record_length, deltas, key_length = start(data)
+        value_at = value_at_by_key[key_length]
+        (value_length,) = length(data, value_at)
+        return (
+            record_length == lengths[size]
+            and not deltas
+            and value_length == lengths[size - value_at - _HEADERS_COUNT_SIZE]
+            and not data[size - 1]
+        )
+    except (IndexError, struct.error):
         return False
 
 
