@@ -44,12 +44,16 @@ def connect(port: int) -> socket.socket:
     return connection
 
 
+_size_at_start = struct.Struct(">i").unpack_from
+
+
 def receive_frame(connection: socket.socket, buffer: memoryview) -> int:
     """Receive one whole answer, and nothing after it, to the start of `buffer`; its size with the size field."""
     received = connection.recv_into(buffer)
     while received < SIZE_FIELD:
         received += _received_or_closed(connection.recv_into(buffer[received:]))
-    size = SIZE_FIELD + int.from_bytes(buffer[:SIZE_FIELD])
+    (size_after,) = _size_at_start(buffer)
+    size: int = SIZE_FIELD + size_after
     while received < size:
         received += _received_or_closed(connection.recv_into(buffer[received:size], 0, socket.MSG_WAITALL))
     if received > size:
@@ -170,7 +174,7 @@ class FetchStream:
         self.record_bytes = 0
         self._frame = FetchFrame(topic, partition, max_bytes)
         self._layout = FetchAnswerLayout(topic)
-        self._batch = batch
+        self._batch_size, self._batch_count = len(batch.data), batch.record_count
         self._end_offset = end_offset
         self._offset = 0
         self._buffer = memoryview(bytearray(max_bytes + FETCH_HEADROOM))
@@ -198,11 +202,11 @@ class FetchStream:
     def _receive(self) -> None:
         receive_frame(self.connection, self._buffer)
         self.latencies_ns.append(time.perf_counter_ns() - self._sent_at)
-        size = self._layout.record_bytes(self._buffer)
-        if size < len(self._batch.data):
+        size, batch_size = self._layout.record_bytes(self._buffer), self._batch_size
+        if size < batch_size:
             raise RuntimeError(f"Fetch at {self._offset} brought {size} bytes, not even one batch")
         self.record_bytes += size
-        self._offset += size // len(self._batch.data) * self._batch.record_count
+        self._offset += size // batch_size * self._batch_count
         if self._offset >= self._end_offset:
             self._offset = 0
 

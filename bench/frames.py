@@ -129,31 +129,25 @@ class FetchAnswerLayout:
     """Where the answer to a `FetchFrame` holds its error codes and its records."""
 
     def __init__(self, topic: str) -> None:
-        # Correlation id, tags, throttle time | error | session id, topic count, name, partition count, number | error.
+        # Correlation id, tags, throttle time | error | session id, topic count, name, partition count, number | error |
+        # high watermark to preferred replica | the first bytes of the length of the records.
         between = 4 + 1 + _compact_string_size(topic) + 1 + 4
-        self._errors = struct.Struct(f">4x4x1x4xh{between}xh")
-        high_watermark_to_preferred_replica = 8 + 8 + 8 + 1 + 4
-        self._records_at = self._errors.size + high_watermark_to_preferred_replica
+        self._unpack = struct.Struct(f">4x4x1x4xh{between}xh{8 + 8 + 8 + 1 + 4}xBBB").unpack_from
 
     def record_bytes(self, frame: bytearray | memoryview) -> int:
         """How many bytes of records the answer at the start of `frame` (its size field included) holds."""
-        errors = self._errors.unpack_from(frame)
-        if errors != (0, 0):
-            raise RuntimeError(f"Fetch answered with the errors {errors}")
-        return max(0, _unsigned_varint(frame, self._records_at) - 1)
+        error, partition_error, low, middle, high = self._unpack(frame)
+        if error or partition_error:
+            raise RuntimeError(f"Fetch answered with the errors {error} and {partition_error}")
+        length: int = low & 0x7F
+        if low >= 0x80:
+            length |= (middle & 0x7F) << 7
+            if middle >= 0x80:
+                assert high < 0x80, "the length takes three bytes"
+                length |= high << 14
+        return max(0, length - 1)
 
 
 def _compact_string_size(text: str) -> int:
     assert len(text) < 0x7F, "the length takes one byte"
     return 1 + len(text.encode())
-
-
-def _unsigned_varint(buffer: bytearray | memoryview, position: int) -> int:
-    value = shift = 0
-    while True:
-        byte = buffer[position]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value
-        position += 1
-        shift += 7

@@ -94,13 +94,14 @@ class Shortcuts:
         self._learned_in_vain = 0
 
     def answer(self, frame: memoryview) -> Answer | None:
-        for shortcut in self._known:
+        known = self._known
+        for shortcut in known:
             answer = shortcut.answer(frame)
             if answer is not None:
                 self._learned_in_vain = 0
-                if shortcut is not self._known[0]:
-                    self._known.remove(shortcut)
-                    self._known.insert(0, shortcut)
+                if shortcut is not known[0]:
+                    known.remove(shortcut)
+                    known.insert(0, shortcut)
                 return answer
         return None
 
