@@ -143,7 +143,8 @@ class FetchAnswerLayout:
         if low >= 0x80:
             length |= (middle & 0x7F) << 7
             if middle >= 0x80:
-                assert high < 0x80, "the length takes three bytes"
+                if high >= 0x80:
+                    raise RuntimeError("a Fetch answered with more records than were asked for: 2 MiB or more")
                 length |= high << 14
         return max(0, length - 1)
 

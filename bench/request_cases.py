@@ -135,6 +135,12 @@ CASES = (
         on_running=lambda subject, scale: fetch_pieces(subject, scale, size=KIB_16, connections=1),
     ),
     Case(
+        "fetch-16k-pieces-4-connections",
+        "fetch, 16 KB pieces, 4 consumers",
+        moved_bytes(times(1.5), times(0.67)),
+        on_running=lambda subject, scale: fetch_pieces(subject, scale, size=KIB_16, connections=4),
+    ),
+    Case(
         "fetch-1m-batches",
         "fetch, 1 MB batches",
         moved_bytes(times(1.0), times(1.0)),

@@ -381,7 +381,7 @@ class Log:
         return _new_tuple(AppendResult, facts)
 
     def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendResult:
-        """Writes what a leader has sent, with its offsets and epochs. An incomplete last batch is left out.
+        """Writes what a leader has sent, with its offsets and epochs. What `check_replicated` leaves out may follow.
 
         Raises KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE (see `check_replicated`), KAFKA_STORAGE_ERROR.
         """
@@ -390,19 +390,17 @@ class Log:
         checked = check_replicated(records, next_offset=self.log_end_offset)
         if not checked.batches:
             return AppendResult(-1, -1, NO_TIMESTAMP, self.log_start_offset)
-        first = checked.batches[0]
-        # Of an old format's message only the last offset is known; a segment must not begin behind its first one.
-        first_offset = self.log_end_offset if first.header is None else first.extent.base_offset
+        first_offset, last_offset = checked.first_offset, checked.last_offset
         try:
             for batch in checked.batches:
                 if batch.leader_epoch > self.leader_epochs.latest:
                     self.leader_epochs.assign(batch.leader_epoch, batch.extent.base_offset)
-            self._write(checked.records, first_offset, checked.last_offset, checked.largest, now_ms)
+            self._write(checked.records, first_offset, last_offset, checked.largest, now_ms)
             for batch in checked.batches:
                 self._take_in_replicated(batch)
         except OSError as error:
             raise self._storage_error(error) from error
-        return AppendResult(first_offset, checked.last_offset, NO_TIMESTAMP, self.log_start_offset)
+        return AppendResult(first_offset, last_offset, NO_TIMESTAMP, self.log_start_offset)
 
     def _write(
         self, records: Buffer, first_offset: int, last_offset: int, largest: TimestampOffset, now_ms: int
@@ -411,7 +409,8 @@ class Log:
         size_max, age_ms_max = self.config.segment_bytes, self._segment_age_ms_max
         if not segment.append(records, last_offset, largest, now_ms, size_max=size_max, age_ms_max=age_ms_max):
             segment = self._roll(first_offset, now_ms)
-            segment.append(records, last_offset, largest, now_ms, size_max=size_max, age_ms_max=age_ms_max)
+            taken = segment.append(records, last_offset, largest, now_ms, size_max=size_max, age_ms_max=age_ms_max)
+            assert taken, f"a segment from {first_offset} on cannot hold offset {last_offset}"
         self.log_end_offset = last_offset + 1
         self._reader.end = _new_tuple(LogEnd, (last_offset + 1, segment, segment.size))
 

@@ -8,15 +8,21 @@ import struct
 from typing import NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
-from storage.stored_batch import StoredBatch, batch_of, extent_at
+from storage.segment import RELATIVE_OFFSET_MAX
+from storage.stored_batch import Extent, StoredBatch, batch_of, extent_at
 from storage.time_index import NO_TIMESTAMP, TimestampOffset
 
 
 class ReplicatedAppend(NamedTuple):
-    """`records` are the whole batches of what was fetched; an incomplete last one is left out."""
+    """`records` are the whole batches of what was fetched that one segment can hold.
+
+    Left out, for the next append, are an incomplete last one and what is too far from the first to be numbered with it.
+    """
 
     records: memoryview
     batches: list[StoredBatch]
+    first_offset: int
+    """Where a segment may begin that holds them."""
     last_offset: int
     largest: TimestampOffset
 
@@ -26,6 +32,7 @@ def check_replicated(records: memoryview, *, next_offset: int) -> ReplicatedAppe
     batches: list[StoredBatch] = []
     position = 0
     largest = TimestampOffset(NO_TIMESTAMP, next_offset)
+    first_offset: int | None = None
     while (batch := _batch_at(records, position)) is not None:
         extent = batch.extent
         if extent.base_offset < next_offset or extent.last_offset < extent.base_offset:
@@ -35,12 +42,23 @@ def check_replicated(records: memoryview, *, next_offset: int) -> ReplicatedAppe
             )
         if not batch.is_crc_valid:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The batch of offset {extent.base_offset} has a wrong CRC")
+        if first_offset is None:
+            first_offset = extent.base_offset if batch.header is not None else _first_offset_of_old(extent, next_offset)
+        if extent.last_offset - first_offset > RELATIVE_OFFSET_MAX:
+            break
         if batch.max_timestamp_ms > largest.timestamp_ms:
             largest = TimestampOffset(batch.max_timestamp_ms, extent.last_offset)
         batches.append(batch)
         next_offset = extent.last_offset + 1
         position = extent.end
-    return ReplicatedAppend(records[:position], batches, next_offset - 1, largest)
+    return ReplicatedAppend(
+        records[:position], batches, next_offset if first_offset is None else first_offset, next_offset - 1, largest
+    )
+
+
+def _first_offset_of_old(extent: Extent, next_offset: int) -> int:
+    """As far before the last one, which is all that is known of an old format's message, as a segment can begin."""
+    return max(next_offset, extent.last_offset - RELATIVE_OFFSET_MAX)
 
 
 def _batch_at(records: memoryview, position: int) -> StoredBatch | None:

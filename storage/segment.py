@@ -180,11 +180,13 @@ class Segment:
         if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return False
         if position:
+            if position + size > size_max or self._is_index_full:
+                return False
             first_timestamp_ms = self._first_timestamp_ms
             if first_timestamp_ms is None:
                 first_timestamp_ms = self.first_timestamp_ms
             age_ms = largest.timestamp_ms - first_timestamp_ms if first_timestamp_ms >= 0 else now_ms - self.created_ms
-            if position + size > size_max or age_ms > age_ms_max - self.roll_jitter_ms or self._is_index_full:
+            if age_ms > age_ms_max - self.roll_jitter_ms:
                 return False
         file = self._file or self._open()
         try:

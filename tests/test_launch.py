@@ -241,7 +241,7 @@ def test_interpreter_that_contains_its_runtime_is_preferred(tmp_path: Path, foun
 
 def test_probe_tells_of_this_interpreter() -> None:
     """Whichever it is: what it says of its runtime is what it was linked with."""
-    script = f'. "{ROOT}/bin/launch.inc"; "{sys.executable}" -I -c "$probe"'
+    script = f'. "{ROOT}/bin/launch.inc"; "{sys.executable}" -I -c "$python_probe"'
     result = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
     is_whole = "/libpython" not in Path("/proc/self/maps").read_text()
     has_headers = (Path(sysconfig.get_path("include")) / "Python.h").exists()

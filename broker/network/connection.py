@@ -7,9 +7,8 @@ One request of a connection is worked on at a time, as in Kafka: while an answer
 connection stay unread (first in the buffer, then in the kernel), so that a client that pipelines is answered in order
 and cannot park more than one operation. Requests that are answered at once and arrived together leave in one write.
 
-Answers that are made at once leave at the end of the loop's turn, those of all connections together. One that was
-awaited leaves in the moment in which it is there: what completes it is mostly another client's request, and that one's
-answer can wait longer. What stays in files goes around the transport (`FileAnswer`).
+An answer leaves in the moment in which it is made: straight to the socket unless something waits for it already, as the
+transport's way there is longer. What stays in files goes around the transport as well (`FileAnswer`).
 
 Connections take turns: one that sends thousands of requests at a time has some of them served, then the others are
 looked at, and it goes on. One whose answers do not drain is not read until they do.
@@ -183,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close_for(error)
             return
         if type(answer) is list:
-            self._write(answer, at_once=True)
+            self._write(answer)
         elif answer is not None:
             self._await(answer)  # type: ignore[arg-type]
 
@@ -310,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
         buffers = answer.result()
         try:
             if buffers:
-                self._write(buffers, at_once=True)
+                self._write(buffers)
         except Exception:
             # A bug of ours. Here it would end whoever completed the answer, and a part of it may have left.
             logger.exception("closing connection from %s: its answer failed unexpectedly", self.peer)
@@ -339,7 +338,7 @@ class Connection(asyncio.BufferedProtocol):
             self._is_reading = False
             self._transport.pause_reading()
 
-    def _write(self, buffers: Buffers, *, at_once: bool = False) -> None:
+    def _write(self, buffers: Buffers) -> None:
         transport = self._transport
         if transport is None or not buffers:
             return
@@ -350,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._write_large(transport, buffers)
             return
-        if at_once and self._may_write_around(transport):
+        if self._may_write_around(transport):
             try:
                 sent = os.write(self._descriptor, answer)
             except OSError:

@@ -168,6 +168,8 @@ class ProduceShortcut:
 
     def finds(self, frame: memoryview, records: Buffer) -> bool:
         """Whether this is where the records of `frame` are."""
+        if len(frame) < self._size_min:
+            return False
         found = self._records_in(frame, *frame[self._prefix_end : self._prefix_end + 2])
         return found is not None and found == records
 

@@ -212,6 +212,46 @@ def test_roll_before_a_relative_offset_overflows(tmp_path: Path, log: Log) -> No
     assert [offset for offset, _ in read_all(follower)] == [0, 2**31]
 
 
+def test_what_one_segment_cannot_number_is_taken_by_two_appends(tmp_path: Path, log: Log) -> None:
+    append(log, batch(1))
+    ((_, sent),) = read_all(log)
+    far = bytearray(sent)
+    far[0:8] = (2**31 + 5).to_bytes(8, "big")
+    follower = create_log(tmp_path / "follower")
+    assert follower.append_as_follower(memoryview(bytearray(sent + far)), now_ms=NOW_MS).last_offset == 0
+    assert follower.log_end_offset == 1
+    assert follower.append_as_follower(memoryview(far), now_ms=NOW_MS).last_offset == 2**31 + 5
+    assert bases(follower) == [0, 2**31 + 5]
+    assert [offset for offset, _ in read_all(follower)] == [0, 2**31 + 5]
+
+
+def test_an_old_message_far_behind_the_end_begins_a_segment_that_can_number_it(tmp_path: Path) -> None:
+    log = create_log(tmp_path)
+    append(log, batch(1))
+    old = bytearray(build_message_set([Record(0, NOW_MS, b"key", b"v", [])], magic=1, compression=Compression.NONE))
+    last_offset = 2**31 + 5
+    old[0:8] = last_offset.to_bytes(8, "big")
+    log.append_as_follower(memoryview(old), now_ms=NOW_MS)
+    assert bases(log) == [0, last_offset - (2**31 - 1)]
+    assert log.log_end_offset == last_offset + 1
+    assert [extent.last_offset for segment in log.segments.all() for extent in segment.walk(0)] == [0, last_offset]
+
+
+def test_a_full_segment_is_rolled_whatever_its_first_batch_has_become(tmp_path: Path) -> None:
+    config = log_config(segment_bytes=300)
+    log = create_log(tmp_path, config)
+    for _ in range(3):
+        append(log, batch(1))
+    log.close(NOW_MS)
+    log = load_log(tmp_path, config, recovery_point=log.recovery_point)
+    path = Path(log.segments.active.path)
+    damaged = bytearray(path.read_bytes())
+    damaged[8:12] = bytes(4)
+    path.write_bytes(damaged)
+    assert append(log, batch(1, size=200)).first_offset == 3
+    assert log.segment_count == 2
+
+
 def test_an_empty_active_segment_is_not_rolled(log: Log) -> None:
     log.roll(NOW_MS)
     append(log, batch(1))
