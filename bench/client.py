@@ -29,6 +29,7 @@ from bench.frames import (
     produce_answer_layout,
     produce_frame,
 )
+from protocol.frame import LENGTH
 
 ANSWER_TIMEOUT_S = 60.0
 SMALL_BUFFER = 64 * 1024
@@ -44,16 +45,12 @@ def connect(port: int) -> socket.socket:
     return connection
 
 
-_size_at_start = struct.Struct(">i").unpack_from
-
-
 def receive_frame(connection: socket.socket, buffer: memoryview) -> int:
     """Receive one whole answer, and nothing after it, to the start of `buffer`; its size with the size field."""
     received = connection.recv_into(buffer)
     while received < SIZE_FIELD:
         received += _received_or_closed(connection.recv_into(buffer[received:]))
-    (size_after,) = _size_at_start(buffer)
-    size: int = SIZE_FIELD + size_after
+    size: int = SIZE_FIELD + LENGTH.unpack_from(buffer)[0]
     while received < size:
         received += _received_or_closed(connection.recv_into(buffer[received:size], 0, socket.MSG_WAITALL))
     if received > size:

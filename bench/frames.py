@@ -18,6 +18,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.reader import read_uvarint
 from protocol.records.batch import read_header
 from protocol.records.builder import RecordData, build_batch
 from protocol.schema import message_info
@@ -129,23 +130,18 @@ class FetchAnswerLayout:
     """Where the answer to a `FetchFrame` holds its error codes and its records."""
 
     def __init__(self, topic: str) -> None:
-        # Correlation id, tags, throttle time | error | session id, topic count, name, partition count, number | error |
-        # high watermark to preferred replica | the first bytes of the length of the records.
+        # Correlation id, tags, throttle time | error | session id, topic count, name, partition count, number | error.
         between = 4 + 1 + _compact_string_size(topic) + 1 + 4
-        self._unpack = struct.Struct(f">4x4x1x4xh{between}xh{8 + 8 + 8 + 1 + 4}xBBB").unpack_from
+        self._errors = struct.Struct(f">4x4x1x4xh{between}xh")
+        high_watermark_to_preferred_replica = 8 + 8 + 8 + 1 + 4
+        self._records_at = self._errors.size + high_watermark_to_preferred_replica
 
     def record_bytes(self, frame: bytearray | memoryview) -> int:
         """How many bytes of records the answer at the start of `frame` (its size field included) holds."""
-        error, partition_error, low, middle, high = self._unpack(frame)
-        if error or partition_error:
-            raise RuntimeError(f"Fetch answered with the errors {error} and {partition_error}")
-        length: int = low & 0x7F
-        if low >= 0x80:
-            length |= (middle & 0x7F) << 7
-            if middle >= 0x80:
-                if high >= 0x80:
-                    raise RuntimeError("a Fetch answered with more records than were asked for: 2 MiB or more")
-                length |= high << 14
+        errors = self._errors.unpack_from(frame)
+        if errors != (0, 0):
+            raise RuntimeError(f"Fetch answered with the errors {errors}")
+        length, _ = read_uvarint(frame, self._records_at)
         return max(0, length - 1)
 
 

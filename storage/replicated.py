@@ -32,7 +32,7 @@ def check_replicated(records: memoryview, *, next_offset: int) -> ReplicatedAppe
     batches: list[StoredBatch] = []
     position = 0
     largest = TimestampOffset(NO_TIMESTAMP, next_offset)
-    first_offset: int | None = None
+    first_offset = next_offset
     while (batch := _batch_at(records, position)) is not None:
         extent = batch.extent
         if extent.base_offset < next_offset or extent.last_offset < extent.base_offset:
@@ -42,7 +42,7 @@ def check_replicated(records: memoryview, *, next_offset: int) -> ReplicatedAppe
             )
         if not batch.is_crc_valid:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The batch of offset {extent.base_offset} has a wrong CRC")
-        if first_offset is None:
+        if not batches:
             first_offset = extent.base_offset if batch.header is not None else _first_offset_of_old(extent, next_offset)
         if extent.last_offset - first_offset > RELATIVE_OFFSET_MAX:
             break
@@ -51,9 +51,7 @@ def check_replicated(records: memoryview, *, next_offset: int) -> ReplicatedAppe
         batches.append(batch)
         next_offset = extent.last_offset + 1
         position = extent.end
-    return ReplicatedAppend(
-        records[:position], batches, next_offset if first_offset is None else first_offset, next_offset - 1, largest
-    )
+    return ReplicatedAppend(records[:position], batches, first_offset, next_offset - 1, largest)
 
 
 def _first_offset_of_old(extent: Extent, next_offset: int) -> int:

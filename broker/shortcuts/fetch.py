@@ -127,16 +127,15 @@ class FetchShortcut:
         kind, correlation_id, prefix, offset, suffix = self._unpack(frame)
         if prefix != self._prefix or suffix != self._suffix or kind != self._kind:
             return None
-        bytes_min = self._bytes_min
-        if bytes_min and offset == self._partition.log.log_end_offset and self._is_at_end(offset):
+        if self._bytes_min and self._is_at_end(offset):
             return self._parked(correlation_id, offset)
-        answer = self._going_on(correlation_id, offset, bytes_min)
+        answer = self._going_on(correlation_id, offset, self._bytes_min)
         if answer is not None:
             return answer
         records = self._read(offset)
         if records is None:
             return None
-        if len(records) < bytes_min:
+        if len(records) < self._bytes_min:
             return self._parked(correlation_id, offset)
         return self._framed(correlation_id, records)
 

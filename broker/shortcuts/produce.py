@@ -37,6 +37,7 @@ from protocol.frame import LENGTH
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.reader import read_uvarint
 from protocol.records.batch import CODEC_MASK, HEADER_SIZE
+from protocol.writer import uvarint
 from storage.log import AppendOrigin, PreparedAppend
 from storage.validation import COSTLY_SIZE
 
@@ -99,7 +100,7 @@ class ProduceShortcut:
         self._origin = AppendOrigin.of_produce_version(version)
         self._is_flexible = PRODUCE.is_flexible_in(version)
         self._tail_size = len(_FLEXIBLE_TAIL) if self._is_flexible else 0
-        length_size = _uvarint_size(records_size + 1) if self._is_flexible else LENGTH.size
+        length_size = len(uvarint(records_size + 1)) if self._is_flexible else LENGTH.size
         self._prefix_end = len(frame) - self._tail_size - records_size - length_size
         self._size_min = self._prefix_end + _LENGTH_SIZE_MAX + HEADER_SIZE + self._tail_size
         start = Struct(f"{KIND_SIZE}s{CORRELATION_SIZE}s{self._prefix_end - CORRELATION_END}sBB")
@@ -237,7 +238,3 @@ def learn(
     )
     # Bytes after a request are ignored in the general way; here they would pass for the end of its records.
     return shortcut if shortcut.finds(frame, data.records) else None
-
-
-def _uvarint_size(value: int) -> int:
-    return max(1, (value.bit_length() + 6) // 7)
