@@ -40,6 +40,8 @@ class FrameReader:
 
     def __init__(self, scratch: memoryview, size_max: int) -> None:
         self.size_max = size_max
+        if len(scratch) > LENGTH_SIZE + size_max:
+            scratch = scratch[: LENGTH_SIZE + size_max]  # what is there whole is then never too large
         self._scratch = scratch
         self._source = scratch
         self._own: memoryview | None = None
@@ -79,7 +81,7 @@ class FrameReader:
         """
         if self._own is None and count >= LENGTH_SIZE:
             (size,) = _unpack_length(self._scratch)
-            if size == count - LENGTH_SIZE and size <= self.size_max:
+            if size == count - LENGTH_SIZE:
                 return self._scratch[LENGTH_SIZE:count]
         return None
 

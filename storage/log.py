@@ -32,7 +32,7 @@ from uuid import UUID
 
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
+from protocol.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, START, BatchHeader
 from protocol.records.compression import Buffer
 from protocol.records.control import TransactionMarker
 from storage import checkpoints, names
@@ -41,7 +41,7 @@ from storage.compaction import CleanedSegment
 from storage.files import Files, FileSlice
 from storage.leader_epochs import LeaderEpochs
 from storage.log_loader import LoadedLog, LoadProgress, LogLoader, epochs_writer, state_at
-from storage.log_reader import FetchedRecords, FoundOffset, LogEnd, LogReader
+from storage.log_reader import FetchedRecords, FoundOffset, LogReader
 from storage.mapped_index import CorruptIndexError
 from storage.names import DirectoryState
 from storage.producer_snapshots import ProducerSnapshots
@@ -51,14 +51,13 @@ from storage.retention import NO_LIMIT, RetentionPolicy, SegmentFacts, count_to_
 from storage.segment import CorruptSegmentError, NotInMemoryError, Segment, SegmentGoneError
 from storage.segments import Segments
 from storage.stored_batch import StoredBatch
-from storage.time_index import TimestampOffset
 from storage.transaction_index import AbortedTransaction
 from storage.validation import (
     AppendOrigin,
     AppendRules,
     PreparedAppend,
-    ValidatedAppend,
     is_costly,
+    plain_batch,
     prepare,
     prepare_at_once,
     validate_and_assign_offsets,
@@ -69,7 +68,7 @@ __all__ = ["AppendOrigin", "AppendResult", "FetchedRecords", "Log", "LogOptions"
 _REPORTS_MAX: Final = 100
 
 
-_new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
+_pack_start = START.pack_into
 
 
 class AppendResult(NamedTuple):
@@ -172,7 +171,7 @@ class Log:
         self.high_watermark = loaded.log_start_offset
         self.is_offline = False
         active = loaded.segments.active
-        self._reader = LogReader(loaded.segments, LogEnd(loaded.log_end_offset, active, active.size))
+        self._reader = LogReader(loaded.segments, (loaded.log_end_offset, active, active.size))
         self.reconfigure(config)
 
     @classmethod
@@ -350,6 +349,10 @@ class Log:
         producer's state forbids, KAFKA_STORAGE_ERROR. Then nothing was written and no state has changed. A batch that
         is among the last five of its producer is not written again; the answer is that of the first time.
         """
+        if type(records) is memoryview:
+            first_offset = self.append_plain(records, leader_epoch, now_ms, origin, is_committed=False)
+            if first_offset is not None:
+                return AppendResult(first_offset, self.log_end_offset - 1, NO_TIMESTAMP, self.log_start_offset)
         if self.is_offline:
             raise self._offline_error()
         offset = self.log_end_offset
@@ -364,21 +367,46 @@ class Log:
         accepted, header, log_append_time_ms, records_converted = validated
         marker = None
         if header.producer_id != NO_PRODUCER_ID:
-            duplicate, marker = self._check_producer(validated, offset, origin)
+            duplicate, marker = self._check_producer(accepted, header, offset, origin)
             if duplicate is not None:
                 return self._answer_of_duplicate(duplicate)
         last_offset = offset + header.last_offset_delta
-        try:
-            if leader_epoch > self.leader_epochs.latest:
-                self.leader_epochs.assign(leader_epoch, offset)
-            largest = _new_tuple(TimestampOffset, (header.max_timestamp, last_offset))
-            self._write(accepted, offset, last_offset, largest, now_ms)
-            if header.producer_id != NO_PRODUCER_ID:
-                self._take_in(header, offset, marker)
-        except OSError as error:
-            raise self._storage_error(error) from error
-        facts = (offset, last_offset, log_append_time_ms, self.log_start_offset, False, records_converted)
-        return _new_tuple(AppendResult, facts)
+        self._write(accepted, offset, last_offset, header.max_timestamp, last_offset, leader_epoch, now_ms)
+        if header.producer_id != NO_PRODUCER_ID:
+            self._take_in(header, offset, marker)
+        return AppendResult(
+            offset, last_offset, log_append_time_ms, self.log_start_offset, records_converted=records_converted
+        )
+
+    def append_plain(
+        self, records: memoryview, leader_epoch: int, now_ms: int, origin: AppendOrigin, is_committed: bool
+    ) -> int | None:
+        """`append_as_leader` of a batch to which nothing is to be done but to number it; returns its first offset.
+
+        None: that is not what it is, or it was written before, and `append_as_leader` is to be asked; nothing has
+        changed. With `is_committed` the high watermark follows, as no other replica has to have it first. Raises
+        KafkaError: what the producer's state forbids, KAFKA_STORAGE_ERROR.
+        """
+        plain = plain_batch(records, self._rules, origin)
+        if plain is None or self.is_offline:
+            return None
+        length, last_offset_delta, max_timestamp, header = plain
+        offset = self.log_end_offset
+        marker = None
+        if header is not None:
+            duplicate, marker = self._check_producer(records, header, offset, origin)
+            if duplicate is not None:
+                return None
+        _pack_start(records, 0, offset, length, leader_epoch)
+        last_offset = offset + last_offset_delta
+        self._write(records, offset, last_offset, max_timestamp, last_offset, leader_epoch, now_ms)
+        if header is not None:
+            self._take_in(header, offset, marker)
+        if is_committed:
+            self.high_watermark = last_offset + 1
+            if self._producers.first_unstable_offset is not None:
+                self._producers.on_high_watermark(last_offset + 1)
+        return offset
 
     def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendResult:
         """Writes what a leader has sent, with its offsets and epochs. What `check_replicated` leaves out may follow.
@@ -395,32 +423,69 @@ class Log:
             for batch in checked.batches:
                 if batch.leader_epoch > self.leader_epochs.latest:
                     self.leader_epochs.assign(batch.leader_epoch, batch.extent.base_offset)
-            self._write(checked.records, first_offset, last_offset, checked.largest, now_ms)
-            for batch in checked.batches:
-                self._take_in_replicated(batch)
         except OSError as error:
             raise self._storage_error(error) from error
+        largest_ms, largest_offset = checked.largest
+        self._write(
+            checked.records,
+            first_offset,
+            last_offset,
+            largest_ms,
+            largest_offset,
+            checked.batches[-1].leader_epoch,
+            now_ms,
+        )
+        for batch in checked.batches:
+            self._take_in_replicated(batch)
         return AppendResult(first_offset, last_offset, NO_TIMESTAMP, self.log_start_offset)
 
     def _write(
-        self, records: Buffer, first_offset: int, last_offset: int, largest: TimestampOffset, now_ms: int
+        self,
+        records: Buffer,
+        first_offset: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        max_timestamp_offset: int,
+        leader_epoch: int,
+        now_ms: int,
     ) -> None:
+        """Raises KafkaError: KAFKA_STORAGE_ERROR."""
         segment = self._segments.active
-        size_max, age_ms_max = self.config.segment_bytes, self._segment_age_ms_max
-        if not segment.append(records, last_offset, largest, now_ms, size_max=size_max, age_ms_max=age_ms_max):
-            segment = self._roll(first_offset, now_ms)
-            taken = segment.append(records, last_offset, largest, now_ms, size_max=size_max, age_ms_max=age_ms_max)
-            assert taken, f"a segment from {first_offset} on cannot hold offset {last_offset}"
-        self.log_end_offset = last_offset + 1
-        self._reader.end = _new_tuple(LogEnd, (last_offset + 1, segment, segment.size))
+        try:
+            if leader_epoch > self.leader_epochs.latest:
+                self.leader_epochs.assign(leader_epoch, first_offset)
+            if not segment.append(
+                records,
+                last_offset,
+                max_timestamp_ms,
+                max_timestamp_offset,
+                now_ms,
+                self.config.segment_bytes,
+                self._segment_age_ms_max,
+            ):
+                segment = self._roll(first_offset, now_ms)
+                taken = segment.append(
+                    records,
+                    last_offset,
+                    max_timestamp_ms,
+                    max_timestamp_offset,
+                    now_ms,
+                    self.config.segment_bytes,
+                    self._segment_age_ms_max,
+                )
+                assert taken, f"a segment from {first_offset} on cannot hold offset {last_offset}"
+        except OSError as error:
+            raise self._storage_error(error) from error
+        self.log_end_offset = end_offset = last_offset + 1
+        self._reader.end = (end_offset, segment, segment.size)
 
     def _check_producer(
-        self, validated: ValidatedAppend, offset: int, origin: AppendOrigin
+        self, records: Buffer, header: BatchHeader, offset: int, origin: AppendOrigin
     ) -> tuple[BatchMetadata | None, TransactionMarker | None]:
         """The kept batch that this one repeats, and the marker that it is."""
-        producers, header = self._producers, validated.header
+        producers = self._producers
         if header.is_control:
-            marker = marker_in(validated.records, 0, header)
+            marker = marker_in(records, 0, header)
             if marker is not None:
                 producers.check_marker(header, marker, offset)
             return None, marker
@@ -439,9 +504,13 @@ class Log:
         )
 
     def _take_in(self, header: BatchHeader, offset: int, marker: TransactionMarker | None) -> None:
+        """Raises KafkaError: KAFKA_STORAGE_ERROR."""
         aborted = self._producers.append(header, offset, marker)
         if aborted is not None:
-            self._segments.active.transaction_index.append(aborted)
+            try:
+                self._segments.active.transaction_index.append(aborted)
+            except OSError as error:
+                raise self._storage_error(error) from error
 
     def _take_in_replicated(self, batch: StoredBatch) -> None:
         header = batch.header
@@ -723,7 +792,7 @@ class Log:
         self._write_snapshot()
         segment = self._new_segment(base_offset, now_ms)
         self._segments.add(segment)
-        self._reader.end = LogEnd(self.log_end_offset, segment, 0)
+        self._reader.end = (self.log_end_offset, segment, 0)
         self._options.on_flush_wanted(self)
         return segment
 
@@ -773,7 +842,7 @@ class Log:
         if end_offset is not None:
             offset = self.log_end_offset = end_offset
             self.high_watermark = min(self.high_watermark, offset)
-        self._reader.end = LogEnd(offset, active, active.size)
+        self._reader.end = (offset, active, active.size)
         self._reader.forget_positions()
         self.log_start_offset = min(self.log_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
@@ -807,7 +876,7 @@ class Log:
             replacement = self._new_segment(offset, now_ms)
             self._segments.replace(old, [replacement])
             self.log_end_offset = self.log_start_offset = self.high_watermark = self.recovery_point = offset
-            self._reader.end = LogEnd(offset, replacement, 0)
+            self._reader.end = (offset, replacement, 0)
             self._reader.forget_positions()
             self.leader_epochs.clear()
             self._snapshots.delete_outside(offset, offset)

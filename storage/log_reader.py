@@ -54,12 +54,8 @@ class FetchedRecords(NamedTuple, Generic[Records]):
     position: int
 
 
-class LogEnd(NamedTuple):
-    """Offset and place of the next batch."""
-
-    offset: int
-    segment: Segment
-    position: int
+LogEnd: TypeAlias = tuple[int, Segment, int]
+"""Offset, segment and position of the next batch."""
 
 
 class FoundOffset(NamedTuple):
@@ -98,10 +94,10 @@ class LogReader:
         may_slice: bool = False,
     ) -> FetchedRecords[memoryview | FileSlice]:
         """See `Log.read`. Raises NotInMemoryError, CorruptSegmentError, CorruptIndexError."""
-        end = self.end
-        if offset == end.offset >= upper_bound_offset:
+        end_offset, active, end_position = self.end
+        if offset == end_offset >= upper_bound_offset:
             # Consumers that have read everything ask here again and again: there is nothing to be looked up.
-            return FetchedRecords(_NOTHING, offset, end.segment.base_offset, end.position)
+            return FetchedRecords(_NOTHING, offset, active.base_offset, end_position)
         read = _Read(self, offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, wait=wait)
         read.may_slice = may_slice
         return read.run()
@@ -165,11 +161,11 @@ class LogReader:
 
     def _position_of(self, offset: int) -> tuple[Segment, int]:
         """Where the batch of an offset begins; the log's end for offsets that have none."""
-        end = self.end
-        if offset < end.offset and (segment := self.segments.floor(offset)) is not None:
+        end_offset, active, end_position = self.end
+        if offset < end_offset and (segment := self.segments.floor(offset)) is not None:
             extent = segment.find(offset, wait=False)
             return segment, segment.size if extent is None else extent.position
-        return end.segment, end.position
+        return active, end_position
 
     def first_at_or_after(self, timestamp_ms: int, start_offset: int) -> FoundOffset | None:
         """The first record from `start_offset` on whose timestamp is not below the given one."""
@@ -201,8 +197,10 @@ class _Read:
     """One read on its way: what is wanted, and the log's end and known positions as they were when it began."""
 
     __slots__ = (
+        "active",
         "bound",
-        "end",
+        "end_offset",
+        "end_position",
         "max_bytes",
         "may_slice",
         "min_one_batch",
@@ -219,7 +217,7 @@ class _Read:
         self.reader = reader
         # In this order: what is found up to an end from before a truncation goes into the memory from before it.
         self.positions = reader.positions
-        self.end = reader.end
+        self.end_offset, self.active, self.end_position = reader.end
         self.offset = offset
         self.max_bytes = max(max_bytes, 0)
         self.bound = bound
@@ -244,7 +242,7 @@ class _Read:
                 fetched = self._read_in(segment, position, limit, indexed_offset)
                 if fetched is not None:
                     return fetched
-            following = None if segment is self.end.segment else segments.after(segment)
+            following = None if segment is self.active else segments.after(segment)
             if following is None or following.base_offset >= bound:
                 break
             segment, position, indexed_offset = following, 0, following.base_offset
@@ -257,9 +255,9 @@ class _Read:
 
     def _limit(self, segment: Segment) -> int:
         """Where in the segment the first batch begins that must not be returned."""
-        bound, end = self.bound, self.end
-        segment_end = end.position if segment is end.segment else segment.size
-        if bound >= end.offset:
+        bound = self.bound
+        segment_end = self.end_position if segment is self.active else segment.size
+        if bound >= self.end_offset:
             return segment_end
         following = self.reader.segments.after(segment)
         if following is not None and following.base_offset <= bound:
@@ -336,8 +334,8 @@ class _Read:
     def _remember_end(self, segment: Segment, first: Extent, limit: int, returned: memoryview | FileSlice) -> None:
         """Notes where the next read of this consumer will begin, where that is cheap to tell."""
         size = len(returned)
-        if segment is self.end.segment and first.position + size == limit:
-            _remember(self.positions, min(self.bound, self.end.offset), segment, limit)
+        if segment is self.active and first.position + size == limit:
+            _remember(self.positions, min(self.bound, self.end_offset), segment, limit)
             return
         last = first
         if size > first.size:

@@ -77,10 +77,11 @@ class Segment:
         "_file",
         "_files",
         "_first_timestamp_ms",
-        "_is_index_full",
         "_is_removed",
         "_largest",
+        "_last_offset_max",
         "_stage",
+        "_swept_size",
         "_used",
         "_writeback_position",
         "base_offset",
@@ -116,13 +117,14 @@ class Segment:
         self._stage = stage
         self._directory = directory
         self._file: OpenFile | None = None
-        self._used = False
+        self._used = False  # for anything but an append, which `size` tells
+        self._swept_size = size
         self._is_removed = False
-        self._is_index_full = False
         self._bytes_since_index_entry = 0
         self._writeback_position = size
         self._first_timestamp_ms: int | None = None
         self._largest: TimestampOffset | None = None if size else TimestampOffset(NO_TIMESTAMP, base_offset)
+        self._last_offset_max = base_offset + RELATIVE_OFFSET_MAX  # -1 when an index is full
         self.base_offset = base_offset
         self.size = size
         self.created_ms = now_ms
@@ -164,28 +166,28 @@ class Segment:
         self,
         records: Buffer,
         last_offset: int,
-        largest: TimestampOffset,
+        max_timestamp_ms: int,
+        max_timestamp_offset: int,
         now_ms: int,
-        *,
         size_max: int,
         age_ms_max: int,
     ) -> bool:
-        """Adds one or more whole batches. `largest` is their greatest timestamp and the last offset of its batch.
+        """Adds one or more whole batches. With their greatest timestamp goes the last offset of its batch.
 
         False when they have to go to a new segment; then nothing was appended. An empty segment takes anything that it
         can number. Raises OSError; then nothing was appended either.
         """
         position = self.size
         size = len(records)
-        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+        if last_offset > self._last_offset_max:
             return False
         if position:
-            if position + size > size_max or self._is_index_full:
+            if position + size > size_max:
                 return False
             first_timestamp_ms = self._first_timestamp_ms
             if first_timestamp_ms is None:
                 first_timestamp_ms = self.first_timestamp_ms
-            age_ms = largest.timestamp_ms - first_timestamp_ms if first_timestamp_ms >= 0 else now_ms - self.created_ms
+            age_ms = max_timestamp_ms - first_timestamp_ms if first_timestamp_ms >= 0 else now_ms - self.created_ms
             if age_ms > age_ms_max - self.roll_jitter_ms:
                 return False
         file = self._file or self._open()
@@ -193,10 +195,10 @@ class Segment:
             taken = self._files.write(file, records, position)
             if taken != size:
                 self._files.write_all(file, memoryview(records)[taken:], position + taken)
-            if position == 0:
-                self._first_timestamp_ms = largest.timestamp_ms
-            if largest.timestamp_ms > (self._largest or self.largest()).timestamp_ms:
-                self._largest = largest
+            if not position:
+                self._first_timestamp_ms = max_timestamp_ms
+            if max_timestamp_ms > (self._largest or self.largest())[0]:
+                self._largest = TimestampOffset(max_timestamp_ms, max_timestamp_offset)
             if self._bytes_since_index_entry > self.index_interval_bytes:
                 self._add_index_entries(last_offset, position)
                 self._bytes_since_index_entry = 0
@@ -205,13 +207,17 @@ class Segment:
             raise
         self.size = position + size
         self._bytes_since_index_entry += size
-        self._used = True
         return True
 
     def _add_index_entries(self, last_offset: int, position: int) -> None:
         self.offset_index.append(last_offset, position)
         self.time_index.append_if_later(*self.largest())
-        self._is_index_full = self.offset_index.is_full or self.time_index.is_full
+        self._note_full_index()
+
+    def _note_full_index(self) -> None:
+        """An index that takes no more is the end of the segment."""
+        if self.offset_index.is_full or self.time_index.is_full:
+            self._last_offset_max = -1
 
     def _undo_append(self, file: OpenFile, position: int) -> None:
         # A disk that refuses this too leaves a tail that recovery cuts: nobody was told that it is there.
@@ -250,7 +256,7 @@ class Segment:
         if rebuilt.positions:
             self.offset_index.extend(rebuilt.positions)
             self.time_index.extend_if_later(rebuilt.timestamps)
-            self._is_index_full = self.offset_index.is_full or self.time_index.is_full
+            self._note_full_index()
 
     def reset_indexes(self) -> None:
         """Empties all three, before a rebuild with `add_recovered_batch` or `add_recovered_batches`."""
@@ -259,7 +265,7 @@ class Segment:
         self.transaction_index.reset()
         self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._bytes_since_index_entry = 0
-        self._is_index_full = False
+        self._last_offset_max = self.base_offset + RELATIVE_OFFSET_MAX
 
     # Looking
 
@@ -406,7 +412,7 @@ class Segment:
         self._largest = None if position else TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._first_timestamp_ms = None
         self._bytes_since_index_entry = 0
-        self._is_index_full = False
+        self._last_offset_max = self.base_offset + RELATIVE_OFFSET_MAX
         self._writeback_position = min(self._writeback_position, position)
 
     def cut_damage(self, position: int) -> None:
@@ -453,10 +459,11 @@ class Segment:
 
     def release_if_idle(self) -> bool:
         """`release` unless used since the last call. True when nothing is held now."""
-        if not self._used:
+        if not self._used and self.size == self._swept_size:
             self.release()
             return True
         self._used = False
+        self._swept_size = self.size
         return False
 
     def set_modified_ms(self, modified_ms: int) -> None:

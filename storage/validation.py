@@ -57,7 +57,6 @@ from protocol.records.batch import (
     MAGIC_POSITION,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
-    START,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Record,
@@ -70,7 +69,7 @@ from protocol.records.batch import (
 )
 from protocol.records.builder import RecordData, assemble, build_batch, encode_records
 from protocol.records.compression import Buffer, Compression, OpensTooFar, compress
-from protocol.records.regularity import are_regular
+from protocol.records.regularity import are_regular, is_one_plain
 
 # A batch may open to what could also have been sent plain: the default of socket.request.max.bytes.
 PLAIN_SIZE_MAX = 100 << 20
@@ -79,7 +78,8 @@ PLAIN_SIZE_MAX = 100 << 20
 RECORD_ERRORS_MAX = 1000
 
 # Batches with a base timestamp beyond are parsed, which finds a sum of base and delta that is no int64.
-_BASE_TIMESTAMP_MAX = 1 << 62
+_BASE_TIMESTAMP_BITS = 62
+_BASE_TIMESTAMP_MAX = 1 << _BASE_TIMESTAMP_BITS
 
 _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
 _unpack_header = HEADER.unpack_from
@@ -178,18 +178,17 @@ class AppendRules:
     timestamp_window: TimestampWindow | None = None  # None: any time will do
     max_message_bytes: int = 1048588
     segment_bytes: int = 1 << 30
-    size_max: int = field(init=False)
-    keep_ours: bool = field(init=False)
-    """Whether nothing is done to a coordinator's batch that is not compressed."""
-    keep_all: bool = field(init=False)
-    """The same for every batch."""
+    plain_size_max: int = field(init=False)
+    """Up to which size nothing is done to a batch that is not compressed; 0 where something is done to all."""
+    our_plain_size_max: int = field(init=False)
+    """The same for a coordinator's batch."""
 
     def __post_init__(self) -> None:
+        size_max = min(self.max_message_bytes, self.segment_bytes)
         keep_ours = not self.is_log_append_time and self.compression in (None, Compression.NONE)
         keep_all = keep_ours and not self.is_compacted and self.timestamp_window is None
-        object.__setattr__(self, "size_max", min(self.max_message_bytes, self.segment_bytes))
-        object.__setattr__(self, "keep_ours", keep_ours)
-        object.__setattr__(self, "keep_all", keep_all)
+        object.__setattr__(self, "plain_size_max", size_max if keep_all else 0)
+        object.__setattr__(self, "our_plain_size_max", size_max if keep_ours else 0)
 
     @classmethod
     def of(cls, config: LogConfig) -> AppendRules:
@@ -324,6 +323,45 @@ def prepare_at_once(
         return None
 
 
+PlainBatch = tuple[int, int, int, BatchHeader | None]
+"""Its batch_length, last_offset_delta and max_timestamp; the header when its producer has an id."""
+
+
+def plain_batch(records: memoryview, rules: AppendRules, origin: AppendOrigin) -> PlainBatch | None:
+    """What most clients send to most topics, and coordinators to theirs: a good batch to which nothing is to be done.
+
+    None when that cannot be told at one look; then `validate_and_assign_offsets` decides. Nothing is changed.
+    """
+    size = len(records)
+    is_ours = origin is _COORDINATOR
+    if size > (rules.our_plain_size_max if is_ours else rules.plain_size_max) or size < HEADER_SIZE:
+        return None
+    fields = _unpack_header(records)
+    base_offset, length, _, magic, crc, attributes, delta, base_time, max_time, producer_id, _, sequence, count = fields
+    if (
+        length != size - LOG_OVERHEAD
+        or magic != MAGIC
+        or base_offset
+        or (attributes and attributes not in (_OUR_ATTRIBUTES if is_ours else _PLAIN_ATTRIBUTES))
+        or count != delta + 1
+        or crc32c(records[CRC_COVERED_POSITION:]) != crc
+    ):
+        return None
+    if not is_ours and (
+        (sequence < 0 and producer_id > NO_PRODUCER_ID)
+        or not (
+            (count == 1 and not base_time >> _BASE_TIMESTAMP_BITS and is_one_plain(records, HEADER_SIZE))
+            or (
+                count > 0
+                and -_BASE_TIMESTAMP_MAX < base_time < _BASE_TIMESTAMP_MAX
+                and are_regular(records[HEADER_SIZE:], count)
+            )
+        )
+    ):
+        return None
+    return length, delta, max_time, None if producer_id == NO_PRODUCER_ID else _new_tuple(BatchHeader, fields)
+
+
 def validate_and_assign_offsets(
     records: memoryview,
     rules: AppendRules,
@@ -340,54 +378,6 @@ def validate_and_assign_offsets(
     RecordsRejected where single records or a meter have to be named, and OpensTooFar for compressed records that open
     to more than a `plain_size_max` which is less than what is refused.
     """
-    # What most clients send to most topics, and coordinators to theirs: a good batch, not compressed, to which nothing
-    # is done. One look tells.
-    size = len(records)
-    is_ours = origin is _COORDINATOR
-    if (rules.keep_ours if is_ours else rules.keep_all) and HEADER_SIZE <= size <= rules.size_max:
-        fields = _unpack_header(records)
-        base_offset, length, _, magic, crc, attributes, delta, base_time, _, producer_id, _, sequence, count = fields
-        if (
-            length == size - LOG_OVERHEAD
-            and magic == MAGIC
-            and not base_offset
-            and attributes in (_OUR_ATTRIBUTES if is_ours else _PLAIN_ATTRIBUTES)
-            and delta >= 0
-            and count == delta + 1
-            and crc32c(records[CRC_COVERED_POSITION:]) == crc
-            and (
-                is_ours
-                or (
-                    (sequence >= 0 or producer_id <= NO_PRODUCER_ID)
-                    and -_BASE_TIMESTAMP_MAX < base_time < _BASE_TIMESTAMP_MAX
-                    and are_regular(records[HEADER_SIZE:], count)
-                )
-            )
-        ):
-            START.pack_into(records, 0, next_offset, length, leader_epoch)
-            return _new_tuple(ValidatedAppend, (records, _new_tuple(BatchHeader, fields), NO_TIMESTAMP, 0))
-    return validate_with_care(
-        records,
-        rules,
-        next_offset=next_offset,
-        leader_epoch=leader_epoch,
-        now_ms=now_ms,
-        origin=origin,
-        plain_size_max=plain_size_max,
-    )
-
-
-def validate_with_care(
-    records: memoryview,
-    rules: AppendRules,
-    *,
-    next_offset: int,
-    leader_epoch: int,
-    now_ms: int,
-    origin: AppendOrigin,
-    plain_size_max: int,
-) -> ValidatedAppend | None:
-    """The whole of `validate_and_assign_offsets`: step by step, so that each has its error."""
     if origin is _OLD_CLIENT and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] in legacy.LEGACY_MAGICS:
         return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms, plain_size_max)
     header = _first_header(records, origin)

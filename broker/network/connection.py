@@ -349,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._write_large(transport, buffers)
             return
-        if self._may_write_around(transport):
+        if self._descriptor >= 0 and not transport.get_write_buffer_size() and not transport.is_closing():
             try:
                 sent = os.write(self._descriptor, answer)
             except OSError:

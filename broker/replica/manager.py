@@ -113,8 +113,12 @@ class ReplicaManager:
         if partition.advance_high_watermark() and self.produce_purgatory.watched:
             self.produce_purgatory.check_and_complete((partition.topic, partition.partition))
         if self.fetch_purgatory.watched:
-            self.fetch_purgatory.check_and_complete((partition.topic, partition.partition))
+            self.wake_readers(partition)
         return result
+
+    def wake_readers(self, partition: Partition) -> None:
+        """Who waits for records of this partition may find some."""
+        self.fetch_purgatory.check_and_complete((partition.topic, partition.partition))
 
     def await_commit(self, appends: list[AwaitedAppend], deadline_ms: int, on_decided: Callable[[], None]) -> None:
         """Call `on_decided` once every append is committed, failed, or `deadline_ms` (monotonic) has passed."""
@@ -306,7 +310,7 @@ class ReplicaManager:
         key = (topic, partition_index)
         partition = self._partitions.pop(key, None)
         if partition is not None and partition.is_leader:
-            partition.is_leader = False
+            partition.resign()
             self._announce(partition, gained=False)
         for purgatory in self.purgatories:
             purgatory.force_complete_all(key)

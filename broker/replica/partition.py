@@ -41,6 +41,7 @@ class Partition:
     __slots__ = (
         "_broker_id",
         "_end_offsets",
+        "_is_alone",
         "_start_offsets",
         "is_leader",
         "leader_epoch",
@@ -57,6 +58,7 @@ class Partition:
         self.leadership = Leadership(NO_EPOCH, NO_LEADER, NO_EPOCH, (), NO_EPOCH, ())
         self.leader_epoch = NO_EPOCH
         self.is_leader = False
+        self._is_alone = False  # leader without any other replica
         self._broker_id = broker_id
         self._end_offsets: dict[int, int] = {}
         self._start_offsets: dict[int, int] = {}
@@ -70,6 +72,7 @@ class Partition:
         is_new = leadership.leader_epoch > self.leader_epoch or not self.is_leader
         self._take(leadership)
         self.is_leader = True
+        self._is_alone = len(leadership.replicas) == 1
         if is_new:
             self._end_offsets = {}
             self._start_offsets = {}
@@ -80,8 +83,13 @@ class Partition:
         """Become or stay follower. True when this begins a new leader epoch here."""
         is_new = leadership.leader_epoch > self.leader_epoch or self.is_leader
         self._take(leadership)
-        self.is_leader = False
+        self.resign()
         return is_new
+
+    def resign(self) -> None:
+        """Lead no more, and take no appends."""
+        self.is_leader = False
+        self._is_alone = False
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Check a client's view (KIP-320).
@@ -132,6 +140,16 @@ class Partition:
                 f"requirement of {self.min_in_sync} for partition {self.topic}-{self.partition}",
             )
         return self.log.append_as_leader(records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
+
+    def append_plain(self, records: memoryview, now_ms: int, origin: AppendOrigin) -> int | None:
+        """Append to a partition that has no other replica, by which it is committed; returns the first offset.
+
+        The caller then wakes who reads. None: `append` and `advance_high_watermark` are to be asked; nothing has
+        changed. Raises KafkaError as `Log.append_plain`.
+        """
+        if not self._is_alone:
+            return None
+        return self.log.append_plain(records, self.leader_epoch, now_ms, origin, True)
 
     @property
     def has_enough_in_sync(self) -> bool:

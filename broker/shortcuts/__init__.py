@@ -84,24 +84,34 @@ class Shortcut(Protocol):
         """The framed answer if `frame` repeats the request, else None."""
 
 
+def _nothing_learned(_frame: memoryview) -> None:
+    """The latest where there is none."""
+
+
 class Shortcuts:
     """Those of one connection, the last used first."""
 
-    __slots__ = ("_known", "_learned_in_vain")
+    __slots__ = ("_known", "_latest", "_learned_in_vain")
 
     def __init__(self) -> None:
         self._known: list[Shortcut] = []
+        self._latest: Callable[[memoryview], Answer | None] = _nothing_learned  # `answer` of the first
         self._learned_in_vain = 0
 
     def answer(self, frame: memoryview) -> Answer | None:
-        known = self._known
-        for shortcut in known:
+        answer = self._latest(frame)
+        if answer is None:
+            return self._answer_of_others(frame)
+        self._learned_in_vain = 0
+        return answer
+
+    def _answer_of_others(self, frame: memoryview) -> Answer | None:
+        for shortcut in self._known[1:]:
             answer = shortcut.answer(frame)
             if answer is not None:
                 self._learned_in_vain = 0
-                if shortcut is not known[0]:
-                    known.remove(shortcut)
-                    known.insert(0, shortcut)
+                self._known.remove(shortcut)
+                self._put_first(shortcut)
                 return answer
         return None
 
@@ -109,5 +119,9 @@ class Shortcuts:
         """Remember one more, unless nothing that was learned of late was of use."""
         if self._learned_in_vain < LEARNED_IN_VAIN_MAX:
             self._learned_in_vain += 1
-            self._known.insert(0, shortcut)
+            self._put_first(shortcut)
             del self._known[SHORTCUTS_MAX:]
+
+    def _put_first(self, shortcut: Shortcut) -> None:
+        self._known.insert(0, shortcut)
+        self._latest = shortcut.answer

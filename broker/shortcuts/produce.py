@@ -36,9 +36,9 @@ from protocol.errors import KafkaError, Malformed
 from protocol.frame import LENGTH
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.reader import read_uvarint
-from protocol.records.batch import CODEC_MASK, HEADER_SIZE
+from protocol.records.batch import CODEC_MASK, HEADER_SIZE, NO_TIMESTAMP
 from protocol.writer import uvarint
-from storage.log import AppendOrigin, PreparedAppend
+from storage.log import AppendOrigin, AppendResult, PreparedAppend
 from storage.validation import COSTLY_SIZE
 
 FIRST_VERSION = 5
@@ -46,6 +46,7 @@ ACKS_LEADER = 1
 PRODUCE = APIS[0]
 
 _LENGTH_SIZE_MAX = 5
+_NEVER = 1 << 62
 _FLEXIBLE_TAIL = bytes(3)  # no tags of the partition, the topic and the request
 
 
@@ -71,6 +72,7 @@ class ProduceShortcut:
         "_tail_size",
         "_transactional_id",
         "_unpack_start",
+        "_unsaid",
         "_verifier",
     )
 
@@ -83,13 +85,16 @@ class ProduceShortcut:
         *,
         transactional_id: str | None,
         frame: memoryview,
-        records_size: int,
+        prefix_size: int,
         version: int,
         needs_isr: bool,
         answer: bytes,
         numbers_position: int,
     ) -> None:
-        """`frame` and `answer` are a request and its answer without errors; the records end where the tags begin."""
+        """`frame` and `answer` are a request and its answer without errors.
+
+        The length of the records stands at `prefix_size`, and behind them are no tags.
+        """
         self._manager = manager
         self._partition = partition
         self._config = partition.log.config
@@ -100,8 +105,8 @@ class ProduceShortcut:
         self._origin = AppendOrigin.of_produce_version(version)
         self._is_flexible = PRODUCE.is_flexible_in(version)
         self._tail_size = len(_FLEXIBLE_TAIL) if self._is_flexible else 0
-        length_size = len(uvarint(records_size + 1)) if self._is_flexible else LENGTH.size
-        self._prefix_end = len(frame) - self._tail_size - records_size - length_size
+        self._prefix_end = prefix_size
+        self._unsaid = prefix_size + self._tail_size - 0x7F if self._is_flexible else _NEVER
         self._size_min = self._prefix_end + _LENGTH_SIZE_MAX + HEADER_SIZE + self._tail_size
         start = Struct(f"{KIND_SIZE}s{CORRELATION_SIZE}s{self._prefix_end - CORRELATION_END}sBB")
         self._unpack_start = start.unpack_from
@@ -112,39 +117,44 @@ class ProduceShortcut:
         self._pack_answer = Struct(f">4s{CORRELATION_SIZE}s{len(self._answer_head)}sqqq{len(self._answer_tail)}s").pack
 
     def answer(self, frame: memoryview) -> list[Buffer] | None:
-        if len(frame) < self._size_min:
+        size = len(frame)
+        if size < self._size_min:
             return None
         kind, correlation_id, prefix, low, high = self._unpack_start(frame)
         if prefix != self._prefix or kind != self._kind:
             return None
-        records = self._records_in(frame, low, high)
-        if records is None:
+        end = size - self._tail_size
+        if low >= 0x80 and size < COSTLY_SIZE and low + (high << 7) == size - self._unsaid:
+            # A length of two bytes, as with most: it is 0x80 less than their sum, and tells what is left of the frame.
+            records = frame[self._prefix_end + 2 : end]
+        else:
+            position = self._after_length(frame, end)
+            if position is None:
+                return None
+            records = frame[position:end]
+        if self._tail_size and frame[end:] != _FLEXIBLE_TAIL:
             return None
-        header = bytes(records[:HEADER_SIZE])
-        partition, origin = self._partition, self._origin
+        partition = self._partition
         log = partition.log
-        if log.config is not self._config or (self._needs_isr and len(partition.leadership.isr) != 1):
+        if log.config is not self._config:
             return None
-        if len(records) >= COSTLY_SIZE and log.is_costly(records, origin):
+        if size >= COSTLY_SIZE and log.is_costly(records, self._origin):
             return None
-        attributes = header[ATTRIBUTES_POSITION]
-        if attributes and not self._is_admitted(header):
-            return None
-        now_ms = self._now_ms()
-        ready: memoryview | PreparedAppend = records
         try:
-            if attributes & CODEC_MASK:
-                prepared = log.prepare_at_once(records, now_ms=now_ms, origin=origin)
-                if prepared is None:
-                    return None
-                ready = prepared
-            first_offset, _, log_append_time_ms, log_start_offset, _, _ = self._manager.append(
-                partition, ready, needs_isr=self._needs_isr, now_ms=now_ms, origin=origin
+            first_offset = (
+                None if records[ATTRIBUTES_POSITION] else partition.append_plain(records, self._now_ms(), self._origin)
             )
         except KafkaError:
-            # Nothing was written; the general way is to find the same batch, and with it the same error.
-            records[:HEADER_SIZE] = header
             return None
+        if first_offset is not None:
+            log_append_time_ms = NO_TIMESTAMP
+            if self._manager.fetch_purgatory.watched:
+                self._manager.wake_readers(partition)
+        else:
+            result = self._append(records)
+            if result is None:
+                return None
+            first_offset, log_append_time_ms = result.first_offset, result.log_append_time_ms
         return [
             self._pack_answer(
                 self._answer_size,
@@ -152,10 +162,46 @@ class ProduceShortcut:
                 self._answer_head,
                 first_offset,
                 log_append_time_ms,
-                log_start_offset,
+                log.log_start_offset,
                 self._answer_tail,
             )
         ]
+
+    def _after_length(self, frame: memoryview, end: int) -> int | None:
+        """Where the records begin; None when their length does not say that they go on until `end`."""
+        try:
+            if self._is_flexible:
+                size, position = read_uvarint(frame, self._prefix_end)
+                size -= 1
+            else:
+                (size,) = LENGTH.unpack_from(frame, self._prefix_end)
+                position = self._prefix_end + LENGTH.size
+        except Malformed:
+            return None
+        return position if size == end - position else None
+
+    def _append(self, records: memoryview) -> AppendResult | None:
+        """Of what is not plain. None where the general way is to answer; nothing has changed then."""
+        partition, origin = self._partition, self._origin
+        if self._needs_isr and len(partition.leadership.isr) != 1:
+            return None
+        header = bytes(records[:HEADER_SIZE])
+        attributes = header[ATTRIBUTES_POSITION]
+        if attributes and not self._is_admitted(header):
+            return None
+        now_ms = self._now_ms()
+        ready: memoryview | PreparedAppend = records
+        try:
+            if attributes & CODEC_MASK:
+                prepared = partition.log.prepare_at_once(records, now_ms=now_ms, origin=origin)
+                if prepared is None:
+                    return None
+                ready = prepared
+            return self._manager.append(partition, ready, needs_isr=self._needs_isr, now_ms=now_ms, origin=origin)
+        except KafkaError:
+            # Nothing was written; the general way is to find the same batch, and with it the same error.
+            records[:HEADER_SIZE] = header
+            return None
 
     def _is_admitted(self, records: bytes) -> bool:
         """Whether what begins like this may be written, as far as transactions are concerned."""
@@ -166,32 +212,6 @@ class ProduceShortcut:
         return transactional_id is not None and self._verifier.admits_now(
             transactional_id, (partition.topic, partition.partition), partition.log.producers(), header
         )
-
-    def finds(self, frame: memoryview, records: Buffer) -> bool:
-        """Whether this is where the records of `frame` are."""
-        if len(frame) < self._size_min:
-            return False
-        found = self._records_in(frame, *frame[self._prefix_end : self._prefix_end + 2])
-        return found is not None and found == records
-
-    def _records_in(self, frame: memoryview, low: int, high: int) -> memoryview | None:
-        """What follows the prefix, when its length, of which two bytes are given, says that it reaches to the tail."""
-        position, end = self._prefix_end, len(frame) - self._tail_size
-        if not self._is_flexible:
-            (size,) = LENGTH.unpack_from(frame, position)
-            position += LENGTH.size
-        elif low >= 0x80 > high:  # as with most
-            size = (low & 0x7F | high << 7) - 1
-            position += 2
-        else:
-            try:
-                size, position = read_uvarint(frame, position)
-            except Malformed:
-                return None
-            size -= 1
-        if size != end - position or (self._tail_size and frame[end:] != _FLEXIBLE_TAIL):
-            return None
-        return frame[position:end]
 
 
 def learn(
@@ -219,22 +239,28 @@ def learn(
         return None
     if partition.log.config.flush_messages != LONG_MAX:
         return None
+    is_flexible, records_size = PRODUCE.is_flexible_in(context.api_version), len(data.records)
+    length = uvarint(records_size + 1) if is_flexible else LENGTH.pack(records_size)
+    end = len(frame) - (len(_FLEXIBLE_TAIL) if is_flexible else 0)
+    start = end - records_size
+    prefix_size = start - len(length)
+    # Bytes after a request are ignored in the general way, and a length may be longer than it has to; not so here.
+    if frame[prefix_size:start] != length or frame[start:end] != data.records or any(frame[end:]):
+        return None
     answer = b"".join(buffers)
     numbers = ANSWER.pack(told.index, 0, told.base_offset, told.log_append_time_ms, told.log_start_offset)
     if answer.count(numbers) != 1:
         return None
-    shortcut = ProduceShortcut(
+    return ProduceShortcut(
         services.replica_manager,
         partition,
         services.verifier,
         services.clock.now_ms,
         transactional_id=request.transactional_id,
         frame=frame,
-        records_size=len(data.records),
+        prefix_size=prefix_size,
         version=context.api_version,
         needs_isr=request.acks == ACKS_ALL,
         answer=answer,
         numbers_position=answer.index(numbers) + NUMBERS_POSITION,
     )
-    # Bytes after a request are ignored in the general way; here they would pass for the end of its records.
-    return shortcut if shortcut.finds(frame, data.records) else None

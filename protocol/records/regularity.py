@@ -31,32 +31,31 @@ _LOW_STEPS = tuple(_TOO_FAR if low & 1 else 2 + ((low & 0x7F) >> 1) for low in r
 _CONTINUES = bytes(low >> 7 for low in range(0x100))
 
 
-class _Lone(NamedTuple):
-    """How to read a record that is alone in its batch, where its own length and its value's take so many bytes each."""
+_Lone = tuple[
+    Callable[[Buffer, int], tuple[int, int, int]], Callable[[Buffer, int], tuple[int]], tuple[int, ...], tuple[int, ...]
+]
+"""How to read a record that is alone in its batch, where its own length and its value's take so many bytes each.
 
-    start: Callable[[Buffer], tuple[int, int, int]]
-    """Its length; both deltas in one number; the length of its key, as one byte tells it."""
-    length: Callable[[Buffer, int], tuple[int]]
-    value_at: tuple[int, ...]
-    """Where its value's length stands, by the length of its key."""
-    lengths: tuple[int, ...]
-    """What a length reads as, by the size of what it tells, itself included; -1 where it would be told otherwise."""
-
-    @classmethod
-    def of(cls, length_format: str, encoded: Sequence[int], size_min: int) -> "_Lone":
-        length = struct.Struct(f">{length_format}")
-        key_at = length.size + 3
-        return cls(
-            struct.Struct(f">{length_format}xHB").unpack_from,
-            length.unpack_from,
-            tuple(key_at + step for step in _STEPS),
-            (*(-1,) * size_min, *encoded),
-        )
+The first reads its length, both deltas in one number, and the length of its key as one byte tells it; the second a
+length. Then come where its value's length stands, by the length of its key; and what a length reads as, by the size of
+what it tells, itself included, -1 where it would be told otherwise.
+"""
 
 
-_LONE_SHORT = _Lone.of("B", range(0, 0x80, 2), size_min=1)
-_LONE_LONG = _Lone.of("H", [(n << 9 & 0x7F00) | 0x8000 | n >> 6 for n in range(64, 1 << 13)], size_min=66)
-_SHORT_SIZE_MAX = len(_LONE_SHORT.lengths) - 1
+def _lone(length_format: str, encoded: Sequence[int], size_min: int) -> _Lone:
+    length = struct.Struct(f">{length_format}")
+    key_at = length.size + 3
+    return (
+        struct.Struct(f">{length_format}xHB").unpack_from,
+        length.unpack_from,
+        tuple(key_at + step for step in _STEPS),
+        (*(-1,) * size_min, *encoded),
+    )
+
+
+_SHORT_SIZE_MAX = 64
+_LONE_SHORT = _lone("B", range(0, 2 * _SHORT_SIZE_MAX, 2), size_min=1)
+_LONE_LONG = _lone("H", [(n << 9 & 0x7F00) | 0x8000 | n >> 6 for n in range(64, 1 << 13)], size_min=66)
 _HEADERS_COUNT_SIZE = 1
 
 
@@ -111,7 +110,7 @@ def are_regular(data: Buffer, count: int) -> bool:
     lawful.
     """
     size = len(data)
-    if count == 1 and _is_one_plain(data, size):
+    if count == 1 and is_one_plain(data, 0):
         return True
     if size <= count * _COPIED_RECORD_SIZE_MAX or (count >= _RUN_WORTH_IT and size <= _COPIED_SIZE_MAX):
         data = bytes(data)
@@ -128,22 +127,23 @@ def are_regular(data: Buffer, count: int) -> bool:
     return position == size
 
 
-def _is_one_plain(data: Buffer, size: int) -> bool:
-    """Whether `data` is the one record that most clients send alone: at its batch's base time, and without headers.
+def is_one_plain(data: Buffer, position: int) -> bool:
+    """Whether from `position` on is the one record that most clients send alone: at its batch's base time, no headers.
 
     It is less than 8 KB, with a key of less than 64 bytes; False says no more than that it is not so, or told in
     lengths of other sizes.
     """
+    size = len(data) - position
     start, length, value_at_by_key, lengths = _LONE_SHORT if size <= _SHORT_SIZE_MAX else _LONE_LONG
     try:
-        record_length, deltas, key_length = start(data)
+        record_length, deltas, key_length = start(data, position)
         value_at = value_at_by_key[key_length]
-        (value_length,) = length(data, value_at)
+        (value_length,) = length(data, position + value_at)
         return (
             record_length == lengths[size]
             and not deltas
             and value_length == lengths[size - value_at - _HEADERS_COUNT_SIZE]
-            and not data[size - 1]
+            and not data[-1]
         )
     except (IndexError, struct.error):
         return False
