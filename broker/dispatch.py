@@ -19,7 +19,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, NoReturn
 
-from broker.network.connection import Answer, Buffers
+from broker.network.connection import Answer, AwaitedAnswer, Buffers
 from broker.promise import Promise
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
@@ -92,15 +92,13 @@ class RequestDispatcher:
             repeated = peer.shortcuts.answer(frame)
         except Exception as error:
             self._shortcut_failed(peer, error)
-        if type(repeated) is list:
-            return repeated
         if repeated is None:
             return self._dispatch_in_full(frame, peer)
         if isinstance(repeated, Parked):
             repeated.in_full = partial(self._dispatch_in_full, memoryview(bytes(frame)), peer)
         return repeated
 
-    def _dispatch_in_full(self, frame: memoryview, peer: Peer) -> Answer:
+    def _dispatch_in_full(self, frame: memoryview, peer: Peer) -> Buffers | AwaitedAnswer | None:
         """Answer one frame by its handler."""
         try:
             header, position = read_request_header(frame)

@@ -123,7 +123,6 @@ class Log:
         "_reader",
         "_reported",
         "_rules",
-        "_segment_age_ms_max",
         "_segments",
         "_snapshots",
         "config",
@@ -300,10 +299,16 @@ class Log:
         """Applies from the next append on."""
         self.config = config
         self._rules = AppendRules.of(config)
-        self._segment_age_ms_max = config.segment_ms
+        self._activate(self._segments.active)
+
+    def _activate(self, segment: Segment) -> None:
+        """The present configuration holds for the segment that is appended to."""
+        config = self.config
+        age_ms_max = config.segment_ms
         if "compact" in config.cleanup_policy:
-            self._segment_age_ms_max = min(config.segment_ms, config.max_compaction_lag_ms)
-        self._segments.active.index_interval_bytes = config.index_interval_bytes
+            age_ms_max = min(age_ms_max, config.max_compaction_lag_ms)
+        segment.index_interval_bytes = config.index_interval_bytes
+        segment.set_limits(size_max=config.segment_bytes, age_ms_max=age_ms_max)
 
     def assign_topic_id(self, topic_id: UUID) -> None:
         """For a log that has none yet. Whether an id is the right one is for the replica layer to say."""
@@ -454,25 +459,9 @@ class Log:
         try:
             if leader_epoch > self.leader_epochs.latest:
                 self.leader_epochs.assign(leader_epoch, first_offset)
-            if not segment.append(
-                records,
-                last_offset,
-                max_timestamp_ms,
-                max_timestamp_offset,
-                now_ms,
-                self.config.segment_bytes,
-                self._segment_age_ms_max,
-            ):
+            if not segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms):
                 segment = self._roll(first_offset, now_ms)
-                taken = segment.append(
-                    records,
-                    last_offset,
-                    max_timestamp_ms,
-                    max_timestamp_offset,
-                    now_ms,
-                    self.config.segment_bytes,
-                    self._segment_age_ms_max,
-                )
+                taken = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
                 assert taken, f"a segment from {first_offset} on cannot hold offset {last_offset}"
         except OSError as error:
             raise self._storage_error(error) from error
@@ -808,6 +797,7 @@ class Log:
             roll_jitter_ms=_jitter_ms(config, self._options.random),
         )
         segment.create(preallocate_size=config.segment_bytes if config.preallocate else 0)
+        self._activate(segment)
         return segment
 
     def _write_snapshot(self) -> None:
@@ -838,6 +828,7 @@ class Log:
         self.high_watermark = min(self.high_watermark, offset)
         self._drop([segment for segment in self._segments.all() if segment.base_offset > offset])
         active = self._segments.active
+        self._activate(active)
         end_offset = active.truncate_to(offset)
         if end_offset is not None:
             offset = self.log_end_offset = end_offset

@@ -30,6 +30,8 @@ _WALK_CHUNK_SIZE: Final = 4096
 
 
 # Reads that must not wait: from this size on samples are looked at instead, so far apart.
+_UNKNOWN_MS: Final = -1 << 63  # before all times
+
 PROBED_READ_SIZE = 256 << 10
 PROBE_STEP = 128 << 10
 
@@ -72,6 +74,7 @@ class Segment:
     """Appended by the loop's thread only, and only while it is the last one; read by any thread."""
 
     __slots__ = (
+        "_age_ms_max",
         "_bytes_since_index_entry",
         "_directory",
         "_file",
@@ -80,10 +83,12 @@ class Segment:
         "_is_removed",
         "_largest",
         "_last_offset_max",
+        "_size_max",
         "_stage",
         "_swept_size",
         "_used",
         "_writeback_position",
+        "_young_until_ms",
         "base_offset",
         "created_ms",
         "index_interval_bytes",
@@ -125,6 +130,8 @@ class Segment:
         self._first_timestamp_ms: int | None = None
         self._largest: TimestampOffset | None = None if size else TimestampOffset(NO_TIMESTAMP, base_offset)
         self._last_offset_max = base_offset + RELATIVE_OFFSET_MAX  # -1 when an index is full
+        self._size_max = self._age_ms_max = 0
+        self._young_until_ms = _UNKNOWN_MS  # batches up to this time are not too old; no more than a memory
         self.base_offset = base_offset
         self.size = size
         self.created_ms = now_ms
@@ -169,27 +176,22 @@ class Segment:
         max_timestamp_ms: int,
         max_timestamp_offset: int,
         now_ms: int,
-        size_max: int,
-        age_ms_max: int,
     ) -> bool:
         """Adds one or more whole batches. With their greatest timestamp goes the last offset of its batch.
 
-        False when they have to go to a new segment; then nothing was appended. An empty segment takes anything that it
-        can number. Raises OSError; then nothing was appended either.
+        False when they have to go to a new segment, see `set_limits`; then nothing was appended. An empty segment takes
+        anything that it can number. Raises OSError; then nothing was appended either.
         """
         position = self.size
         size = len(records)
-        if last_offset > self._last_offset_max:
+        if last_offset > self._last_offset_max or (
+            position
+            and (
+                position + size > self._size_max
+                or (max_timestamp_ms > self._young_until_ms and self._is_old(max_timestamp_ms, now_ms))
+            )
+        ):
             return False
-        if position:
-            if position + size > size_max:
-                return False
-            first_timestamp_ms = self._first_timestamp_ms
-            if first_timestamp_ms is None:
-                first_timestamp_ms = self.first_timestamp_ms
-            age_ms = max_timestamp_ms - first_timestamp_ms if first_timestamp_ms >= 0 else now_ms - self.created_ms
-            if age_ms > age_ms_max - self.roll_jitter_ms:
-                return False
         file = self._file or self._open()
         try:
             taken = self._files.write(file, records, position)
@@ -209,6 +211,25 @@ class Segment:
         self._bytes_since_index_entry += size
         return True
 
+    def set_limits(self, *, size_max: int, age_ms_max: int) -> None:
+        """When `append` takes no more. The age is told by timestamps, and by the clock where there are none."""
+        self._size_max = size_max
+        self._age_ms_max = age_ms_max
+        self._young_until_ms = _UNKNOWN_MS
+
+    def _is_old(self, max_timestamp_ms: int, now_ms: int) -> bool:
+        age_ms_max = self._age_ms_max - self.roll_jitter_ms
+        if self.first_timestamp_ms < 0:
+            return now_ms - self.created_ms > age_ms_max
+        self._young_until_ms = self.first_timestamp_ms + age_ms_max
+        return max_timestamp_ms > self._young_until_ms
+
+    def _forget_timestamps(self) -> None:
+        """They are read from the file when they are asked for."""
+        self._largest = None if self.size else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._first_timestamp_ms = None
+        self._young_until_ms = _UNKNOWN_MS
+
     def _add_index_entries(self, last_offset: int, position: int) -> None:
         self.offset_index.append(last_offset, position)
         self.time_index.append_if_later(*self.largest())
@@ -225,7 +246,7 @@ class Segment:
             self._files.truncate(file, position)
         if self.offset_index.count and self.offset_index.last().position == position:
             self.offset_index.truncate(self.offset_index.count - 1)
-        self._largest = self._first_timestamp_ms = None
+        self._forget_timestamps()
 
     def append_unindexed(self, records: Buffer) -> None:
         """Whole batches whose index entries follow by `add_recovered_batch`. Raises OSError."""
@@ -409,8 +430,7 @@ class Segment:
     def _cut_file(self, position: int) -> None:
         self.size = position  # first, so that a walk in another thread does not go where the file no longer is
         self._files.truncate(self._file or self._open(), position)
-        self._largest = None if position else TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        self._first_timestamp_ms = None
+        self._forget_timestamps()
         self._bytes_since_index_entry = 0
         self._last_offset_max = self.base_offset + RELATIVE_OFFSET_MAX
         self._writeback_position = min(self._writeback_position, position)

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from broker.network.file_answer import FileAnswer
@@ -47,8 +47,10 @@ GATHER_SIZE_MAX = 64 << 10
 TURN_REQUESTS_MAX = 128
 TURN_ANSWERS_SIZE_MAX = 1 << 20
 
+_ONE_PIECE = (bytes, bytearray, memoryview)
+
 AwaitedAnswer = Awaited[Buffers | None]
-Answer = Buffers | AwaitedAnswer | None
+Answer = Buffer | Buffers | AwaitedAnswer | None
 
 
 class Dispatcher(Protocol):
@@ -56,6 +58,8 @@ class Dispatcher(Protocol):
 
     def dispatch(self, frame: memoryview, peer: Peer) -> Answer:
         """Answer one frame: framed buffers, None when the request wants no answer, or a future or promise of either.
+
+        An answer in one piece may come as it is, which is a little quicker.
 
         Raises Malformed when the connection has to close. The frame is only valid during the call.
         """
@@ -158,8 +162,10 @@ class Connection(asyncio.BufferedProtocol):
         if accepted is not None and transport.get_extra_info("sslcontext") is None:
             self._descriptor = accepted.fileno()
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.writable()
+    @property
+    def get_buffer(self) -> Callable[[int], memoryview]:
+        """The transport asks once for the method: there is nothing to add to the reader's."""
+        return self._reader.writable
 
     def buffer_updated(self, nbytes: int) -> None:
         self.was_active = True
@@ -181,7 +187,9 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             self._close_for(error)
             return
-        if type(answer) is list:
+        if isinstance(answer, _ONE_PIECE):
+            self._write_one(answer)
+        elif type(answer) is list:
             self._write(answer)
         elif answer is not None:
             self._await(answer)  # type: ignore[arg-type]
@@ -240,6 +248,8 @@ class Connection(asyncio.BufferedProtocol):
                     is_turn_over = False
                     break
                 answer = self._dispatcher.dispatch(frame, self.peer)
+                if isinstance(answer, _ONE_PIECE):
+                    answer = [answer]
                 if type(answer) is list:
                     answers += answer
                     size += sum(map(len, answer))
@@ -339,17 +349,18 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _write(self, buffers: Buffers) -> None:
-        transport = self._transport
-        if transport is None or not buffers:
-            return
         if len(buffers) == 1:
-            answer = buffers[0]
+            self._write_one(buffers[0])
         elif sum(map(len, buffers)) <= JOIN_SIZE_MAX:
-            answer = b"".join(buffers)
-        else:
-            self._write_large(transport, buffers)
+            self._write_one(b"".join(buffers))
+        elif self._transport is not None:
+            self._write_large(self._transport, buffers)
+
+    def _write_one(self, answer: Buffer) -> None:
+        transport = self._transport
+        if transport is None:
             return
-        if self._descriptor >= 0 and not transport.get_write_buffer_size() and not transport.is_closing():
+        if self._may_write_around(transport):
             try:
                 sent = os.write(self._descriptor, answer)
             except OSError:

@@ -20,8 +20,8 @@ from typing import Protocol
 from broker.promise import Awaited, Promise
 
 Buffer = bytes | bytearray | memoryview
-Answer = list[Buffer] | Awaited[list[Buffer] | None]
-"""The framed answer, or a future or promise of it."""
+Answer = Buffer | list[Buffer] | Awaited[list[Buffer] | None]
+"""The framed answer in one piece or several, or a future or promise of it."""
 
 KIND_SIZE = 4
 """API key and version, with which a request begins."""
@@ -56,7 +56,7 @@ class Parked(Promise[list[Buffer] | None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.in_full: Callable[[], Answer | None] | None = None
+        self.in_full: Callable[[], list[Buffer] | Awaited[list[Buffer] | None] | None] | None = None
         """Asks the general way; set by who called the shortcut."""
         self.is_for_others = False
         """Whether the shortcut gave up before there was anybody to ask."""

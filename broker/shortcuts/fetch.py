@@ -152,7 +152,7 @@ class FetchShortcut:
             and self._unsent_answers.allowance > 0
         )
 
-    def _going_on(self, correlation_id: bytes, offset: int, bytes_min: int) -> list[Buffer] | None:
+    def _going_on(self, correlation_id: bytes, offset: int, bytes_min: int) -> Buffer | None:
         """What `_read` and `_framed` make of it, in one buffer, for a consumer that goes on where it stopped.
 
         None when this cannot be told so quickly, or there are fewer than `bytes_min` bytes to send.
@@ -175,7 +175,7 @@ class FetchShortcut:
         answer_size = len(answer)
         size = answer_size - self._size_around
         length = self._length_of_most if size == bytes_max else self._records_length(size)
-        return [self._with_head(answer, correlation_id, length)]
+        return self._with_head(answer, correlation_id, length)
 
     def _with_head(self, answer: bytearray, correlation_id: bytes, length: bytes) -> Buffer:
         """`answer`, which has its records in the place for them, with what stands before."""
@@ -243,9 +243,10 @@ class FetchShortcut:
         if self._is_at_end(offset):
             return [self._with_head(bytearray(self._size_around), correlation_id, self._no_length)]
         answer = self._going_on(correlation_id, offset, 0)
-        if answer is None and (records := self._read(offset)) is not None:
-            answer = self._framed(correlation_id, records)
-        return answer
+        if answer is not None:
+            return [answer]
+        records = self._read(offset)
+        return None if records is None else self._framed(correlation_id, records)
 
     def _parked(self, correlation_id: bytes, offset: int) -> Parked | None:
         """The answer once there is enough, something changed or the time is over."""

@@ -98,12 +98,12 @@ class OffsetCommitShortcut:
         return asyncio.ensure_future(self._later(correlation_id, answer))
 
     async def _later(self, correlation_id: bytes, awaited: Awaitable[CommitAnswer]) -> list[Buffer]:
-        return self._framed(correlation_id, await awaited)
+        return [self._framed(correlation_id, await awaited)]
 
-    def _framed(self, correlation_id: bytes, answer: CommitAnswer) -> list[Buffer]:
-        return [
-            self._pack_answer(self._answer_head, correlation_id, self._answer_middle, answer.error, self._answer_tail)
-        ]
+    def _framed(self, correlation_id: bytes, answer: CommitAnswer) -> bytes:
+        return self._pack_answer(
+            self._answer_head, correlation_id, self._answer_middle, answer.error, self._answer_tail
+        )
 
 
 class _Place(NamedTuple):

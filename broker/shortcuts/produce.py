@@ -116,7 +116,7 @@ class ProduceShortcut:
         self._answer_tail = answer[numbers_position + NUMBERS.size :]
         self._pack_answer = Struct(f">4s{CORRELATION_SIZE}s{len(self._answer_head)}sqqq{len(self._answer_tail)}s").pack
 
-    def answer(self, frame: memoryview) -> list[Buffer] | None:
+    def answer(self, frame: memoryview) -> bytes | None:
         size = len(frame)
         if size < self._size_min:
             return None
@@ -155,17 +155,15 @@ class ProduceShortcut:
             if result is None:
                 return None
             first_offset, log_append_time_ms = result.first_offset, result.log_append_time_ms
-        return [
-            self._pack_answer(
-                self._answer_size,
-                correlation_id,
-                self._answer_head,
-                first_offset,
-                log_append_time_ms,
-                log.log_start_offset,
-                self._answer_tail,
-            )
-        ]
+        return self._pack_answer(
+            self._answer_size,
+            correlation_id,
+            self._answer_head,
+            first_offset,
+            log_append_time_ms,
+            log.log_start_offset,
+            self._answer_tail,
+        )
 
     def _after_length(self, frame: memoryview, end: int) -> int | None:
         """Where the records begin; None when their length does not say that they go on until `end`."""

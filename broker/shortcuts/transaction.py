@@ -69,11 +69,11 @@ class TransactionShortcut:
         try:
             await awaited
         except KafkaError as error:
-            return self._framed(correlation_id, error.code)
-        return self._framed(correlation_id, ErrorCode.NONE)
+            return [self._framed(correlation_id, error.code)]
+        return [self._framed(correlation_id, ErrorCode.NONE)]
 
-    def _framed(self, correlation_id: bytes, code: ErrorCode) -> list[Buffer]:
-        return [self._answer_size + correlation_id + _ERROR.pack(code).join(self._answer_pieces)]
+    def _framed(self, correlation_id: bytes, code: ErrorCode) -> bytes:
+        return self._answer_size + correlation_id + _ERROR.pack(code).join(self._answer_pieces)
 
 
 def learn_add_partitions(

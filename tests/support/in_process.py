@@ -59,6 +59,8 @@ class InProcessBroker:
     async def send(self, frame: bytes, peer: Peer) -> Buffers | None:
         """The framed answer to the bytes of one request; None when there is none."""
         answer = self.dispatcher.dispatch(memoryview(bytearray(frame)), peer)
+        if isinstance(answer, bytes | bytearray | memoryview):
+            return [answer]
         return answer if answer is None or isinstance(answer, list) else await answer
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
