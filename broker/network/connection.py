@@ -272,7 +272,8 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 reader.settle()
         except Exception as error:
-            self._write(answers)
+            if answers:
+                self._write(answers)
             self._close_for(error)
             return
         if answers:

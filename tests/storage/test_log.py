@@ -16,7 +16,7 @@ from protocol.records.control import ControlType
 from protocol.records.legacy import build_message_set
 from storage import names
 from storage.files import FileSlice
-from storage.log import AppendResult, Log
+from storage.log import AppendOrigin, AppendResult, Log
 from storage.log_reader import SLICE_SIZE_MIN
 from tests.storage.builders import (
     NOW_MS,
@@ -191,6 +191,43 @@ def test_a_compacted_log_rolls_for_its_greatest_lag(tmp_path: Path) -> None:
     for step_ms in (0, 1001):
         append(log, batch(1, timestamp_ms=NOW_MS + step_ms))
     assert bases(log) == [0, 1]
+
+
+def test_new_settings_hold_for_the_segment_that_is_written(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(segment_ms=10_000))
+    for step_ms in (0, 5000, 6000):
+        append(log, batch(1, timestamp_ms=NOW_MS + step_ms))
+    log.reconfigure(log_config(segment_ms=5000))
+    append(log, batch(1, timestamp_ms=NOW_MS + 6000))
+    assert bases(log) == [0, 3]
+    log.reconfigure(log_config(segment_bytes=log.segments.active.size))
+    append(log, batch(1, timestamp_ms=NOW_MS + 6000))
+    assert bases(log) == [0, 3, 4]
+
+
+def test_a_segment_that_is_written_again_takes_what_the_settings_are_now(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(segment_ms=5000))
+    for step_ms in (0, 1000, 6000):
+        append(log, batch(1, timestamp_ms=NOW_MS + step_ms))
+    assert bases(log) == [0, 2]
+    log.reconfigure(log_config(segment_ms=10_000))
+    log.truncate_to(1, now_ms=NOW_MS)
+    append(log, batch(1, timestamp_ms=NOW_MS + 9000))
+    assert bases(log) == [0]
+    append(log, batch(1, timestamp_ms=NOW_MS + 10_001))
+    assert bases(log) == [0, 2]
+
+
+def test_the_age_of_a_segment_begins_with_the_batch_that_begins_it_now(tmp_path: Path) -> None:
+    log = create_log(tmp_path, log_config(segment_ms=5000))
+    for step_ms in (0, 1000):
+        append(log, batch(1, timestamp_ms=NOW_MS + step_ms))
+    log.truncate_to(0, now_ms=NOW_MS)
+    for step_ms in (4000, 9000):
+        append(log, batch(1, timestamp_ms=NOW_MS + step_ms))
+    assert bases(log) == [0]
+    append(log, batch(1, timestamp_ms=NOW_MS + 9001))
+    assert bases(log) == [0, 2]
 
 
 def test_roll_when_an_index_is_full(tmp_path: Path) -> None:
@@ -530,6 +567,42 @@ def test_idle_logs_hold_nothing_open(tmp_path: Path) -> None:
     assert log.segments.active._file is None
     append(log, batch(1))
     assert len(list(read_all(log))) == 4
+    assert not log.release_idle()
+    append(log, batch(1))
+    assert not log.release_idle(), "to be written is to be in use"
+    assert log.release_idle()
+
+
+def test_a_plain_batch_without_other_replicas_is_committed_with_the_append(log: Log) -> None:
+    client = AppendOrigin.CLIENT
+    assert log.append_plain(batch(3), 0, NOW_MS, client, True) == 0
+    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (3, 3, 3)
+    in_transaction = batch(2, producer_id=7, sequence=0, is_transactional=True)
+    assert log.append_plain(in_transaction, 0, NOW_MS, client, True) == 3
+    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (5, 5, 3)
+    end = marker(ControlType.COMMIT, 7)
+    assert log.append_plain(end, 0, NOW_MS, AppendOrigin.COORDINATOR, True) == 5
+    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (6, 6, 6)
+    assert log.append_plain(batch(1), 0, NOW_MS, client, False) == 6
+    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (7, 6, 6)
+
+
+def test_what_is_not_plain_changes_nothing(log: Log) -> None:
+    append(log, batch(1, producer_id=7, sequence=0))
+    broken = batch(1)
+    broken[-1] ^= 1
+    repeated = batch(1, producer_id=7, sequence=0)
+    for records in (broken, repeated, batch(1, compression=Compression.GZIP)):
+        as_sent = bytes(records)
+        assert log.append_plain(records, 0, NOW_MS, AppendOrigin.CLIENT, True) is None
+        assert records == as_sent
+    out_of_order = batch(1, producer_id=7, sequence=5)
+    as_sent = bytes(out_of_order)
+    with pytest.raises(KafkaError) as refused:
+        log.append_plain(out_of_order, 0, NOW_MS, AppendOrigin.CLIENT, True)
+    assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert out_of_order == as_sent
+    assert (log.log_end_offset, log.high_watermark) == (1, 0)
 
 
 def test_topic_id_is_kept(tmp_path: Path, log: Log) -> None:
