@@ -347,15 +347,15 @@ def plain_batch(records: memoryview, rules: AppendRules, origin: AppendOrigin) -
         or crc32c(records[CRC_COVERED_POSITION:]) != crc
     ):
         return None
-    if not is_ours and (
-        (sequence < 0 and producer_id > NO_PRODUCER_ID)
-        or not (
-            (count == 1 and not base_time >> _BASE_TIMESTAMP_BITS and is_one_plain(records, HEADER_SIZE))
-            or (
-                count > 0
-                and -_BASE_TIMESTAMP_MAX < base_time < _BASE_TIMESTAMP_MAX
-                and are_regular(records[HEADER_SIZE:], count)
-            )
+    if is_ours:
+        if count <= 0:
+            return None
+    elif (sequence < 0 and producer_id > NO_PRODUCER_ID) or not (
+        (count == 1 and not base_time >> _BASE_TIMESTAMP_BITS and is_one_plain(records, HEADER_SIZE))
+        or (
+            count > 0
+            and -_BASE_TIMESTAMP_MAX < base_time < _BASE_TIMESTAMP_MAX
+            and are_regular(records[HEADER_SIZE:], count)
         )
     ):
         return None

@@ -947,6 +947,20 @@ def test_one_look_says_what_care_says(rules: AppendRules) -> None:
                         is_plain(sent, rules, origin)
 
 
+@pytest.mark.parametrize("count", [-5, -1, 0, 2, 2**31 - 1])
+@pytest.mark.parametrize("origin", list(AppendOrigin))
+def test_one_look_sees_that_count_and_offsets_agree_on_what_is_not_there(count: int, origin: AppendOrigin) -> None:
+    batch = bytearray(build_batch([RecordData(NOW_MS, b"k", bytes(40))]))
+    batch[23:27] = (count - 1).to_bytes(4, "big", signed=True)
+    batch[57:61] = count.to_bytes(4, "big", signed=True)
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+    trusted = origin is COORDINATOR and count > 0
+    assert (plain_batch(memoryview(batch), PLAIN_RULES, origin) is not None) == trusted
+    if not trusted:
+        with pytest.raises(RecordsRejected):
+            validate(batch, PLAIN_RULES, origin)
+
+
 @pytest.mark.parametrize("rules", [COMPACTED, WINDOW, APPEND_TIME, AppendRules(compression=Compression.GZIP)])
 def test_one_look_is_not_enough_where_something_is_done_to_every_batch(rules: AppendRules) -> None:
     batch = build_batch([RecordData(NOW_MS, b"k", bytes(40))])
