@@ -390,7 +390,8 @@ class Log:
 
         None: that is not what it is, or it was written before, and `append_as_leader` is to be asked; nothing has
         changed. With `is_committed` the high watermark follows, as no other replica has to have it first. Raises
-        KafkaError: what the producer's state forbids, KAFKA_STORAGE_ERROR.
+        KafkaError: what the producer's state forbids, with `records` as they were; KAFKA_STORAGE_ERROR, after which
+        the log refuses everything.
         """
         plain = plain_batch(records, self._rules, origin)
         if plain is None or self.is_offline:
@@ -437,7 +438,7 @@ class Log:
             last_offset,
             largest_ms,
             largest_offset,
-            checked.batches[-1].leader_epoch,
+            self.leader_epochs.latest,
             now_ms,
         )
         for batch in checked.batches:

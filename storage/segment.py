@@ -27,11 +27,10 @@ from storage.transaction_index import TransactionIndex
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 _WALK_CHUNK_SIZE: Final = 4096
+_BEFORE_ALL_TIMES: Final = (-1 << 63) - 1
 
 
 # Reads that must not wait: from this size on samples are looked at instead, so far apart.
-_UNKNOWN_MS: Final = -1 << 63  # before all times
-
 PROBED_READ_SIZE = 256 << 10
 PROBE_STEP = 128 << 10
 
@@ -131,7 +130,7 @@ class Segment:
         self._largest: TimestampOffset | None = None if size else TimestampOffset(NO_TIMESTAMP, base_offset)
         self._last_offset_max = base_offset + RELATIVE_OFFSET_MAX  # -1 when an index is full
         self._size_max = self._age_ms_max = 0
-        self._young_until_ms = _UNKNOWN_MS  # batches up to this time are not too old; no more than a memory
+        self._young_until_ms = _BEFORE_ALL_TIMES  # batches up to this time are not too old; no more than a memory
         self.base_offset = base_offset
         self.size = size
         self.created_ms = now_ms
@@ -215,7 +214,7 @@ class Segment:
         """When `append` takes no more. The age is told by timestamps, and by the clock where there are none."""
         self._size_max = size_max
         self._age_ms_max = age_ms_max
-        self._young_until_ms = _UNKNOWN_MS
+        self._young_until_ms = _BEFORE_ALL_TIMES
 
     def _is_old(self, max_timestamp_ms: int, now_ms: int) -> bool:
         age_ms_max = self._age_ms_max - self.roll_jitter_ms
@@ -228,7 +227,7 @@ class Segment:
         """They are read from the file when they are asked for."""
         self._largest = None if self.size else TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._first_timestamp_ms = None
-        self._young_until_ms = _UNKNOWN_MS
+        self._young_until_ms = _BEFORE_ALL_TIMES
 
     def _add_index_entries(self, last_offset: int, position: int) -> None:
         self.offset_index.append(last_offset, position)

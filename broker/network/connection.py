@@ -164,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def get_buffer(self) -> Callable[[int], memoryview]:
-        """The transport asks once for the method: there is nothing to add to the reader's."""
+        """The transport asks once for the method: a connection keeps its reader, which does the whole of it."""
         return self._reader.writable
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -350,6 +350,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _write(self, buffers: Buffers) -> None:
+        """`buffers` are not empty."""
         if len(buffers) == 1:
             self._write_one(buffers[0])
         elif sum(map(len, buffers)) <= JOIN_SIZE_MAX:

@@ -46,7 +46,8 @@ ACKS_LEADER = 1
 PRODUCE = APIS[0]
 
 _LENGTH_SIZE_MAX = 5
-_NEVER = 1 << 62
+_SHORT_LENGTH_SIZE = 2
+_NEVER = 1 << 62  # the size of nothing
 _FLEXIBLE_TAIL = bytes(3)  # no tags of the partition, the topic and the request
 
 
@@ -68,11 +69,11 @@ class ProduceShortcut:
         "_partition",
         "_prefix",
         "_prefix_end",
+        "_size_around",
         "_size_min",
         "_tail_size",
         "_transactional_id",
         "_unpack_start",
-        "_unsaid",
         "_verifier",
     )
 
@@ -106,7 +107,7 @@ class ProduceShortcut:
         self._is_flexible = PRODUCE.is_flexible_in(version)
         self._tail_size = len(_FLEXIBLE_TAIL) if self._is_flexible else 0
         self._prefix_end = prefix_size
-        self._unsaid = prefix_size + self._tail_size - 0x7F if self._is_flexible else _NEVER
+        self._size_around = prefix_size + _SHORT_LENGTH_SIZE + self._tail_size if self._is_flexible else _NEVER
         self._size_min = self._prefix_end + _LENGTH_SIZE_MAX + HEADER_SIZE + self._tail_size
         start = Struct(f"{KIND_SIZE}s{CORRELATION_SIZE}s{self._prefix_end - CORRELATION_END}sBB")
         self._unpack_start = start.unpack_from
@@ -124,9 +125,9 @@ class ProduceShortcut:
         if prefix != self._prefix or kind != self._kind:
             return None
         end = size - self._tail_size
-        if low >= 0x80 and size < COSTLY_SIZE and low + (high << 7) == size - self._unsaid:
-            # A length of two bytes, as with most: it is 0x80 less than their sum, and tells what is left of the frame.
-            records = frame[self._prefix_end + 2 : end]
+        if low >= 0x80 > high and low - 0x80 + (high << 7) - 1 == size - self._size_around:
+            # Their length in two bytes, as with most, says what is left of the frame.
+            records = frame[self._prefix_end + _SHORT_LENGTH_SIZE : end]
         else:
             position = self._after_length(frame, end)
             if position is None:
@@ -145,7 +146,7 @@ class ProduceShortcut:
                 None if records[ATTRIBUTES_POSITION] else partition.append_plain(records, self._now_ms(), self._origin)
             )
         except KafkaError:
-            return None
+            return None  # the records are as they were, or the log is offline: the general way finds the same error
         if first_offset is not None:
             log_append_time_ms = NO_TIMESTAMP
             if self._manager.fetch_purgatory.watched:

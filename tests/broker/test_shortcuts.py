@@ -1,8 +1,11 @@
 """Shortcuts against their dumb twin, the general way: the same bytes for the same requests, whatever they repeat."""
 
 import asyncio
+import errno
 import struct
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -41,7 +44,7 @@ from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.schema import ZERO_UUID
 from protocol.writer import uvarint
-from storage.files import FileSlice
+from storage.files import FileSlice, OsFiles
 from tests.support.in_process import InProcessBroker, running_broker
 
 PRODUCE, FETCH, COMMIT = 0, 1, 8
@@ -168,6 +171,72 @@ async def test_refused_records_are_refused_alike(
     assert error_in(short, version) == error_in(general, version) == code
     after = await send(broker, produce_frame(SHORT, batch_of(1), version), learning)
     assert error_in(after, version) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("records_size", [16381, 16382, 16383, 16384])
+async def test_a_length_of_three_bytes_is_told_from_one_of_two(
+    broker: InProcessBroker, learning: CountedShortcuts, records_size: int
+) -> None:
+    for records in (batch_of(1), batch_of(1, records_size - len(batch_of(1, 10_000)) + 10_000)):
+        short = await send(broker, produce_frame(SHORT, records, 9), learning)
+        general = await send(broker, produce_frame(GENERAL, records, 9), NoShortcuts())
+        assert short == general.replace(GENERAL.encode(), SHORT.encode())
+    assert len(records) == records_size
+    assert learning.answer_count == 1
+
+
+async def test_a_batch_that_is_sent_again_is_written_once(broker: InProcessBroker, learning: CountedShortcuts) -> None:
+    partition = broker.services.replica_manager.find(SHORT, 0)
+    assert partition is not None
+    await send(broker, produce_frame(SHORT, batch_of(2), 9), learning)
+    frame = produce_frame(SHORT, batch_of(3, producer_id=7, producer_epoch=0, base_sequence=0), 9)
+    answers = {await send(broker, frame, learning) for _ in range(3)}
+    assert len(answers) == 1
+    assert learning.answer_count == 3
+    assert partition.log.log_end_offset == partition.log.high_watermark == 5
+
+
+async def test_what_another_replica_has_to_have_is_not_committed_with_the_append(
+    broker: InProcessBroker, learning: CountedShortcuts
+) -> None:
+    partition = broker.services.replica_manager.find(SHORT, 0)
+    assert partition is not None
+    log, alone = partition.log, partition.leadership
+    produce = partial(send, broker, produce_frame(SHORT, batch_of(1), 9), learning)
+    await produce()
+    await produce()
+    assert (log.log_end_offset, log.high_watermark) == (2, 2)
+    partition.lead(replace(alone, isr=(0, 1), replicas=(0, 1)))
+    await produce()
+    assert (log.log_end_offset, log.high_watermark) == (3, 2)
+    partition.follow(replace(alone, leader_id=1, leader_epoch=alone.leader_epoch + 1))
+    assert error_in(await produce(), 9) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition.lead(replace(alone, leader_epoch=alone.leader_epoch + 2))
+    assert (log.log_end_offset, log.high_watermark) == (3, 3)
+    await produce()
+    assert (log.log_end_offset, log.high_watermark) == (4, 4)
+    partition.resign()
+    assert error_in(await produce(), 9) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition.lead(alone)
+    assert learning.answer_count == 3
+
+
+async def test_a_disk_that_fails_is_told_as_in_the_general_way(
+    broker: InProcessBroker, learning: CountedShortcuts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = broker.services.replica_manager.find(SHORT, 0)
+    assert partition is not None
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    await send(broker, produce_frame(SHORT, batch_of(1), 9), learning)
+    with monkeypatch.context() as broken:
+        broken.setattr(OsFiles, "write", fail)
+        refused = await send(broker, produce_frame(SHORT, batch_of(1), 9), learning)
+    assert error_in(refused, 9) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition.log.is_offline
+    assert (partition.log.log_end_offset, partition.log.high_watermark) == (1, 1)
 
 
 async def test_an_endless_length_is_told_from_a_length_at_once(
@@ -364,7 +433,8 @@ async def test_a_fetch_that_wants_no_bytes_never_waits(broker: InProcessBroker, 
     await send(broker, produce_frame(SHORT, batch_of(20, 1000), 9), NoShortcuts())
     for _ in range(2):
         frame = await fetch_frame(broker, 12, 20, wait_ms=60_000, bytes_min=0)
-        assert isinstance(broker.dispatcher.dispatch(memoryview(bytearray(frame)), peer_with(learning)), bytearray)
+        answer = broker.dispatcher.dispatch(memoryview(bytearray(frame)), peer_with(learning))
+        assert not isinstance(answer, Promise)
     assert learning.answer_count == 1
 
 

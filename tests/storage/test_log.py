@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import Record, batches, read_header
+from protocol.records.batch import Record, batches, read_header, set_timestamps
 from protocol.records.compression import Compression
 from protocol.records.control import ControlType
 from protocol.records.legacy import build_message_set
@@ -179,10 +179,13 @@ def test_roll_by_time_of_the_batches(tmp_path: Path) -> None:
     assert bases(log) == [0, 2, 4]
 
 
-def test_roll_by_the_clock_without_timestamps(tmp_path: Path) -> None:
+@pytest.mark.parametrize("max_timestamp_ms", [-1, -(2**63)])
+def test_roll_by_the_clock_without_timestamps(tmp_path: Path, max_timestamp_ms: int) -> None:
     log = create_log(tmp_path, log_config(segment_ms=1000))
     for now_ms in (NOW_MS, NOW_MS + 1000, NOW_MS + 1001):
-        append(log, batch(1, timestamp_ms=-1), now_ms=now_ms)
+        records = batch(1, timestamp_ms=-1)
+        set_timestamps(records, 0, 0, max_timestamp_ms)
+        append(log, records, now_ms=now_ms)
     assert bases(log) == [0, 2]
 
 
