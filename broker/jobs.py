@@ -15,21 +15,22 @@ from broker.housekeeping import Job, take_turns
 from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
+from storage.dirty_pages import DirtyPages
 from storage.log_manager import LogManager
 
 T = TypeVar("T")
 
 RETENTION_INITIAL_DELAY_MS = 30_000
 WRITEBACK_INTERVAL_MS = 200
-WRITEBACKS_SPARED = 4
-"""After a look that found nothing to write: a broker at rest looks once a second."""
 REMOVAL_INTERVAL_MS = 1_000
 IDLE_RELEASE_INTERVAL_MS = 30_000
 LATE_TRANSACTIONS_CHECK_INTERVAL_MS = 60_000
 FLUSH_CHECK_INTERVAL_MS_MAX = 1_000
 
 
-def storage_jobs(config: BrokerConfig, clock: Clock, logs: LogManager, blocking: Executor) -> list[Job]:
+def storage_jobs(
+    config: BrokerConfig, clock: Clock, logs: LogManager, dirty_pages: DirtyPages, blocking: Executor
+) -> list[Job]:
     """What keeps the logs in order: on the loop what belongs to its thread, off it what waits for a disk."""
 
     async def on_loop(steps: Iterable[object]) -> None:
@@ -38,14 +39,9 @@ def storage_jobs(config: BrokerConfig, clock: Clock, logs: LogManager, blocking:
     async def off_loop(work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(blocking, work)
 
-    to_spare = 0
-
     async def write_back() -> None:
-        nonlocal to_spare
-        if to_spare:
-            to_spare -= 1
-            return
-        to_spare = 0 if await off_loop(logs.start_writeback) else WRITEBACKS_SPARED
+        if dirty_pages.are_many():
+            await off_loop(logs.start_writeback)
 
     return [
         Job(

@@ -59,6 +59,7 @@ from controller.registration import (
 )
 from controller.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
 from controller.state_store import StoreError, StoreUnavailable
+from storage.dirty_pages import DirtyPages
 from storage.files import OsFiles
 from storage.log_cleaning import CleanerSettings, LogCleaning
 from storage.log_manager import (
@@ -265,7 +266,7 @@ class Server:
         await self._start_cleaning()
         housekeeping = Housekeeping(
             [
-                *storage_jobs(self._config, self._clock, self._log_manager, self._blocking),
+                *storage_jobs(self._config, self._clock, self._log_manager, DirtyPages(), self._blocking),
                 *transaction_jobs(self._clock, services.late_transactions),
             ]
         )
