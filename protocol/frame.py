@@ -60,7 +60,7 @@ class FrameReader:
         wanted = self._size_wanted(left) if left >= LENGTH_SIZE else 0
         return wanted if wanted > left else 0
 
-    def writable(self, _size_hint: int = -1) -> memoryview:
+    def writable(self) -> memoryview:
         """Where the next bytes of the peer go; never empty."""
         own = self._own
         if own is None:

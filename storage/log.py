@@ -1022,13 +1022,10 @@ class Log:
             self._files.sync_directory(os.path.dirname(self._directory))
             self._is_metadata_synced = True
 
-    def start_writeback(self) -> int:
-        """Lets the kernel begin to write what was appended since the last call; returns how many bytes. Any thread.
-
-        Without it dirty pages pile up until the kernel makes an append wait for the disk.
-        """
+    def start_writeback(self) -> None:
+        """Lets the kernel begin to write what was appended since the last call. Any thread."""
         try:
-            return self._segments.active.start_writeback()
+            self._segments.active.start_writeback()
         except OSError as error:
             raise self._storage_error(error) from error
 

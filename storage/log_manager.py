@@ -598,9 +598,10 @@ class LogManager:
         due = [log for log in self._logs_and_copies() if log in wanted or log.is_flush_due(now_ms)]
         return len(list(self._each_online(lambda log: log.flush(now_ms), due)))
 
-    def start_writeback(self) -> int:
-        """Lets the kernel begin to write what was appended since the last call; returns how many bytes."""
-        return sum(self._each_online(lambda log: log.start_writeback(), self._logs_and_copies()))
+    def start_writeback(self) -> None:
+        """Lets the kernel begin to write what was appended since the last call."""
+        for _ in self._each_online(lambda log: log.start_writeback(), self._logs_and_copies()):
+            pass
 
     def remove_deleted(self, now_ms: int) -> int:
         """Removes the files and directories whose delay is over; returns how many."""

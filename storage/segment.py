@@ -124,14 +124,13 @@ class Segment:
         self._used = False  # for anything but an append, which `size` tells
         self._swept_size = size
         self._is_removed = False
-        self._bytes_since_index_entry = 0
         self._writeback_position = size
         self._first_timestamp_ms: int | None = None
         self._largest: TimestampOffset | None = None if size else TimestampOffset(NO_TIMESTAMP, base_offset)
-        self._last_offset_max = base_offset + RELATIVE_OFFSET_MAX  # -1 when an index is full
         self._size_max = self._age_ms_max = 0
         self._young_until_ms = _BEFORE_ALL_TIMES  # batches up to this time are not too old; no more than a memory
         self.base_offset = base_offset
+        self._begin_indexes()
         self.size = size
         self.created_ms = now_ms
         self.index_interval_bytes = index_interval_bytes
@@ -284,8 +283,12 @@ class Segment:
         self.time_index.reset()
         self.transaction_index.reset()
         self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._begin_indexes()
+
+    def _begin_indexes(self) -> None:
+        """They have room, and the next batch needs no entry."""
         self._bytes_since_index_entry = 0
-        self._last_offset_max = self.base_offset + RELATIVE_OFFSET_MAX
+        self._last_offset_max = self.base_offset + RELATIVE_OFFSET_MAX  # -1 when one is full
 
     # Looking
 
@@ -430,8 +433,7 @@ class Segment:
         self.size = position  # first, so that a walk in another thread does not go where the file no longer is
         self._files.truncate(self._file or self._open(), position)
         self._forget_timestamps()
-        self._bytes_since_index_entry = 0
-        self._last_offset_max = self.base_offset + RELATIVE_OFFSET_MAX
+        self._begin_indexes()
         self._writeback_position = min(self._writeback_position, position)
 
     def cut_damage(self, position: int) -> None:
@@ -462,13 +464,12 @@ class Segment:
         self.time_index.sync()
         self.transaction_index.sync()
 
-    def start_writeback(self) -> int:
-        """Asks the kernel to write out what was appended since the last call; returns how many bytes. Any thread."""
+    def start_writeback(self) -> None:
+        """Asks the kernel to write out what was appended since the last call. Any thread."""
         start, end = self._writeback_position, self.size
         if end > start and self._file is not None:
             self._files.start_writeback(self._file, start, end - start)
             self._writeback_position = end
-        return end - start
 
     def release(self) -> None:
         """Gives descriptor and maps back; what is in use by another thread lives until that is done."""

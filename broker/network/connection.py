@@ -20,7 +20,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 from broker.network.file_answer import FileAnswer
@@ -162,10 +162,8 @@ class Connection(asyncio.BufferedProtocol):
         if accepted is not None and transport.get_extra_info("sslcontext") is None:
             self._descriptor = accepted.fileno()
 
-    @property
-    def get_buffer(self) -> Callable[[int], memoryview]:
-        """The transport asks once for the method: a connection keeps its reader, which does the whole of it."""
-        return self._reader.writable
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
         self.was_active = True

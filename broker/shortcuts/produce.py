@@ -87,14 +87,17 @@ class ProduceShortcut:
         transactional_id: str | None,
         frame: memoryview,
         prefix_size: int,
-        version: int,
+        origin: AppendOrigin,
+        is_flexible: bool,
+        tail_size: int,
         needs_isr: bool,
         answer: bytes,
         numbers_position: int,
     ) -> None:
         """`frame` and `answer` are a request and its answer without errors.
 
-        The length of the records stands at `prefix_size`, and behind them are no tags.
+        The length of the records stands at `prefix_size`, as an unsigned varint if the frame `is_flexible`, and behind
+        them are no tags but `tail_size` zeros which say so.
         """
         self._manager = manager
         self._partition = partition
@@ -103,12 +106,12 @@ class ProduceShortcut:
         self._transactional_id = transactional_id
         self._now_ms = now_ms
         self._needs_isr = needs_isr
-        self._origin = AppendOrigin.of_produce_version(version)
-        self._is_flexible = PRODUCE.is_flexible_in(version)
-        self._tail_size = len(_FLEXIBLE_TAIL) if self._is_flexible else 0
+        self._origin = origin
+        self._is_flexible = is_flexible
+        self._tail_size = tail_size
         self._prefix_end = prefix_size
-        self._size_around = prefix_size + _SHORT_LENGTH_SIZE + self._tail_size if self._is_flexible else _NEVER
-        self._size_min = self._prefix_end + _LENGTH_SIZE_MAX + HEADER_SIZE + self._tail_size
+        self._size_around = prefix_size + _SHORT_LENGTH_SIZE + tail_size if is_flexible else _NEVER
+        self._size_min = self._prefix_end + _LENGTH_SIZE_MAX + HEADER_SIZE + tail_size
         start = Struct(f"{KIND_SIZE}s{CORRELATION_SIZE}s{self._prefix_end - CORRELATION_END}sBB")
         self._unpack_start = start.unpack_from
         self._kind, _, self._prefix, _, _ = start.unpack_from(frame)
@@ -240,7 +243,8 @@ def learn(
         return None
     is_flexible, records_size = PRODUCE.is_flexible_in(context.api_version), len(data.records)
     length = uvarint(records_size + 1) if is_flexible else LENGTH.pack(records_size)
-    end = len(frame) - (len(_FLEXIBLE_TAIL) if is_flexible else 0)
+    tail_size = len(_FLEXIBLE_TAIL) if is_flexible else 0
+    end = len(frame) - tail_size
     start = end - records_size
     prefix_size = start - len(length)
     # Bytes after a request are ignored in the general way, and a length may be longer than it has to; not so here.
@@ -258,7 +262,9 @@ def learn(
         transactional_id=request.transactional_id,
         frame=frame,
         prefix_size=prefix_size,
-        version=context.api_version,
+        origin=AppendOrigin.of_produce_version(context.api_version),
+        is_flexible=is_flexible,
+        tail_size=tail_size,
         needs_isr=request.acks == ACKS_ALL,
         answer=answer,
         numbers_position=answer.index(numbers) + NUMBERS_POSITION,

@@ -8,23 +8,34 @@ from typing import cast
 
 from broker.jobs import storage_jobs
 from config.broker import BrokerConfig
+from storage.dirty_pages import DirtyPages
 from storage.log_manager import LogManager
 from tests.support.manual_clock import ManualClock
 
 
 class Logs:
-    """Notes for how long idle producers are kept, and what there is to write."""
+    """Notes for how long idle producers are kept, and how often data is to be written."""
 
     def __init__(self) -> None:
         self.kept_ms: list[int] = []
-        self.unwritten: list[int] = []
+        self.writeback_count = 0
 
-    def start_writeback(self) -> int:
-        return self.unwritten.pop(0)
+    def start_writeback(self) -> None:
+        self.writeback_count += 1
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
         self.kept_ms.append(expiration_ms)
         yield 0
+
+
+class Pages:
+    """Whether they are many, look by look."""
+
+    def __init__(self, answers: list[bool]) -> None:
+        self.answers = answers
+
+    def are_many(self) -> bool:
+        return self.answers.pop(0)
 
 
 async def test_how_long_idle_producers_are_kept_changes_at_once() -> None:
@@ -32,7 +43,7 @@ async def test_how_long_idle_producers_are_kept_changes_at_once() -> None:
         {"producer.id.expiration.ms": "5000", "producer.id.expiration.check.interval.ms": "70"}
     )
     logs = Logs()
-    jobs = storage_jobs(config, ManualClock(), cast(LogManager, logs), cast(Executor, None))
+    jobs = storage_jobs(config, ManualClock(), cast(LogManager, logs), DirtyPages(), cast(Executor, None))
     (job,) = [job for job in jobs if job.name == "producer expiration"]
     assert job.interval_ms == 70
     await job.run()
@@ -41,15 +52,15 @@ async def test_how_long_idle_producers_are_kept_changes_at_once() -> None:
     assert logs.kept_ms == [5000, 6000]
 
 
-async def test_a_broker_at_rest_looks_less_often_for_what_is_to_be_written() -> None:
-    logs = Logs()
+async def test_appended_data_goes_to_the_disk_when_much_waits() -> None:
+    logs, pages = Logs(), Pages([False, True, False, False, True, True])
     with ThreadPoolExecutor(1) as blocking:
-        jobs = storage_jobs(BrokerConfig.from_properties({}), ManualClock(), cast(LogManager, logs), blocking)
+        jobs = storage_jobs(
+            BrokerConfig.from_properties({}), ManualClock(), cast(LogManager, logs), cast(DirtyPages, pages), blocking
+        )
         (job,) = [job for job in jobs if job.name == "writeback"]
-        logs.unwritten = [5, 7, 0, 0, 9, 3, 1]
-        left = []
-        for _ in range(13):
+        counts = []
+        while pages.answers:
             await job.run()
-            left.append(len(logs.unwritten))
-    # Five times as long after each look that found nothing, and at once again when there was something.
-    assert left == [6, 5, 4, 4, 4, 4, 4, 3, 3, 3, 3, 3, 2]
+            counts.append(logs.writeback_count)
+    assert counts == [0, 1, 1, 1, 2, 3]
