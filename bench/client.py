@@ -163,7 +163,11 @@ class ProduceStream(RepeatingStream):
 
 
 class FetchStream:
-    """Reads a partition of equal batches from start to `end_offset` and over again, one request in flight."""
+    """Reads a partition of equal batches from start to `end_offset` and over again, one request in flight.
+
+    An answer as long as the one before has as many batches, so that the next request may leave before the answer is
+    looked at. This is done while the server is at work, and ends the benchmark if the answer was not that.
+    """
 
     def __init__(self, port: int, topic: str, partition: int, batch: Batch, end_offset: int, max_bytes: int) -> None:
         self.connection = connect(port)
@@ -176,6 +180,8 @@ class FetchStream:
         self._offset = 0
         self._buffer = memoryview(bytearray(max_bytes + FETCH_HEADROOM))
         self._sent_at = 0
+        self._usual_size = 0  # of an answer
+        self._usual_record_bytes = 0  # in it
 
     def start(self) -> None:
         del self.latencies_ns[:]
@@ -183,12 +189,13 @@ class FetchStream:
         self._send()
 
     def advance(self) -> int:
-        self._receive()
+        latency_ns = self._receive()
         self._send()
+        self._take(latency_ns)
         return 1
 
     def drain(self) -> int:
-        self._receive()
+        self._take(self._receive())
         return 1
 
     def _send(self) -> None:
@@ -196,16 +203,24 @@ class FetchStream:
         self._sent_at = time.perf_counter_ns()
         self.connection.sendall(self._frame.data)
 
-    def _receive(self) -> None:
-        receive_frame(self.connection, self._buffer)
-        self.latencies_ns.append(time.perf_counter_ns() - self._sent_at)
-        size, batch_size = self._layout.record_bytes(self._buffer), self._batch_size
-        if size < batch_size:
-            raise RuntimeError(f"Fetch at {self._offset} brought {size} bytes, not even one batch")
-        self.record_bytes += size
-        self._offset += size // batch_size * self._batch_count
+    def _receive(self) -> int:
+        """Step over what comes; returns how long it took."""
+        size = receive_frame(self.connection, self._buffer)
+        latency_ns = time.perf_counter_ns() - self._sent_at
+        if size != self._usual_size:
+            self._usual_size, self._usual_record_bytes = size, self._layout.record_bytes(self._buffer)
+        self._offset += self._usual_record_bytes // self._batch_size * self._batch_count
         if self._offset >= self._end_offset:
             self._offset = 0
+        return latency_ns
+
+    def _take(self, latency_ns: int) -> None:
+        """Count what was received, which has to be what it was taken for."""
+        self.latencies_ns.append(latency_ns)
+        size = self._layout.record_bytes(self._buffer)
+        if size < self._batch_size or size != self._usual_record_bytes:
+            raise RuntimeError(f"Fetch up to {self._offset} brought {size} bytes, less than a batch or than expected")
+        self.record_bytes += size
 
 
 @dataclass(frozen=True)

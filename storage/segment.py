@@ -130,6 +130,8 @@ class Segment:
         self._size_max = self._age_ms_max = 0
         self._young_until_ms = _BEFORE_ALL_TIMES  # batches up to this time are not too old; no more than a memory
         self.base_offset = base_offset
+        self._bytes_since_index_entry: int
+        self._last_offset_max: int
         self._begin_indexes()
         self.size = size
         self.created_ms = now_ms
@@ -222,6 +224,11 @@ class Segment:
         self._young_until_ms = self.first_timestamp_ms + age_ms_max
         return max_timestamp_ms > self._young_until_ms
 
+    def _begin_indexes(self) -> None:
+        """They have room, and the next batch needs no entry."""
+        self._bytes_since_index_entry = 0
+        self._last_offset_max = self.base_offset + RELATIVE_OFFSET_MAX  # -1 when one is full
+
     def _forget_timestamps(self) -> None:
         """They are read from the file when they are asked for."""
         self._largest = None if self.size else TimestampOffset(NO_TIMESTAMP, self.base_offset)
@@ -284,11 +291,6 @@ class Segment:
         self.transaction_index.reset()
         self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._begin_indexes()
-
-    def _begin_indexes(self) -> None:
-        """They have room, and the next batch needs no entry."""
-        self._bytes_since_index_entry = 0
-        self._last_offset_max = self.base_offset + RELATIVE_OFFSET_MAX  # -1 when one is full
 
     # Looking
 

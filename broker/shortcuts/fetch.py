@@ -127,11 +127,11 @@ class FetchShortcut:
         kind, correlation_id, prefix, offset, suffix = self._unpack(frame)
         if prefix != self._prefix or suffix != self._suffix or kind != self._kind:
             return None
-        if self._bytes_min and self._is_at_end(offset):
-            return self._parked(correlation_id, offset)
         answer = self._going_on(correlation_id, offset, self._bytes_min)
         if answer is not None:
             return answer
+        if self._bytes_min and self._is_at_end(offset):
+            return self._parked(correlation_id, offset)
         records = self._read(offset)
         if records is None:
             return None
@@ -158,22 +158,20 @@ class FetchShortcut:
         None when this cannot be told so quickly, or there are fewer than `bytes_min` bytes to send.
         """
         partition = self._partition
+        log = partition.log
+        high_watermark = log.high_watermark
         bytes_max = self._bytes_max
         if (
-            not partition.is_leader
+            offset >= high_watermark
+            or not partition.is_leader
             or partition.leader_epoch != self._leader_epoch
             or self._unsent_answers.allowance < bytes_max
         ):
             return None
-        log = partition.log
-        high_watermark = log.high_watermark
-        if offset >= high_watermark:
-            return None
         answer = log.read_on(offset, bytes_min, bytes_max, high_watermark, self._head_size, self._tail_size)
         if answer is None:
             return None
-        answer_size = len(answer)
-        size = answer_size - self._size_around
+        size = len(answer) - self._size_around
         length = self._length_of_most if size == bytes_max else self._records_length(size)
         return self._with_head(answer, correlation_id, length)
 

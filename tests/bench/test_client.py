@@ -14,6 +14,7 @@ from protocol.codec import decode, encode
 from protocol.headers import read_request_header, response_header
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from protocol.writer import uvarint
 
 BATCH = batch_of_one(10, 1_700_000_000_000)
 TOPIC = "topic"
@@ -47,6 +48,25 @@ def fetch_answer(frame: memoryview) -> bytes:
     )
     message = FetchResponse(responses=[FetchableTopicResponse(topic=TOPIC, partitions=[data])])
     return b"".join([response_header(1, FETCH_VERSION, header.correlation_id), *encode(message, FETCH_VERSION)])
+
+
+def shifting_answers() -> Answer:
+    """Answers of one size, which hold two batches at first and later one and tagged bytes."""
+    count = 0
+
+    def answer(frame: memoryview) -> bytes:
+        nonlocal count
+        count += 1
+        usual = fetch_answer(frame)
+        if count < 4:
+            return usual
+        half = usual.replace(BATCH.data * 2, BATCH.data)
+        length = uvarint(2 * len(BATCH.data) + 1)
+        assert half.count(length + BATCH.data) == 1
+        shorter = uvarint(len(BATCH.data) + 1)
+        return half.replace(length + BATCH.data, shorter + BATCH.data).ljust(len(usual), b"\0")
+
+    return answer
 
 
 def serve(connection: socket.socket, answer: Answer, piece: int) -> None:
@@ -102,6 +122,14 @@ def test_a_wrong_answer_ends_the_run(answer: Answer) -> None:
         stream = ProduceStream(port, TOPIC, 0, BATCH, 1)
         with stream.connection, pytest.raises(RuntimeError, match="Produce: error"):
             closed_loop([stream], requests=10)
+
+
+def test_a_fetch_that_brings_something_else_than_its_size_promises_ends_the_run() -> None:
+    with server(shifting_answers()) as port:
+        stream = FetchStream(port, TOPIC, 0, BATCH, 4, max_bytes=4096)
+        with stream.connection, pytest.raises(RuntimeError, match=f"brought {len(BATCH.data)} bytes"):
+            closed_loop([stream], requests=10)
+        assert stream.record_bytes == 3 * 2 * len(BATCH.data)
 
 
 def test_a_closed_connection_ends_the_run() -> None:
