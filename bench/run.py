@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 from collections import defaultdict
@@ -191,7 +192,8 @@ def _parse() -> argparse.Namespace:
         prog="python -m bench.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one short round a case")
-    parser.add_argument("--case", nargs="+", metavar="NAME", choices=[case.name for case in CASES], help="only these")
+    names = [case.name for case in CASES]
+    parser.add_argument("--case", nargs="+", action="extend", metavar="NAME", choices=names, help="only these")
     parser.add_argument("--only", choices=[MILENA, KAFKA], help="one server alone; no ratios then")
     parser.add_argument("--rounds", type=int, help=f"rounds a case (default: {FULL.rounds}, quick: {QUICK.rounds})")
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help=f"folder (default: {DEFAULT_OUTPUT})")
@@ -207,6 +209,7 @@ def main() -> int:
     names = [options.only] if options.only else [MILENA, KAFKA]
     cases = [case for case in CASES if not options.case or case.name in options.case]
     machine.allow_open_files(IDLE_CONSUMERS)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # not without ending the servers
     when = datetime.now(UTC).isoformat(timespec="seconds")
     run = measure(cases, names, scale, options.data)
     rows = run.rows(cases)
