@@ -1,62 +1,85 @@
 """How much of what was written waits in memory for its way to the disk.
 
-Owns the reading of the kernel's count and of the limits next to it. Must not know logs, or what is done about it.
+Owns the reading of the kernel's counts and of the limits next to them. Must not know logs, or what is done about it.
 
 Linux lets written pages wait until a tenth of the memory that they may take is dirty (`vm.dirty_background_ratio`).
-When half as many again wait, whoever writes is made to wait for the disk. A broker that waits in an append serves
-nobody meanwhile, so its pages have to be on their way before that. But a burst that memory takes up whole is better
-written when it is over: the disk's work would only slow it down. Half of the kernel's threshold is between the two.
+When half as many again wait (halfway to `vm.dirty_ratio`), whoever writes is made to wait for the disk. A broker that
+waits in an append serves nobody meanwhile, so its pages have to be on their way before that. But a burst that memory
+takes up whole is better written when it is over: the disk's work would only slow it down. Half of where the kernel
+begins by itself is between the two.
 
 Source: the kernel's admin-guide/sysctl/vm.rst; admin-guide/cgroup-v2.rst, section on writeback.
 """
 
 from __future__ import annotations
 
-import math
 import re
-import resource
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
 
 SHARE_THAT_IS_MANY: Final = 0.5
-CGROUP_BACKGROUND_SHARE: Final = 0.1
-"""Of the memory of a cgroup; the kernel applies the machine's ratio, of which this is the default, and tells nobody."""
+BACKGROUND_PERCENT: Final = 10
+"""Where `vm.dirty_background_ratio` is not set, as bytes are told instead."""
 
-_COUNT: Final = re.compile(r"^nr_dirty (\d+)$", re.MULTILINE)
-_THRESHOLD: Final = re.compile(r"^nr_dirty_background_threshold (\d+)$", re.MULTILINE)
-_CGROUP: Final = re.compile(r"^0::/(.*)$", re.MULTILINE)
+_MACHINE: Final = re.compile(r"^nr_dirty (\d+)\n(?:.*\n)*nr_dirty_background_threshold (\d+)$", re.MULTILINE)
+_GROUP: Final = re.compile(r"^file_dirty (\d+)$", re.MULTILINE)
+_GROUP_NAME: Final = re.compile(r"^0::/(.*)$", re.MULTILINE)
+
+
+class _Group(NamedTuple):
+    """A cgroup with a limit."""
+
+    statistics: Path
+    many_bytes: float
 
 
 class DirtyPages:
-    """Those of this machine, held against its limit and that of this process's cgroup (version 2)."""
+    """Those of this machine and those of the cgroups (version 2) that this process is in, each held against its limit.
+
+    The kernel tells where it begins for the machine, not for a cgroup: there the same ratio of the whole limit stands
+    for it. The limits of cgroups are looked at once.
+    """
 
     def __init__(self, root: Path = Path("/")) -> None:
-        """`root` is where `proc` and `sys` are. The cgroup's limit is looked at once."""
+        """`root` is where `proc` and `sys` are."""
         self._vmstat = root / "proc/vmstat"
-        self._cgroup_pages = _cgroup_memory(root) * CGROUP_BACKGROUND_SHARE / resource.getpagesize()
+        self._groups = list(_limited_groups(root))
 
     def are_many(self) -> bool:
         """Whether they have passed half of where the kernel begins to write by itself; True if it does not tell."""
-        text = _text_of(self._vmstat)
-        count, threshold = _COUNT.search(text), _THRESHOLD.search(text)
-        if count is None or threshold is None:
+        told = _MACHINE.search(_text_of(self._vmstat))
+        if told is None or int(told[1]) > SHARE_THAT_IS_MANY * int(told[2]):
             return True
-        return int(count[1]) > SHARE_THAT_IS_MANY * min(int(threshold[1]), self._cgroup_pages)
+        return any(_dirty_bytes(group) > group.many_bytes for group in self._groups)
 
 
-def _cgroup_memory(root: Path) -> float:
-    """Bytes that the cgroup may use before it is held back; infinite without a limit, or without cgroups version 2."""
-    group = _CGROUP.search(_text_of(root / "proc/self/cgroup"))
-    if group is None:
-        return math.inf
-    folder = root / "sys/fs/cgroup" / group[1]
-    limits = [_text_of(folder / name).strip() for name in ("memory.high", "memory.max")]
-    return min((float(limit) for limit in limits if limit.isdecimal()), default=math.inf)
+def _limited_groups(root: Path) -> Iterator[_Group]:
+    """This process's cgroup and those above it, as far as they have a limit: memory beyond it is taken back."""
+    percent = _number_in(root / "proc/sys/vm/dirty_background_ratio") or BACKGROUND_PERCENT
+    name = _GROUP_NAME.search(_text_of(root / "proc/self/cgroup"))
+    if name is None:
+        return
+    for path in (PurePosixPath(name[1]), *PurePosixPath(name[1]).parents):
+        folder = root / "sys/fs/cgroup" / path
+        limits = [_number_in(folder / file) for file in ("memory.high", "memory.max")]
+        if told := [limit for limit in limits if limit is not None]:
+            yield _Group(folder / "memory.stat", SHARE_THAT_IS_MANY * min(told) * percent / 100)
+
+
+def _dirty_bytes(group: _Group) -> int:
+    told = _GROUP.search(_text_of(group.statistics))
+    return 0 if told is None else int(told[1])
+
+
+def _number_in(path: Path) -> int | None:
+    text = _text_of(path).strip()
+    return int(text) if text.isdecimal() else None
 
 
 def _text_of(path: Path) -> str:
     """Empty where there is no such file."""
     try:
-        return path.read_text(encoding="ascii")
+        return path.read_text(encoding="ascii", errors="surrogateescape")
     except OSError:
         return ""

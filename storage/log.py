@@ -992,19 +992,27 @@ class Log:
         Raises KafkaError KAFKA_STORAGE_ERROR, and never tries again: after a failed sync the kernel may have dropped
         what it could not write.
         """
-        end_offset, truncation_count = self.log_end_offset, self.truncation_count
+        self._flush(with_active=True)
+        self._flushed_ms = now_ms
+
+    def flush_sealed(self) -> None:
+        """`flush` after a roll, of all segments but the one that is appended to: that one is left to the kernel."""
+        self._flush(with_active=False)
+
+    def _flush(self, *, with_active: bool) -> None:
+        truncation_count = self.truncation_count  # first, so that no truncation comes between it and the end
+        end_offset = self.log_end_offset if with_active else self._segments.active.base_offset
         started_s = time.perf_counter()
         try:
             self._sync_files(end_offset)
         except OSError as error:
             if self._has_moved(error):
-                self.flush(now_ms)
+                self._flush(with_active=with_active)
                 return
             raise self._storage_error(error) from error
         # After a truncation meanwhile, the offsets up to the old end may belong to batches that were not there then.
-        if truncation_count == self.truncation_count:
+        if not self._was_truncated_since(truncation_count):
             self.recovery_point = max(self.recovery_point, end_offset)
-        self._flushed_ms = now_ms
         self._options.on_flushed(time.perf_counter() - started_s)
 
     def _sync_files(self, end_offset: int) -> None:

@@ -593,10 +593,17 @@ class LogManager:
         return self._each_online(Log.release_idle, self._logs_and_copies())
 
     def flush_due(self, now_ms: int) -> int:
-        """Syncs logs that have rolled and those whose flush.ms is over; returns how many."""
+        """Syncs the sealed segments of logs that have rolled, and logs whose flush.ms is over; returns how many."""
         wanted, self._flush_wanted = self._flush_wanted, {}
         due = [log for log in self._logs_and_copies() if log in wanted or log.is_flush_due(now_ms)]
-        return len(list(self._each_online(lambda log: log.flush(now_ms), due)))
+
+        def flush(log: Log) -> None:
+            if log.is_flush_due(now_ms):
+                log.flush(now_ms)
+            else:
+                log.flush_sealed()
+
+        return len(list(self._each_online(flush, due)))
 
     def start_writeback(self) -> None:
         """Lets the kernel begin to write what was appended since the last call."""

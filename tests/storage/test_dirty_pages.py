@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 
 import pytest
 
 from storage.dirty_pages import DirtyPages
 
-PAGE_SIZE = resource.getpagesize()
+GROUP = "system.slice/milena.service"
 
 
 class Kernel:
@@ -17,21 +16,27 @@ class Kernel:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.write("proc/self/cgroup", "4:memory:/a/b\n0::/system.slice/milena.service\n")
+        self.write("proc/self/cgroup", f"4:memory:/a/b\n0::/{GROUP}\n")
+        self.write("proc/sys/vm/dirty_background_ratio", "10\n")
+        self.has_dirty(0, threshold=1000)
 
     def write(self, path: str, text: str) -> None:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
 
-    def limit(self, name: str, text: str) -> None:
-        self.write(f"sys/fs/cgroup/system.slice/milena.service/{name}", text + "\n")
-
     def has_dirty(self, count: int, *, threshold: int) -> None:
         self.write(
             "proc/vmstat",
             f"nr_free_pages 9\nnr_dirty {count}\nnr_dirtied 99999999\nnr_writeback 0\n"
-            f"nr_dirty_threshold {2 * threshold}\nnr_dirty_background_threshold {threshold}\n",
+            f"nr_dirty_threshold {2 * threshold}\nnr_dirty_background_threshold {threshold}\nnr_after 1\n",
         )
+
+    def limit(self, group: str, **limits: str) -> None:
+        for name, text in limits.items():
+            self.write(f"sys/fs/cgroup/{group}/memory.{name}", text + "\n")
+
+    def group_has_dirty(self, group: str, size: int) -> None:
+        self.write(f"sys/fs/cgroup/{group}/memory.stat", f"file 4096\nfile_dirty {size}\nfile_writeback 99999999\n")
 
 
 @pytest.fixture
@@ -53,27 +58,51 @@ def test_many_is_more_than_half_of_where_the_kernel_begins(kernel: Kernel) -> No
 @pytest.mark.parametrize(
     ("limits", "many_from"),
     [
-        ({}, 501),
-        ({"memory.max": "max", "memory.high": "max"}, 501),
-        ({"memory.max": str(4000 * PAGE_SIZE), "memory.high": "max"}, 201),
-        ({"memory.max": str(4000 * PAGE_SIZE), "memory.high": str(2000 * PAGE_SIZE)}, 101),
-        ({"memory.max": str(400_000 * PAGE_SIZE)}, 501),
+        ({"max": "40000"}, 2001),
+        ({"max": "40000", "high": "max"}, 2001),
+        ({"max": "40000", "high": "20000"}, 1001),
+        ({"high": "0"}, 1),
     ],
 )
-def test_a_cgroup_with_less_memory_sets_the_limit(kernel: Kernel, limits: dict[str, str], many_from: int) -> None:
-    for name, text in limits.items():
-        kernel.limit(name, text)
+@pytest.mark.parametrize("group", [GROUP, "system.slice", ""])
+def test_a_cgroup_has_a_limit_of_its_own_or_of_one_above(
+    kernel: Kernel, group: str, limits: dict[str, str], many_from: int
+) -> None:
+    kernel.limit(GROUP, max="max", high="max")
+    kernel.limit(group, **limits)
     pages = DirtyPages(kernel.root)
-    for count in (many_from - 1, many_from):
-        kernel.has_dirty(count, threshold=1000)
-        assert pages.are_many() == (count == many_from)
+    for size in (0, many_from - 1, many_from):
+        kernel.group_has_dirty(group, size)
+        assert pages.are_many() == (size == many_from)
 
 
-def test_the_limit_of_a_container_that_sees_only_itself(kernel: Kernel) -> None:
-    kernel.write("proc/self/cgroup", "0::/\n")
-    kernel.write("sys/fs/cgroup/memory.max", f"{4000 * PAGE_SIZE}\n")
-    kernel.has_dirty(201, threshold=1000)
-    assert DirtyPages(kernel.root).are_many()
+def test_a_cgroup_without_a_limit_has_none(kernel: Kernel) -> None:
+    kernel.limit(GROUP, max="max", high="max")
+    kernel.group_has_dirty(GROUP, 1 << 40)
+    assert not DirtyPages(kernel.root).are_many()
+
+
+def test_what_others_have_written_is_not_the_cgroups(kernel: Kernel) -> None:
+    kernel.limit(GROUP, max="40000")
+    kernel.group_has_dirty(GROUP, 0)
+    kernel.has_dirty(499, threshold=1000)
+    assert not DirtyPages(kernel.root).are_many()
+
+
+@pytest.mark.parametrize(("ratio", "many_from"), [("5", 1001), ("0", 2001)])
+def test_the_ratio_of_the_machine_holds_for_a_cgroup(kernel: Kernel, ratio: str, many_from: int) -> None:
+    kernel.write("proc/sys/vm/dirty_background_ratio", ratio + "\n")
+    kernel.limit(GROUP, max="40000")
+    pages = DirtyPages(kernel.root)
+    for size in (many_from - 1, many_from):
+        kernel.group_has_dirty(GROUP, size)
+        assert pages.are_many() == (size == many_from)
+
+
+@pytest.mark.parametrize("name", ["milena-\u00e4", "..", "gone (deleted)"])
+def test_a_cgroup_may_have_any_name(kernel: Kernel, name: str) -> None:
+    kernel.write("proc/self/cgroup", f"0::/{name}\n")
+    assert not DirtyPages(kernel.root).are_many()
 
 
 def test_a_kernel_that_tells_nothing_is_not_waited_for(tmp_path: Path) -> None:
@@ -82,8 +111,7 @@ def test_a_kernel_that_tells_nothing_is_not_waited_for(tmp_path: Path) -> None:
     assert DirtyPages(tmp_path).are_many()
 
 
-def test_the_files_of_this_machine_are_understood() -> None:
-    """Whatever it has, it is not a kernel that tells nothing."""
-    text = Path("/proc/vmstat").read_text()
-    assert "\nnr_dirty " in text
-    assert "\nnr_dirty_background_threshold " in text
+def test_this_machine_tells(kernel: Kernel) -> None:
+    told = Path("/proc/vmstat").read_text().splitlines()
+    kernel.write("proc/vmstat", "\n".join("nr_dirty 0" if line.startswith("nr_dirty ") else line for line in told))
+    assert not DirtyPages(kernel.root).are_many()
