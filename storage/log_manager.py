@@ -595,15 +595,11 @@ class LogManager:
     def flush_due(self, now_ms: int) -> int:
         """Syncs the sealed segments of logs that have rolled, and logs whose flush.ms is over; returns how many."""
         wanted, self._flush_wanted = self._flush_wanted, {}
-        due = [log for log in self._logs_and_copies() if log in wanted or log.is_flush_due(now_ms)]
-
-        def flush(log: Log) -> None:
-            if log.is_flush_due(now_ms):
-                log.flush(now_ms)
-            else:
-                log.flush_sealed()
-
-        return len(list(self._each_online(flush, due)))
+        logs = self._logs_and_copies()
+        due = [log for log in logs if log.is_flush_due(now_ms)]
+        rolled = [log for log in logs if log in wanted and log not in due]
+        flushed = [*self._each_online(lambda log: log.flush(now_ms), due), *self._each_online(Log.flush_sealed, rolled)]
+        return len(flushed)
 
     def start_writeback(self) -> None:
         """Lets the kernel begin to write what was appended since the last call."""
