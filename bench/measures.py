@@ -102,6 +102,11 @@ class Row:
         return self.ratio if self.measure.better is Better.HIGHER else 1 / self.ratio
 
 
+def medians(sections: Sequence[Values]) -> Values:
+    """Of every measure the median over the sections; all of them have the same measures."""
+    return {name: median(section[name] for section in sections) for name in sections[0]}
+
+
 def percentile(ordered: Sequence[int], share: float) -> int:
     """The smallest value with at least `share` of all at or below it."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -15,7 +15,7 @@ from dataclasses import replace
 from bench.case import HIGHER, LOWER, Case
 from bench.client import FetchStream
 from bench.frames import batch_of_one
-from bench.measures import Measure, Values, moved_bytes, times
+from bench.measures import Measure, Values, medians, moved_bytes, times
 from bench.processes import MIB
 from bench.scale import Scale
 from bench.subject import KIB_16, Subject, bulk_batch, closing_all, now_ms, producers
@@ -34,8 +34,8 @@ def produce_small(subject: Subject, scale: Scale, *, connections: int = 1, in_fl
 def produce_batches(subject: Subject, scale: Scale, *, size: int, connections: int, in_flight: int) -> Values:
     batch = bulk_batch(size)
     with subject.topic(connections) as topic, producers(subject, topic, batch, connections, in_flight) as streams:
-        load = subject.measured_in_bulk(streams, scale, size)
-        return load.bulk(load.section.requests * size)
+        loads = subject.measured_in_bulk(streams, scale, size)
+        return medians([load.bulk(load.section.requests * size) for load in loads])
 
 
 def fetch_pieces(subject: Subject, scale: Scale, *, size: int, connections: int, batch_size: int = KIB_16) -> Values:
@@ -60,7 +60,7 @@ def warm_up(subject: Subject, scale: Scale) -> None:
     A JVM runs what is hot interpreted first, then quickly compiled, then well compiled: at its first batches Kafka
     takes several times as long as after some ten thousand. Measuring before that would flatter Milena.
     """
-    turn = replace(scale, section_s=WARM_UP_TURN_S, bulk_bytes=WARM_UP_TURN_BYTES)
+    turn = replace(scale, section_s=WARM_UP_TURN_S, bulk_bytes=WARM_UP_TURN_BYTES, bulk_sections=1)
     deadline = time.monotonic() + scale.warm_up_s
     while time.monotonic() < deadline:
         produce_small(subject, turn, connections=16, in_flight=8)

@@ -17,6 +17,7 @@ class Scale:
     A server is under mixed load for `warm_up_s` before its first measured case, and runs each case once uncounted.
     `part` is the share of the connections, partitions or members that a case is said to have: less than 1 proves that
     it works, and nothing else. Before a look at its memory a server is left alone for `idle_s`.
+    `bulk_bytes` are produced in `bulk_sections` of equal size, of which the median counts.
     """
 
     rounds: int
@@ -24,6 +25,7 @@ class Scale:
     lead_in_s: float
     section_s: float
     bulk_bytes: int
+    bulk_sections: int
     fetch_bytes: int
     memory_bytes: int
     idle_s: float = 2.0
@@ -39,7 +41,8 @@ FULL = Scale(
     warm_up_s=90,
     lead_in_s=0.5,
     section_s=4,
-    bulk_bytes=1024 * MIB,
+    bulk_bytes=1280 * MIB,
+    bulk_sections=5,
     fetch_bytes=512 * MIB,
     memory_bytes=2000 * MIB,
 )
@@ -49,6 +52,7 @@ QUICK = Scale(
     lead_in_s=0.2,
     section_s=1,
     bulk_bytes=128 * MIB,
+    bulk_sections=1,
     fetch_bytes=64 * MIB,
     memory_bytes=256 * MIB,
 )

@@ -65,11 +65,21 @@ class Subject:
         machine.settle()
         return self._measured(lambda: closed_loop(streams, seconds=scale.section_s))
 
-    def measured_in_bulk(self, streams: Sequence[Stream], scale: Scale, size: int) -> Load:
-        """`scale.bulk_bytes` in requests that write `size` each."""
+    def measured_in_bulk(self, streams: Sequence[Stream], scale: Scale, size: int) -> Sequence[Load]:
+        """`scale.bulk_bytes` in requests that write `size` each, in as many sections as the scale says.
+
+        A section is short against the two seconds after which a hypervisor may take free memory back, so that most
+        sections keep what was made ready for them.
+        """
         closed_loop(streams, seconds=scale.lead_in_s)
-        machine.settle(scale.bulk_bytes, size)
-        return self._measured(lambda: closed_loop(streams, requests=scale.bulk_bytes // size))
+        return [
+            self._section_in_bulk(streams, scale.bulk_bytes // scale.bulk_sections, size)
+            for _ in range(scale.bulk_sections)
+        ]
+
+    def _section_in_bulk(self, streams: Sequence[Stream], byte_count: int, size: int) -> Load:
+        machine.settle(byte_count, size)
+        return self._measured(lambda: closed_loop(streams, requests=byte_count // size))
 
     def measured_exchange(self, topic: str, batch: Batch, scale: Scale) -> Load:
         machine.settle()

@@ -20,6 +20,7 @@ TINY = Scale(
     lead_in_s=0.01,
     section_s=0.1,
     bulk_bytes=4 * MIB,
+    bulk_sections=2,
     fetch_bytes=4 * MIB,
     memory_bytes=8 * MIB,
     idle_s=0,

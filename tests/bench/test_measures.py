@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.measures import Better, Measure, Row, Target, absolute, percentile, times
+from bench.measures import Better, Measure, Row, Target, absolute, medians, percentile, times
 
 LOWER, HIGHER = Better.LOWER, Better.HIGHER
 
@@ -48,6 +48,12 @@ def test_advantage(better: Better, milena: list[float], kafka: list[float], adva
 )
 def test_target_text(measure: Measure, text: str) -> None:
     assert measure.target_text() == text
+
+
+def test_each_measure_has_the_median_of_its_own_sections() -> None:
+    sections = [{"throughput": 900, "CPU": 1.0}, {"throughput": 300, "CPU": 0.9}, {"throughput": 1000, "CPU": 1.5}]
+    assert medians(sections) == {"throughput": 900, "CPU": 1.0}
+    assert medians(sections[:1]) == sections[0]
 
 
 def test_percentiles() -> None:
