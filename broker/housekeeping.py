@@ -60,9 +60,16 @@ async def _repeat(job: Job) -> None:
     delay_ms = job.interval_ms if job.initial_delay_ms is None else job.initial_delay_ms
     while True:
         await asyncio.sleep(delay_ms / 1000)
+        running = asyncio.ensure_future(job.run())
         try:
             # Shielded: a stop must not leave a checkpoint half written.
-            await asyncio.shield(asyncio.ensure_future(job.run()))
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            # Nor may it go on beside what the stop does next, which closes the logs and gives their locks back.
+            await asyncio.wait([running])
+            if not running.cancelled() and (error := running.exception()):
+                logger.error("%s failed while the broker stopped", job.name, exc_info=error)
+            raise
         except Exception:
             logger.exception("%s failed; it runs again in %d ms", job.name, job.interval_ms)
         delay_ms = job.interval_ms

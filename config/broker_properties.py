@@ -285,7 +285,7 @@ LOG_FLUSH_INTERVAL_MESSAGES = long("log.flush.interval.messages", LONG_MAX, CLUS
 LOG_FLUSH_INTERVAL_MS = long("log.flush.interval.ms", None, CLUSTER_WIDE, HIGH,
     doc="Time after which a log is forced to disk; unset means log.flush.scheduler.interval.ms.", synonyms=FLUSH_AGE)
 LOG_FLUSH_SCHEDULER_INTERVAL_MS = long("log.flush.scheduler.interval.ms", LONG_MAX, READ_ONLY, HIGH,
-    doc="How often logs are looked at for a timed flush.")
+    doc="How often logs are looked at for a timed flush, at least once a second.")
 LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS = integer("log.flush.offset.checkpoint.interval.ms", 60000, READ_ONLY, HIGH,
     NOT_NEGATIVE,
     doc="How often recovery points are written to disk.")

@@ -115,7 +115,9 @@ class Log:
         "_directory",
         "_files",
         "_flushed_ms",
+        "_flushing",
         "_is_metadata_synced",
+        "_lowering",
         "_naming",
         "_options",
         "_previous_directory",
@@ -154,6 +156,8 @@ class Log:
         self._directory = directory
         self._previous_directory: str | None = None
         self._naming = threading.Lock()  # held while the directory gets another name
+        self._flushing = threading.Lock()  # held while files are synced
+        self._lowering = threading.Lock()  # held where a truncation begins and where the recovery point rises
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
         self._producers = loaded.producer_state
@@ -820,11 +824,16 @@ class Log:
             self._truncate(offset)
         except OSError as error:
             raise self._storage_error(error) from error
+        except (CorruptSegmentError, CorruptIndexError) as error:
+            self.take_offline()  # half done: it can be neither appended to nor read
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory} cannot be truncated: {error}"
+            ) from error
         return True
 
     def _truncate(self, offset: int) -> None:
         # Offsets fall first: whoever reads meanwhile must not look for what is about to go.
-        self.truncation_count += 1  # odd while it lasts
+        self._begin_truncation()
         self.log_end_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
         self._drop([segment for segment in self._segments.all() if segment.base_offset > offset])
@@ -852,6 +861,10 @@ class Log:
         self.truncation_count += 1
         self._options.on_truncated(self)
 
+    def _begin_truncation(self) -> None:
+        with self._lowering:
+            self.truncation_count += 1  # odd while it lasts
+
     def _drop(self, segments: Sequence[Segment]) -> None:
         if segments:
             self._segments.replace(segments)
@@ -860,7 +873,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Removes everything; the next batch gets `offset`."""
-        self.truncation_count += 1
+        self._begin_truncation()
         try:
             old = self._segments.all()
             for segment in old:
@@ -987,19 +1000,30 @@ class Log:
         return self.unflushed_count > 0 and now_ms - self._flushed_ms >= self.config.flush_ms
 
     def flush(self, now_ms: int) -> None:
-        """Makes everything appended so far durable and moves the recovery point. Any thread, one at a time.
+        """Makes everything appended so far durable and moves the recovery point. Any thread; one after the other.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR, and never tries again: after a failed sync the kernel may have dropped
-        what it could not write.
+        Raises KafkaError KAFKA_STORAGE_ERROR, and never tries again, nor does who waits meanwhile: after a failed sync
+        the kernel may have dropped what it could not write, and says so only once.
         """
-        self._flush(with_active=True)
+        truncation_count, end_offset = self.truncation_count, self.log_end_offset
+        has_waited = not self._flushing.acquire(blocking=False)
+        if has_waited:
+            self._flushing.acquire()
+        try:
+            is_done = self.recovery_point >= end_offset and not self._was_truncated_since(truncation_count)
+            if not (has_waited and is_done and not self.is_offline):
+                self._flush(with_active=True)
+        finally:
+            self._flushing.release()
         self._flushed_ms = now_ms
 
     def flush_sealed(self) -> None:
         """`flush` after a roll, of all segments but the one that is appended to: that one is left to the kernel."""
-        self._flush(with_active=False)
+        with self._flushing:
+            self._flush(with_active=False)
 
     def _flush(self, *, with_active: bool) -> None:
+        self._refuse_offline()
         truncation_count = self.truncation_count  # first, so that no truncation comes between it and the end
         end_offset = self.log_end_offset if with_active else self._segments.active.base_offset
         started_s = time.perf_counter()
@@ -1010,9 +1034,11 @@ class Log:
                 self._flush(with_active=with_active)
                 return
             raise self._storage_error(error) from error
-        # After a truncation meanwhile, the offsets up to the old end may belong to batches that were not there then.
-        if not self._was_truncated_since(truncation_count):
-            self.recovery_point = max(self.recovery_point, end_offset)
+        self._refuse_offline()  # who failed meanwhile, at an append perhaps, may have been told what this sync was not
+        with self._lowering:
+            # After a truncation meanwhile, offsets up to the old end may belong to batches that were not there then.
+            if not self._was_truncated_since(truncation_count):
+                self.recovery_point = max(self.recovery_point, end_offset)
         self._options.on_flushed(time.perf_counter() - started_s)
 
     def _sync_files(self, end_offset: int) -> None:
@@ -1031,7 +1057,7 @@ class Log:
             self._is_metadata_synced = True
 
     def start_writeback(self) -> None:
-        """Lets the kernel begin to write what was appended since the last call. Any thread."""
+        """Lets the kernel begin to write what was appended to the active segment since the last call. Any thread."""
         try:
             self._segments.active.start_writeback()
         except OSError as error:
@@ -1144,6 +1170,10 @@ class Log:
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"Offset {offset} of partition {self.topic}-{self.partition} was removed while it was read",
         )
+
+    def _refuse_offline(self) -> None:
+        if self.is_offline:
+            raise self._offline_error()
 
     def _offline_error(self) -> KafkaError:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {self._directory} is offline")

@@ -6,6 +6,7 @@ Invariants: nothing is written before the lock is held; the marker of a clean st
 opened and comes back only after the last one was closed without an error.
 """
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -27,6 +28,56 @@ class ForeignDirectoryError(Exception):
     """There is a directory that is no partition's. Names it."""
 
 
+class _LogCheckpoint:
+    """A file that tells one offset of every log of a directory; a start after a crash goes by it. Any thread.
+
+    The file knows a log by its name alone, and what it says of a deleted one would be believed of the next that has the
+    name: a recovery point above what was ever synced, a start that deletes all that is below it. So a name is free
+    for a new log only once the file does not tell of it.
+    """
+
+    def __init__(self, files: Files, path: str, offset_of: Callable[[Log], int | None]) -> None:
+        self._files = files
+        self._path = path
+        self._offset_of = offset_of
+        self._writing = threading.Lock()
+        # What the file may tell of without being right: not looked at since, and being written without just now.
+        self._outdated: set[TopicPartition] = set()
+        self._leaving: set[TopicPartition] = set()
+
+    def read(self) -> dict[TopicPartition, int]:
+        """Raises OSError, MalformedCheckpointError."""
+        offsets = checkpoints.read_offsets(self._files, self._path)
+        self._outdated.update(offsets)  # which of these logs are still there, the next write finds out
+        return offsets
+
+    def write(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """Waits for the disk. Raises OSError."""
+        with self._writing:
+            # Before the look at the logs, so that one which goes after it is found in the new set; and in this order,
+            # so that a name is always found in one of the two.
+            self._leaving = self._outdated
+            self._outdated = set()
+            offsets = {name: self._offset_of(log) for name, log in list(logs.items())}
+            told = {name: offset for name, offset in offsets.items() if offset is not None}
+            checkpoints.write_offsets(self._files, self._path, told)
+            self._leaving = set()
+
+    def forget(self, name: TopicPartition) -> None:
+        """The log of that name is gone from the directory, before this call."""
+        self._outdated.add(name)
+
+    def free(self, name: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
+        """`write`, if the file may tell of a log that had this name."""
+        if name in self._outdated or name in self._leaving:
+            self.write(logs)
+
+
+def _start_beyond_file_name(log: Log) -> int | None:
+    """Where a log starts, if the name of its first segment does not tell."""
+    return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
+
+
 class LogDirectory:
     """`logs` is changed by the log manager alone."""
 
@@ -36,6 +87,12 @@ class LogDirectory:
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
         self.is_offline = False
+        self._recovery_points = self._checkpoint(names.RECOVERY_POINT_CHECKPOINT, lambda log: log.recovery_point)
+        self._log_starts = self._checkpoint(names.LOG_START_CHECKPOINT, _start_beyond_file_name)
+        self._high_watermarks = self._checkpoint(names.HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark)
+
+    def _checkpoint(self, name: str, offset_of: Callable[[Log], int | None]) -> _LogCheckpoint:
+        return _LogCheckpoint(self._files, self._path(name), offset_of)
 
     def open(self) -> None:
         """Makes the directory when missing, and locks it. Raises OSError, DirectoryLockedError."""
@@ -100,17 +157,31 @@ class LogDirectory:
 
     # Checkpoints
 
+    def forget(self, name: TopicPartition) -> None:
+        """The log of that name is not in this directory any more."""
+        del self.logs[name]
+        for checkpoint in (self._recovery_points, self._log_starts, self._high_watermarks):
+            checkpoint.forget(name)
+
+    def free_name(self, name: TopicPartition) -> None:
+        """Before a new log gets the name: no checkpoint tells of an earlier one. Raises OSError.
+
+        Waits for the disk if there was one that went since the checkpoints were last written.
+        """
+        for checkpoint in (self._recovery_points, self._log_starts, self._high_watermarks):
+            checkpoint.free(name, self.logs)
+
     def read_recovery_points(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
         """Without a usable file all logs are scanned whole: only time is lost."""
-        return self._read_or_none(names.RECOVERY_POINT_CHECKPOINT, on_damage)
+        return _read_or_none(self._recovery_points, on_damage)
 
     def read_log_starts(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
         """Without a usable file logs start at their first segment: deleted records may show up again."""
-        return self._read_or_none(names.LOG_START_CHECKPOINT, on_damage)
+        return _read_or_none(self._log_starts, on_damage)
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         """Raises OSError, MalformedCheckpointError: a wrong high watermark is not to be guessed."""
-        return checkpoints.read_offsets(self._files, self._path(names.HIGH_WATERMARK_CHECKPOINT))
+        return self._high_watermarks.read()
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
         """The first dirty offset of each compacted log. Raises OSError, MalformedCheckpointError."""
@@ -120,28 +191,14 @@ class LogDirectory:
         checkpoints.write_offsets(self._files, self._path(names.CLEANER_CHECKPOINT), offsets)
 
     def write_recovery_points(self) -> None:
-        offsets = {name: log.recovery_point for name, log in list(self.logs.items())}
-        checkpoints.write_offsets(self._files, self._path(names.RECOVERY_POINT_CHECKPOINT), offsets)
+        self._recovery_points.write(self.logs)
 
     def write_log_starts(self) -> None:
         """Only those that the name of the first segment does not tell."""
-        offsets = {
-            name: log.log_start_offset
-            for name, log in list(self.logs.items())
-            if log.log_start_offset > log.segments.first.base_offset
-        }
-        checkpoints.write_offsets(self._files, self._path(names.LOG_START_CHECKPOINT), offsets)
+        self._log_starts.write(self.logs)
 
     def write_high_watermarks(self) -> None:
-        offsets = {name: log.high_watermark for name, log in list(self.logs.items())}
-        checkpoints.write_offsets(self._files, self._path(names.HIGH_WATERMARK_CHECKPOINT), offsets)
-
-    def _read_or_none(self, name: str, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
-        try:
-            return checkpoints.read_offsets(self._files, self._path(name))
-        except MalformedCheckpointError as error:
-            on_damage(f"{error}; not used")
-            return {}
+        self._high_watermarks.write(self.logs)
 
     def rename_partition_directory(self, path: str, name: str) -> str:
         """Returns the path with the new name."""
@@ -164,3 +221,11 @@ class LogDirectory:
 
     def _path(self, name: str) -> str:
         return f"{self.path}/{name}"
+
+
+def _read_or_none(checkpoint: _LogCheckpoint, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
+    try:
+        return checkpoint.read()
+    except MalformedCheckpointError as error:
+        on_damage(f"{error}; not used")
+        return {}

@@ -251,6 +251,7 @@ class LogManager:
             lambda: on_progress(progress.status),
         )
         self._logs_to_load.clear()
+        self._each_directory(LogDirectory.write_recovery_points, _shorter_than_checkpointed(to_load))
         if not self.live_directories:
             raise NoUsableDirectoryError("None of the log directories could be loaded")
 
@@ -456,6 +457,7 @@ class LogManager:
         now_ms: int,
     ) -> Log:
         try:
+            directory.free_name(name)
             log = Log.create(self._options[directory.path], path, name, config, topic_id=topic_id, now_ms=now_ms)
         except OSError as error:
             self.fail_directory(directory, error)
@@ -495,7 +497,7 @@ class LogManager:
 
     def _forget(self, log: Log) -> LogDirectory:
         directory = self._home.pop(log)
-        del directory.logs[log.name]
+        directory.forget(log.name)
         self._flush_wanted.pop(log, None)
         return directory
 
@@ -602,7 +604,7 @@ class LogManager:
         return len(flushed)
 
     def start_writeback(self) -> None:
-        """Lets the kernel begin to write what was appended since the last call."""
+        """Lets the kernel begin to write what was appended to each log's active segment since the last call."""
         for _ in self._each_online(lambda log: log.start_writeback(), self._logs_and_copies()):
             pass
 
@@ -643,7 +645,8 @@ class LogManager:
             try:
                 yield action(log) or 0
             except KafkaError as error:
-                _logger.error("%s-%d: %s", log.topic, log.partition, error)
+                if log in self._home:  # and not deleted meanwhile
+                    _logger.error("%s-%d: %s", log.topic, log.partition, error)
 
     def _each_directory(
         self, action: Callable[[LogDirectory], None], directories: Sequence[LogDirectory] | None = None
@@ -699,6 +702,10 @@ class LogManager:
         self._flush_wanted[log] = None
 
     def _truncated(self, log: Log) -> None:
+        directory = self._home.get(log)
+        if directory is not None:
+            # The point has fallen; what is appended next is not synced although the checkpoint says that it is.
+            self._each_directory(LogDirectory.write_recovery_points, [directory])
         self.observer.truncated(log)
 
     def _flushed(self, seconds: float) -> None:
@@ -745,6 +752,16 @@ class LogManager:
 
 def _marked(name: TopicPartition, state: DirectoryState) -> str:
     return names.marked_partition_directory(name.topic, name.partition, state, uuid.uuid4())
+
+
+def _shorter_than_checkpointed(loaded: Iterable[_LogToLoad]) -> list[LogDirectory]:
+    """Where a log has lost what its checkpoint calls synced: that must not be said of what is appended next."""
+    short = {}
+    for item in loaded:
+        log = item.directory.logs.get(item.name)
+        if log is not None and log.recovery_point < item.recovery_point:
+            short[item.directory.path] = item.directory
+    return list(short.values())
 
 
 def _refuse_duplicates(items: Iterable[FoundLog]) -> None:

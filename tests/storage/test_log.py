@@ -4,6 +4,7 @@ import contextlib
 import errno
 import itertools
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from protocol.records.compression import Compression
 from protocol.records.control import ControlType
 from protocol.records.legacy import build_message_set
 from storage import names
-from storage.files import FileSlice
+from storage.files import FileSlice, OpenFile
 from storage.log import AppendOrigin, AppendResult, Log
 from storage.log_reader import SLICE_SIZE_MIN
 from tests.storage.builders import (
     NOW_MS,
     Damage,
+    QuickFiles,
     append,
     append_marker,
     batch,
@@ -559,6 +561,69 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
     assert code_of(lambda: append(log, batch(1))) is ErrorCode.KAFKA_STORAGE_ERROR
     assert len(files.calls) == calls
     assert [failure.errno for failure in told] == [errno.EIO]
+
+
+def test_who_waited_for_a_sync_that_failed_does_not_sync(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = create_log(tmp_path, options=log_options(files))
+    append(log, batch(1))
+    files.fail_call(len(files.calls), errno.EIO)
+    with pytest.raises(KafkaError, match="EIO"):
+        log.flush(NOW_MS)
+    for flush_again in (lambda: log.flush(NOW_MS), log.flush_sealed):
+        assert code_of(flush_again) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.recovery_point == 0
+
+
+def test_a_sync_beside_a_failure_does_not_count(tmp_path: Path) -> None:
+    class Files(QuickFiles):
+        def sync(self, file: OpenFile) -> None:
+            log.take_offline()
+
+    log = create_log(tmp_path, options=log_options(Files()))
+    append(log, batch(1))
+    assert code_of(lambda: log.flush(NOW_MS)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.recovery_point == 0
+
+
+class BusyLock:
+    """Held by another thread's flush, which ends as soon as somebody waits for it."""
+
+    def __init__(self, end_flush: Callable[[], object]) -> None:
+        self.end_flush = end_flush
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if blocking:
+            self.end_flush()
+        return blocking
+
+    def release(self) -> None: ...
+
+
+@pytest.mark.parametrize(("covered", "synced"), [(2, False), (1, True)])
+def test_one_sync_does_for_all_who_waited_for_it(tmp_path: Path, covered: int, synced: bool) -> None:
+    files = FaultyFiles()
+    log = create_log(tmp_path, options=log_options(files))
+    append(log, batch(1))
+    append(log, batch(1))
+    log._flushing = BusyLock(lambda: setattr(log, "recovery_point", covered))  # type: ignore[assignment]
+    done = len(files.calls)
+    log.flush(NOW_MS)
+    assert log.recovery_point == 2
+    assert any(call.startswith("sync") for call in files.calls[done:]) is synced
+
+
+def test_a_log_that_cannot_be_truncated_is_out_of_service(tmp_path: Path) -> None:
+    told: list[OSError] = []
+    log = create_log(tmp_path, options=log_options(on_io_error=told.append))
+    for _ in range(3):
+        append(log, batch(1))
+    path = Path(log.segments.active.path)
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(KafkaError, match="cannot be truncated") as raised:
+        log.truncate_to(1, now_ms=NOW_MS)
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.is_offline, told) == (True, [])
 
 
 def test_idle_logs_hold_nothing_open(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage.files import Files
+from storage.log import Log
 from storage.log_manager import (
     DirectoryLockedError,
     DuplicateLogError,
@@ -324,6 +326,119 @@ def test_log_starts_are_checkpointed_where_no_file_name_tells_them(disks: Disks,
     manager.close(NOW_MS)
     assert (tmp_path / "a" / "log-start-offset-checkpoint").read_text() == "0\n1\ntopic 0 2\n"
     assert disks.start().get("topic", 0).log_start_offset == 2  # type: ignore[union-attr]
+
+
+# What is checkpointed, and a name that is used again
+
+OLD_END = 3
+CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint")
+
+
+def the_log(manager: LogManager) -> Log:
+    log = manager.get("topic", 0)
+    assert log is not None
+    return log
+
+
+def checkpoint_old_log(manager: LogManager) -> None:
+    """A log of three records of which one is left, and all checkpoints telling so."""
+    create(manager, "topic")
+    log = the_log(manager)
+    for _ in range(OLD_END):
+        append(log, batch(1))
+    log.advance_high_watermark(OLD_END)
+    log.delete_records_before(OLD_END - 1)
+    log.flush(NOW_MS)
+    manager.checkpoint_recovery_points()
+    manager.checkpoint_log_starts()
+    manager.checkpoint_high_watermarks()
+
+
+@pytest.mark.parametrize("restarts", ["never", "before the deletion", "after the deletion"])
+def test_a_new_log_is_not_taken_for_a_deleted_one_of_its_name(tmp_path: Path, restarts: str) -> None:
+    disks = Disks(tmp_path / "a")
+    manager = disks.start()
+    checkpoint_old_log(manager)
+    if restarts == "before the deletion":
+        manager.unlock()
+        manager = disks.start()
+    manager.delete("topic", 0, now_ms=NOW_MS)
+    if restarts == "after the deletion":
+        manager.unlock()
+        manager = disks.start()
+    create(manager, "topic")
+    append(the_log(manager), batch(1, size=50))
+    manager.unlock()
+    log = the_log(disks.start())
+    assert [offset for offset, _ in read_all(log)] == [0]
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point, log.high_watermark) == (0, 1, 0, 0)
+
+
+def test_checkpoints_are_not_written_for_names_that_they_do_not_tell_of(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    manager = Disks(tmp_path / "a").start(files)
+    checkpoint_old_log(manager)
+    done = len(files.calls)
+    create(manager, "other")
+    assert not [call for call in files.calls[done:] if "checkpoint" in call]
+    manager.delete("topic", 0, now_ms=NOW_MS)
+    manager.checkpoint_recovery_points()
+    done = len(files.calls)
+    create(manager, "topic")
+    renamed = [call for call in files.calls[done:] if call.startswith("rename")]
+    assert renamed == [f"rename {name}.tmp" for name in CHECKPOINTS[1:]]
+    done = len(files.calls)
+    manager.delete("other", 0, now_ms=NOW_MS)
+    create(manager, "topic", 1)
+    assert not [call for call in files.calls[done:] if "checkpoint" in call]
+
+
+def test_a_name_is_not_free_while_a_checkpoint_is_written_with_it(tmp_path: Path) -> None:
+    recreating: list[threading.Thread] = []
+
+    class Files(QuickFiles):
+        """While the checkpoint is on its way to the disk, its log is deleted and made again."""
+
+        def rename(self, old: str, new: str) -> None:
+            if new.endswith(CHECKPOINTS[0]) and manager.get("topic", 0) is not None and not recreating:
+                deleted = threading.Event()
+
+                def recreate() -> None:
+                    manager.delete("topic", 0, now_ms=NOW_MS)
+                    deleted.set()
+                    create(manager, "topic")
+
+                recreating.append(threading.Thread(target=recreate))
+                recreating[0].start()
+                assert deleted.wait(10)
+            super().rename(old, new)
+
+    manager = Disks(tmp_path / "a").start(Files())
+    checkpoint_old_log(manager)
+    recreating[0].join()
+    (directory,) = manager.directories
+    assert directory.read_recovery_points(pytest.fail) == {}
+    assert directory.read_log_starts(pytest.fail) == {}
+
+
+def test_a_truncation_lowers_the_checkpointed_recovery_point(tmp_path: Path) -> None:
+    manager = Disks(tmp_path / "a").start()
+    checkpoint_old_log(manager)
+    (directory,) = manager.directories
+    assert directory.read_recovery_points(pytest.fail) == {("topic", 0): OLD_END}
+    the_log(manager).truncate_to(OLD_END - 1, now_ms=NOW_MS)
+    assert directory.read_recovery_points(pytest.fail) == {("topic", 0): OLD_END - 1}
+
+
+def test_a_log_that_has_lost_what_was_synced_has_its_checkpoint_lowered_at_the_start(tmp_path: Path) -> None:
+    disks = Disks(tmp_path / "a")
+    manager = disks.start()
+    checkpoint_old_log(manager)
+    manager.unlock()
+    checkpoint = tmp_path / "a" / CHECKPOINTS[0]
+    checkpoint.write_text("0\n1\ntopic 0 99\n")
+    disks.start()
+    assert checkpoint.read_text() == f"0\n1\ntopic 0 {OLD_END}\n"
 
 
 # Periodic work and failure
