@@ -362,8 +362,7 @@ class Log:
             first_offset = self.append_plain(records, leader_epoch, now_ms, origin, is_committed=False)
             if first_offset is not None:
                 return AppendResult(first_offset, self.log_end_offset - 1, NO_TIMESTAMP, self.log_start_offset)
-        if self.is_offline:
-            raise self._offline_error()
+        self._refuse_offline()
         offset = self.log_end_offset
         if isinstance(records, PreparedAppend):
             validated = records.at(offset, leader_epoch)
@@ -423,8 +422,7 @@ class Log:
 
         Raises KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE (see `check_replicated`), KAFKA_STORAGE_ERROR.
         """
-        if self.is_offline:
-            raise self._offline_error()
+        self._refuse_offline()
         checked = check_replicated(records, next_offset=self.log_end_offset)
         if not checked.batches:
             return AppendResult(-1, -1, NO_TIMESTAMP, self.log_start_offset)
@@ -555,8 +553,7 @@ class Log:
         its file; what is read from the disk never does. Raises KafkaError: OFFSET_OUT_OF_RANGE below the log's start or
         above its end, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. Any thread.
         """
-        if self.is_offline:
-            raise self._offline_error()
+        self._refuse_offline()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -668,8 +665,7 @@ class Log:
         return self._found(self._reader.with_max_timestamp, upper_bound_offset)
 
     def _found(self, look_up: Callable[[], FoundOffset | None], upper_bound_offset: int) -> TimestampedOffset | None:
-        if self.is_offline:
-            raise self._offline_error()
+        self._refuse_offline()
         truncation_count = self.truncation_count
         try:
             found = look_up()
@@ -1006,15 +1002,13 @@ class Log:
         the kernel may have dropped what it could not write, and says so only once.
         """
         truncation_count, end_offset = self.truncation_count, self.log_end_offset
-        has_waited = not self._flushing.acquire(blocking=False)
-        if has_waited:
-            self._flushing.acquire()
-        try:
-            is_done = self.recovery_point >= end_offset and not self._was_truncated_since(truncation_count)
-            if not (has_waited and is_done and not self.is_offline):
+        had_unflushed = self.recovery_point < end_offset
+        with self._flushing:
+            was_done_meanwhile = (
+                had_unflushed and self.recovery_point >= end_offset and not self._was_truncated_since(truncation_count)
+            )
+            if self.is_offline or not was_done_meanwhile:
                 self._flush(with_active=True)
-        finally:
-            self._flushing.release()
         self._flushed_ms = now_ms
 
     def flush_sealed(self) -> None:
@@ -1173,10 +1167,7 @@ class Log:
 
     def _refuse_offline(self) -> None:
         if self.is_offline:
-            raise self._offline_error()
-
-    def _offline_error(self) -> KafkaError:
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {self._directory} is offline")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {self._directory} is offline")
 
 
 def _jitter_ms(config: LogConfig, random: Random) -> int:

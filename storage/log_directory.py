@@ -58,9 +58,8 @@ class _LogCheckpoint:
             # so that a name is always found in one of the two.
             self._leaving = self._outdated
             self._outdated = set()
-            offsets = {name: self._offset_of(log) for name, log in list(logs.items())}
-            told = {name: offset for name, offset in offsets.items() if offset is not None}
-            checkpoints.write_offsets(self._files, self._path, told)
+            offsets = {name: offset for name, log in list(logs.items()) if (offset := self._offset_of(log)) is not None}
+            checkpoints.write_offsets(self._files, self._path, offsets)
             self._leaving = set()
 
     def forget(self, name: TopicPartition) -> None:
@@ -90,6 +89,7 @@ class LogDirectory:
         self._recovery_points = self._checkpoint(names.RECOVERY_POINT_CHECKPOINT, lambda log: log.recovery_point)
         self._log_starts = self._checkpoint(names.LOG_START_CHECKPOINT, _start_beyond_file_name)
         self._high_watermarks = self._checkpoint(names.HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark)
+        self._checkpoints = (self._recovery_points, self._log_starts, self._high_watermarks)
 
     def _checkpoint(self, name: str, offset_of: Callable[[Log], int | None]) -> _LogCheckpoint:
         return _LogCheckpoint(self._files, self._path(name), offset_of)
@@ -160,7 +160,7 @@ class LogDirectory:
     def forget(self, name: TopicPartition) -> None:
         """The log of that name is not in this directory any more."""
         del self.logs[name]
-        for checkpoint in (self._recovery_points, self._log_starts, self._high_watermarks):
+        for checkpoint in self._checkpoints:
             checkpoint.forget(name)
 
     def free_name(self, name: TopicPartition) -> None:
@@ -168,7 +168,7 @@ class LogDirectory:
 
         Waits for the disk if there was one that went since the checkpoints were last written.
         """
-        for checkpoint in (self._recovery_points, self._log_starts, self._high_watermarks):
+        for checkpoint in self._checkpoints:
             checkpoint.free(name, self.logs)
 
     def read_recovery_points(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:

@@ -756,12 +756,13 @@ def _marked(name: TopicPartition, state: DirectoryState) -> str:
 
 def _shorter_than_checkpointed(loaded: Iterable[_LogToLoad]) -> list[LogDirectory]:
     """Where a log has lost what its checkpoint calls synced: that must not be said of what is appended next."""
-    short = {}
-    for item in loaded:
-        log = item.directory.logs.get(item.name)
-        if log is not None and log.recovery_point < item.recovery_point:
-            short[item.directory.path] = item.directory
-    return list(short.values())
+    return list(
+        dict.fromkeys(
+            item.directory
+            for item in loaded
+            if (log := item.directory.logs.get(item.name)) is not None and log.recovery_point < item.recovery_point
+        )
+    )
 
 
 def _refuse_duplicates(items: Iterable[FoundLog]) -> None:

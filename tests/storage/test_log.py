@@ -592,12 +592,10 @@ class BusyLock:
     def __init__(self, end_flush: Callable[[], object]) -> None:
         self.end_flush = end_flush
 
-    def acquire(self, blocking: bool = True) -> bool:
-        if blocking:
-            self.end_flush()
-        return blocking
+    def __enter__(self) -> None:
+        self.end_flush()
 
-    def release(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
 
 @pytest.mark.parametrize(("covered", "synced"), [(2, False), (1, True)])
