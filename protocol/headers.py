@@ -68,7 +68,8 @@ def read_request_header(buffer: Records) -> tuple[RequestHeader, int]:
         if api.flexible is not None and api_version >= api.flexible:
             position = skip_tags(buffer, position + 1, buffer[position])
     except (StructError, IndexError) as error:
-        raise Malformed(f"a request header of {len(buffer)} bytes is cut short: {error}") from error
+        part = "before the client id ends" if isinstance(error, StructError) else "in its tagged fields"
+        raise Malformed(f"a request header is cut short {part}: the frame has {len(buffer)} bytes") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id), position
 
 
@@ -109,7 +110,8 @@ def read_response_header(api_key: int, api_version: int, buffer: Records) -> tup
         if _response_header_is_flexible(api_key, api_version):
             position = skip_tags(buffer, position + 1, buffer[position])
     except (StructError, IndexError) as error:
-        raise Malformed(f"a response header of {len(buffer)} bytes is cut short: {error}") from error
+        part = "before the correlation id ends" if isinstance(error, StructError) else "in its tagged fields"
+        raise Malformed(f"a response header is cut short {part}: the frame has {len(buffer)} bytes") from error
     return correlation_id, position
 
 

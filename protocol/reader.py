@@ -16,7 +16,7 @@ Locals of generated code are a letter and the nesting depth (`o` struct, `n` len
 tags), and fields appear as attributes only, so no field name can clash with a local.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from struct import calcsize, unpack_from
 from struct import error as StructError  # noqa: N812 - it is an exception class
@@ -95,6 +95,15 @@ def refuse_size(path: str, size: int) -> Malformed:
     return Malformed(f"{path}: {size} is more than the bytes left can hold, or than is allowed")
 
 
+def refuse_bytes(label: str, places: Sequence[str], error: Exception) -> Malformed:
+    """What an exception of generated code says of the bytes; the line that raised it says of which field."""
+    line = 0 if error.__traceback__ is None else error.__traceback__.tb_lineno
+    field = places[line] or label
+    if isinstance(error, UnicodeDecodeError):
+        return Malformed(f"{label}: {field} is not UTF-8: byte 0x{error.object[error.start]:02x} at {error.start}")
+    return Malformed(f"{label}: bytes are missing from {field} on")
+
+
 def refuse_end(label: str, position: int, size: int) -> Malformed:
     return Malformed(f"{label}: " + (f"{size - position} bytes too many" if position < size else "bytes are missing"))
 
@@ -114,6 +123,7 @@ RUNTIME = {
     "read_tag": read_tag,
     "read_uuid": read_uuid,
     "read_uvarint": read_uvarint,
+    "refuse_bytes": refuse_bytes,
     "refuse_end": refuse_end,
     "refuse_null": refuse_null,
     "refuse_size": refuse_size,
@@ -159,16 +169,18 @@ class _Reader:
         self.version = version
         self.is_flexible = info.is_flexible_in(version)
         self.source = Source(dict(RUNTIME))
+        self.run_place = ""  # of the first value of the pending run
         label = f"{cls.__name__} v{version}"
         with self.source.block("def read(buffer, position=0):"):
             with self.source.block("try:"):
                 self.source.add("size = len(buffer)")
                 self.struct(cls, 0, cls.__name__)
             with self.source.block("except (IndexError, StructError, UnicodeDecodeError) as error:"):
-                self.source.add(f'raise Malformed(f"{label}: {{error}}") from error')
+                self.source.add(f"raise refuse_bytes({label!r}, places, error) from error")
             with self.source.block(f"if position {'>' if info.is_request else '!='} size:"):
                 self.source.add(f"raise refuse_end({label!r}, position, size)")
             self.source.add("return o0")
+        self.source.names["places"] = self.source.places
 
     def struct(self, cls: type[Struct], depth: int, path: str) -> None:
         """Read a struct into the local `o<depth>`."""
@@ -178,6 +190,7 @@ class _Reader:
         fields = plan(cls, self.version)
         for field in fields.untagged:
             self.field(field, f"{target}.{field.name}", depth + 1, f"{path}.{field.name}")
+        self.source.place = path
         if self.is_flexible:
             self.take(f"t{depth}", "B")
         self.flush()
@@ -205,6 +218,7 @@ class _Reader:
                 self.source.add(f"position = end{depth}")
 
     def field(self, field: Field, target: str, depth: int, path: str) -> None:
+        self.source.place = path
         is_nullable = field.is_nullable_in(self.version)
         if field.is_array:
             with self.length("i", target, depth, path, is_nullable):
@@ -283,6 +297,8 @@ class _Reader:
             yield
 
     def take(self, target: str, letter: str) -> None:
+        if not self.source.run:
+            self.run_place = self.source.place
         self.source.run.append((target, letter))
 
     def flush(self) -> None:
@@ -290,6 +306,7 @@ class _Reader:
         run, self.source.run = self.source.run, []
         if not run:
             return
+        place, self.source.place = self.source.place, self.run_place
         letters = "".join(letter for _, letter in run)
         targets = ", ".join(target for target, _ in run)
         if letters == "B":
@@ -298,3 +315,4 @@ class _Reader:
             comma = "," if len(run) == 1 else ""
             self.source.add(f"{targets}{comma} = {self.source.layout('unpack_from', letters)}(buffer, position)")
         self.source.add(f"position += {calcsize('>' + letters)}")
+        self.source.place = place

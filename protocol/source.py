@@ -38,16 +38,23 @@ def literal(default: object) -> str:
 
 
 class Source:
-    """Lines of one function. Neighbouring fixed-width values wait in `run` until something else is written."""
+    """Lines of one function. Neighbouring fixed-width values wait in `run` until something else is written.
+
+    `place` is what the lines that are added next deal with, and `places` that of each line, by which an error in line n
+    is traced back to a field.
+    """
 
     def __init__(self, names: dict[str, object]) -> None:
         self.names = names
         self.run: list[tuple[str, str]] = []
+        self.place = ""
+        self.places: list[str] = [""]
         self._lines: list[str] = []
         self._indent = ""
 
     def add(self, *lines: str) -> None:
         self._lines += [self._indent + line for line in lines]
+        self.places += [self.place] * len(lines)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:

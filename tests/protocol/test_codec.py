@@ -1,5 +1,6 @@
 """The compiled codec on every version of every message: round trips, its dumb twin, and hostile bytes."""
 
+import re
 import tracemalloc
 from random import Random
 
@@ -60,8 +61,10 @@ def test_every_truncation_is_malformed(cls: type) -> None:
         data = b"".join(encode(random_message(cls, version, Random(version), list_size_max=1), version))
         read = decoder(cls, version)
         for size in range(len(data)):
-            with pytest.raises(Malformed):
-                read(data[:size])
+            for cut in (data[:size], memoryview(data)[:size]):
+                with pytest.raises(Malformed) as caught:
+                    read(cut)
+                assert not PYTHONS_WORDS.search(str(caught.value))
 
 
 @every_message
@@ -107,6 +110,8 @@ def test_bytes_after_the_end_are_ignored_in_requests_and_refused_in_responses(cl
                 decode(cls, version, data)
 
 
+PYTHONS_WORDS = re.compile("codec|unpack|dimension|out of range|can't")
+
 MALFORMED = [
     # (class, version, bytes, what the text says)
     (MetadataRequest, 0, "ffffffff", "null"),
@@ -116,10 +121,10 @@ MALFORMED = [
     (MetadataRequest, 12, "ffffffff0f000000", "above the largest length"),
     (MetadataRequest, 12, "80808080808000", "more than 5 bytes"),
     (MetadataRequest, 9, "02000000000000", "name: null"),
-    (MetadataRequest, 9, "0203c328000000000000", "can't decode"),
+    (MetadataRequest, 9, "0203c328000000000000", r"topics\.name is not UTF-8: byte 0xc3 at 0"),
     (HeartbeatRequest, 0, "fffe", "length -2"),
-    (HeartbeatRequest, 0, "0005616263", "unpack_from"),
-    (HeartbeatRequest, 4, "02610000000002620001", "index out of range"),
+    (HeartbeatRequest, 0, "0005616263", r"missing from HeartbeatRequest\.generation_id on"),
+    (HeartbeatRequest, 4, "02610000000002620001", "missing from HeartbeatRequest on"),
     (HeartbeatRequest, 4, "026100000000026200010001", "1 bytes, but 0 are left"),
     (HeartbeatRequest, 4, "0261000000000262000205000500", "tag 5 after tag 5"),
     (HeartbeatRequest, 4, "02610000000081800200" + "61" * 40000, "32769 is more"),

@@ -56,7 +56,8 @@ def test_a_cut_request_header_is_malformed(header: RequestHeader, data: str) -> 
     [
         ("0000 0009 00000007 fffe 00", "client id of length -2"),
         ("0000 0009 00000007 7fff 6d65 00", "client id of length 32767, but 3 bytes are left"),
-        ("0000 0009 00000007 0000 01 05", "cut short"),
+        ("0000 0009 00000007 0000 01 05", "cut short in its tagged fields: the frame has 12 bytes"),
+        ("0000 0009 00000007", "cut short before the client id ends: the frame has 8 bytes"),
         ("0000 0009 00000007 0000 01 05 04 00", "tag 5 of 4 bytes, but 1 are left"),
         ("0000 0009 00000007 0000 02 05 00 05 00", "tag 5 after tag 5"),
     ],
