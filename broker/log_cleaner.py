@@ -27,6 +27,7 @@ from broker.clock import Clock
 from protocol.errors import KafkaError
 from storage.cleaner import CleaningJob, CleaningResult, clean
 from storage.cleaning_metrics import CleanerMetrics, Uncleanable
+from storage.files import ShortageError
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings, Cleaning, LogCleaning
 from storage.log_directory import LogDirectory
@@ -39,7 +40,7 @@ _THREADS_PER_WORKER: Final = 2
 
 
 class WorkerEndedError(Exception):
-    """The process went, by itself or because it was told to, before its pass was done."""
+    """The process could not be spawned, or ended, by itself or on request, before its pass was done."""
 
 
 class Worker(Protocol):
@@ -61,13 +62,13 @@ class WorkerProcess:
         self._lock = threading.Lock()
 
     def clean(self, job: CleaningJob) -> CleaningResult:
-        connection = self._connection or self._spawn()
         try:
+            connection = self._connection or self._spawn()
             connection.send(job)
             outcome: CleaningResult | Exception = connection.recv()
         except (EOFError, OSError) as error:
             self.end()
-            raise WorkerEndedError from error
+            raise WorkerEndedError(f"{type(error).__name__}: {error}") from error
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -233,6 +234,7 @@ class LogCleaner:
         except KafkaError as error:
             logger.error("cannot put cleaned segments into service: %s", error)
             await self._give_back(due)
+            await asyncio.sleep(self._backoff_ms / 1000)
         except asyncio.CancelledError:
             await self._give_back(due)
             raise
@@ -240,11 +242,19 @@ class LogCleaner:
             if not self._cleaning.is_wanted(due):
                 await self._give_back(due)
             elif isinstance(error, WorkerEndedError):
-                logger.warning("a worker died while it cleaned %s-%d; trying again", due.log.topic, due.log.partition)
+                logger.warning(
+                    "the worker for %s-%d did not start or died (%s); trying again",
+                    due.log.topic,
+                    due.log.partition,
+                    error,
+                )
                 await self._give_back(due)
                 await asyncio.sleep(self._backoff_ms / 1000)
             else:
                 self._cleaning.fail(due, error)
+                if isinstance(error, ShortageError):
+                    await self._give_back(due)
+                    await asyncio.sleep(self._backoff_ms / 1000)
 
     async def _pass(self, slot: _Slot, due: Cleaning) -> CleaningResult:
         """Also raises WorkerEndedError when the pass became useless. The worker is idle, or gone, in any case."""

@@ -7,7 +7,9 @@ Invariants:
 - A descriptor or map that somebody still holds stays valid: `OpenFile` closes itself when its last reference goes,
   maps are dropped and never closed. So a reader in another thread may outlive a roll, a delete or an idle sweep, and
   no descriptor number is reused under it.
-- Every failure is an `OSError`. Nothing here retries.
+- Every failure is an `OSError` that names the operation and the file. Nothing here retries.
+- What a failure means is decided here and nowhere else: a `ShortageError` says that the process or the machine has run
+  out of descriptors or memory, so the same call may succeed later; any other `OSError` is an error of the disk.
 """
 
 import ctypes
@@ -17,6 +19,7 @@ import mmap
 import os
 import struct
 from abc import ABC, abstractmethod
+from types import TracebackType
 from typing import Final, NamedTuple, TypeAlias
 
 from storage import names
@@ -27,6 +30,8 @@ _SYNC_FILE_RANGE_WRITE: Final = 2
 _LOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _LOCK_IS_HELD: Final = frozenset({errno.EACCES, errno.EAGAIN})
 _NOT_WITHOUT_WAITING: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
+_SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
+_SYNC: Final = "sync"
 
 
 class DirectoryEntry(NamedTuple):
@@ -52,6 +57,39 @@ class OpenFile:
 
     def __del__(self) -> None:
         self.close()
+
+
+class ShortageError(OSError):
+    """The process or the machine lacks descriptors or memory. The disk is fine; the same call may succeed later."""
+
+
+def failure(error: OSError, operation: str, path: str) -> OSError:
+    """Return `error` as storage is to see it: classified, with the operation and the path in its text.
+
+    A failed sync is never a shortage: the kernel reports lost pages only once, so that a second sync proves nothing.
+    """
+    kind = ShortageError if error.errno in _SHORTAGES and operation != _SYNC else OSError
+    name = errno.errorcode.get(error.errno or 0, "I/O error")
+    return kind(error.errno, f"cannot {operation}: {error.strerror or error} ({name})", path)
+
+
+class _Doing:
+    """Passes an OSError of its block through `failure`."""
+
+    __slots__ = ("_operation", "_path")
+
+    def __init__(self, operation: str, path: str) -> None:
+        self._operation = operation
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise failure(error, self._operation, self._path) from None
 
 
 class Files(ABC):
@@ -242,16 +280,28 @@ class OsFiles(Files):
 
     def open(self, path: str, *, create: bool = False) -> OpenFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OpenFile(path, os.open(path, flags, 0o644))
+        return self._open(path, flags)
 
     def open_for_reading(self, path: str) -> OpenFile:
-        return OpenFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return self._open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _open(self, path: str, flags: int) -> OpenFile:
+        with _Doing("open", path):
+            return OpenFile(path, os.open(path, flags, 0o644))
+
+    # The calls that requests make have a plain try, which costs nothing as long as they succeed.
 
     def write(self, file: OpenFile, buffer: Buffer, position: int) -> int:
-        return os.pwrite(file.descriptor, buffer, position)
+        try:
+            return os.pwrite(file.descriptor, buffer, position)
+        except OSError as error:
+            raise failure(error, "write", file.path) from None
 
     def read(self, file: OpenFile, size: int, position: int) -> bytes:
-        return os.pread(file.descriptor, size, position)
+        try:
+            return os.pread(file.descriptor, size, position)
+        except OSError as error:
+            raise failure(error, "read", file.path) from None
 
     def read_cached_into(self, file: OpenFile, buffer: bytearray | memoryview, position: int) -> int:
         try:
@@ -259,59 +309,70 @@ class OsFiles(Files):
         except OSError as error:
             if error.errno in _NOT_WITHOUT_WAITING:
                 return 0
-            raise
+            raise failure(error, "read", file.path) from None
 
     def send(self, file: OpenFile, size: int, position: int, socket_descriptor: int) -> int:
         return os.sendfile(socket_descriptor, file.descriptor, position, size)
 
     def sync(self, file: OpenFile) -> None:
-        os.fsync(file.descriptor)
+        with _Doing(_SYNC, file.path):
+            os.fsync(file.descriptor)
 
     def sync_directory(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = self._open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            with _Doing(_SYNC, path):
+                os.fsync(directory.descriptor)
         finally:
-            os.close(descriptor)
+            directory.close()
 
     def start_writeback(self, file: OpenFile, position: int, size: int) -> None:
         if self._libc.sync_file_range(file.descriptor, position, size, _SYNC_FILE_RANGE_WRITE) != 0:
             number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), file.path)
+            raise failure(OSError(number, os.strerror(number)), "start write-back", file.path)
 
     def truncate(self, file: OpenFile, size: int) -> None:
-        os.ftruncate(file.descriptor, size)
+        with _Doing("truncate", file.path):
+            os.ftruncate(file.descriptor, size)
 
     def map(self, file: OpenFile, size: int) -> mmap.mmap:
-        return mmap.mmap(file.descriptor, size, access=mmap.ACCESS_READ)
+        with _Doing("map", file.path):
+            return mmap.mmap(file.descriptor, size, access=mmap.ACCESS_READ)
 
     def size(self, file: OpenFile) -> int:
-        return os.fstat(file.descriptor).st_size
+        with _Doing("stat", file.path):
+            return os.fstat(file.descriptor).st_size
 
     def modified_ms(self, path: str) -> int:
-        return os.stat(path).st_mtime_ns // 1_000_000
+        with _Doing("stat", path):
+            return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+        with _Doing("set the time", path):
+            os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
     def rename(self, old: str, new: str) -> None:
-        os.replace(old, new)
+        with _Doing("rename", old):
+            os.replace(old, new)
 
     def unlink(self, path: str) -> None:
-        os.unlink(path)
+        with _Doing("unlink", path):
+            os.unlink(path)
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path)
+        with _Doing("make directory", path):
+            os.makedirs(path)
 
     def remove_directory(self, path: str) -> None:
-        os.rmdir(path)
+        with _Doing("remove directory", path):
+            os.rmdir(path)
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
         found = []
-        with os.scandir(path) as entries:
+        with _Doing("list", path), os.scandir(path) as entries:
             for entry in entries:
                 try:
                     status = entry.stat(follow_symlinks=not _is_dangling(entry))
@@ -332,11 +393,12 @@ class OsFiles(Files):
             file.close()
             if error.errno in _LOCK_IS_HELD:
                 return None
-            raise
+            raise failure(error, "lock", path) from None
         return file
 
     def disk_space(self, path: str) -> tuple[int, int]:
-        status = os.statvfs(path)
+        with _Doing("stat the volume of", path):
+            status = os.statvfs(path)
         return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
 
 

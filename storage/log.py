@@ -11,7 +11,8 @@ Invariants:
 - log start <= last stable offset <= high watermark <= log end.
 - A batch is checked, written, and only then counted: whatever raises leaves offsets and producer state as they were.
 - An I/O error is answered KAFKA_STORAGE_ERROR and told to the log manager, which takes the directory out of service;
-  from then on the log refuses everything.
+  from then on the log refuses everything. A shortage of descriptors or memory is answered the same, but leaves the log
+  as it was and in service; only where it interrupts a step that cannot be repeated, the log alone goes offline.
 - Renaming the directory is one step for the thread that owns the log; others that looked for a file under the old name
   meanwhile look again.
 - Nothing is synced before an append returns. What a crash of the machine may take lies at or above `recovery_point`.
@@ -38,7 +39,7 @@ from protocol.records.control import TransactionMarker
 from storage import checkpoints, names
 from storage.checkpoints import TopicPartition
 from storage.compaction import CleanedSegment
-from storage.files import Files, FileSlice
+from storage.files import Files, FileSlice, ShortageError
 from storage.leader_epochs import LeaderEpochs
 from storage.log_loader import LoadedLog, LoadProgress, LogLoader, epochs_writer, state_at
 from storage.log_reader import FetchedRecords, FoundOffset, LogReader
@@ -50,6 +51,7 @@ from storage.replicated import check_replicated
 from storage.retention import NO_LIMIT, RetentionPolicy, SegmentFacts, count_to_delete
 from storage.segment import CorruptSegmentError, NotInMemoryError, Segment, SegmentGoneError
 from storage.segments import Segments
+from storage.shortages import OutOfResourcesError
 from storage.stored_batch import StoredBatch
 from storage.transaction_index import AbortedTransaction
 from storage.validation import (
@@ -101,6 +103,7 @@ class LogOptions:
     files: Files
     random: Random
     on_io_error: Callable[[OSError], None] = _ignore
+    on_shortage: Callable[[ShortageError], None] = _ignore
     on_damage: Callable[[str], None] = _ignore
     on_flush_wanted: Callable[["Log"], None] = _ignore  # after a roll: the sealed segment is to be synced, off the loop
     on_truncated: Callable[["Log"], None] = _ignore
@@ -191,6 +194,23 @@ class Log:
         """A new, empty log in a directory that does not exist yet. Raises OSError."""
         files = options.files
         files.make_directory(directory)
+        try:
+            return cls._create_in(options, directory, name, config, topic_id, now_ms)
+        except OSError:
+            _remove_unfinished(files, directory)
+            raise
+
+    @classmethod
+    def _create_in(
+        cls,
+        options: LogOptions,
+        directory: str,
+        name: TopicPartition,
+        config: LogConfig,
+        topic_id: UUID | None,
+        now_ms: int,
+    ) -> "Log":
+        files = options.files
         segment = Segment(
             files,
             directory,
@@ -214,7 +234,7 @@ class Log:
         )
         log = cls(options, directory, name, config, loaded, now_ms)
         if topic_id is not None:
-            log.assign_topic_id(topic_id)
+            log._write_topic_id(topic_id)
         return log
 
     @classmethod
@@ -317,11 +337,13 @@ class Log:
     def assign_topic_id(self, topic_id: UUID) -> None:
         """For a log that has none yet. Whether an id is the right one is for the replica layer to say."""
         assert self.topic_id is None
-        path = f"{self._directory}/{names.PARTITION_METADATA}"
         try:
-            checkpoints.write_partition_metadata(self._files, path, topic_id)
+            self._write_topic_id(topic_id)
         except OSError as error:
             raise self._storage_error(error) from error
+
+    def _write_topic_id(self, topic_id: UUID) -> None:
+        checkpoints.write_partition_metadata(self._files, f"{self._directory}/{names.PARTITION_METADATA}", topic_id)
         self.topic_id = topic_id
 
     # Appending
@@ -501,6 +523,8 @@ class Log:
         if aborted is not None:
             try:
                 self._segments.active.transaction_index.append(aborted)
+            except ShortageError as error:
+                self._options.on_shortage(error)  # the batch is written; the index keeps the entry and writes it later
             except OSError as error:
                 raise self._storage_error(error) from error
 
@@ -779,7 +803,7 @@ class Log:
         active.seal()
         if self.config.preallocate:
             active.cut_preallocation()
-        self._write_snapshot()
+        self._write_snapshot(self._producers)
         segment = self._new_segment(base_offset, now_ms)
         self._segments.add(segment)
         self._reader.end = (self.log_end_offset, segment, 0)
@@ -801,10 +825,10 @@ class Log:
         self._activate(segment)
         return segment
 
-    def _write_snapshot(self) -> None:
+    def _write_snapshot(self, producers: ProducerState) -> None:
         offset = self.log_end_offset
         if offset > (self._snapshots.latest or self.log_start_offset):
-            self._snapshots.write(offset, self._producers.producers.values())
+            self._snapshots.write(offset, producers.producers.values())
 
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
         """Removes the batch that holds `offset` and everything after it. False when there is nothing at or above it.
@@ -819,7 +843,7 @@ class Log:
         try:
             self._truncate(offset)
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self._unfinished_error(error) from error
         except (CorruptSegmentError, CorruptIndexError) as error:
             self.take_offline()  # half done: it can be neither appended to nor read
             raise KafkaError(
@@ -885,7 +909,7 @@ class Log:
             self.truncation_count += 1
             self._options.on_truncated(self)
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self._unfinished_error(error) from error
 
     def delete_expired_segments(self, now_ms: int) -> int:
         """Applies log start, retention time and retention size; returns how many segments went.
@@ -924,12 +948,16 @@ class Log:
         return RetentionPolicy(self.config.retention_ms, self.config.retention_bytes)
 
     def _delete(self, segments: Sequence[Segment], now_ms: int) -> None:
+        following = self._segments.after(segments[-1])
+        assert following is not None
+        if following.base_offset > self.log_start_offset:
+            self._raise_log_start(following.base_offset)
         self._segments.replace(segments)
         self._reader.forget_positions()
-        first_offset = self._segments.first.base_offset
-        if first_offset > self.log_start_offset:
-            self._raise_log_start(first_offset)
-        self._mark_deleted(segments, now_ms)
+        try:
+            self._mark_deleted(segments, now_ms)
+        except OSError as error:
+            raise self._unfinished_error(error) from error
 
     def _mark_deleted(self, segments: Sequence[Segment], now_ms: int, *, keep_snapshot_of: int | None = None) -> None:
         due_ms = now_ms + self.config.file_delete_delay_ms
@@ -960,12 +988,15 @@ class Log:
                 stage=names.SWAP,
             )
             segment.preload()
+        except OSError as error:
+            raise self._storage_error(error) from error
+        try:
             self._segments.replace(replaced, [segment])
             self._reader.forget_positions()
             self._mark_deleted(replaced, now_ms, keep_snapshot_of=cleaned.base_offset)
             segment.restage("")
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self._unfinished_error(error) from error
         return True
 
     def remove_deleted(self, now_ms: int) -> int:
@@ -973,7 +1004,8 @@ class Log:
         count = 0
         try:
             while self._deleted and self._deleted[0][0] <= now_ms:
-                self._files.unlink_if_there(f"{self._directory}/{self._deleted.popleft()[1]}")
+                self._files.unlink_if_there(f"{self._directory}/{self._deleted[0][1]}")
+                self._deleted.popleft()
                 count += 1
         except OSError as error:
             raise self._storage_error(error) from error
@@ -1014,7 +1046,11 @@ class Log:
     def flush_sealed(self) -> None:
         """`flush` after a roll, of all segments but the one that is appended to: that one is left to the kernel."""
         with self._flushing:
-            self._flush(with_active=False)
+            try:
+                self._flush(with_active=False)
+            except OutOfResourcesError:
+                self._options.on_flush_wanted(self)  # nothing else would sync these segments before the next roll
+                raise
 
     def _flush(self, *, with_active: bool) -> None:
         self._refuse_offline()
@@ -1068,8 +1104,8 @@ class Log:
         assert self.log_end_offset == source.log_end_offset
         try:
             self.leader_epochs.take_over(source.leader_epochs.entries)
+            self._write_snapshot(source.producers())
             self._producers = source.producers()
-            self._write_snapshot()
         except OSError as error:
             raise self._storage_error(error) from error
 
@@ -1082,7 +1118,7 @@ class Log:
             try:
                 self._files.rename(self._directory, path)
             except OSError as error:
-                raise self._storage_error(error) from error
+                raise self._unfinished_error(error) from error
             self._previous_directory, self._directory = self._directory, path
             for segment in self._segments.all():
                 segment.relocate(path)
@@ -1111,7 +1147,7 @@ class Log:
             active.seal()
             if self.config.preallocate:
                 active.cut_preallocation()
-            self._write_snapshot()
+            self._write_snapshot(self._producers)
         except OSError as error:
             raise self._storage_error(error) from error
         if self.unflushed_count:
@@ -1144,20 +1180,28 @@ class Log:
             self._segments.active.seal()
         except OSError as error:
             # Deletions are what helps a full disk; the indexes are then missing, which a start can live with.
-            if error.errno != errno.ENOSPC:
+            if error.errno != errno.ENOSPC and not isinstance(error, ShortageError):
                 raise
         finally:
             self.take_offline()
 
     def _storage_error(self, error: OSError) -> KafkaError:
+        if isinstance(error, ShortageError):
+            self._options.on_shortage(error)
+            return OutOfResourcesError(error)
         # A log that was taken out of service before, deleted perhaps, says nothing about its directory any more.
         if not self.is_offline:
             self.is_offline = True
             self._options.on_io_error(error)
-        return KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            f"{errno.errorcode.get(error.errno or 0, 'I/O error')} in {self._directory}: {error.strerror or error}",
-        )
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+
+    def _unfinished_error(self, error: OSError) -> KafkaError:
+        """`_storage_error` in a step that cannot be repeated: after a shortage the log alone is out of service."""
+        failed = self._storage_error(error)
+        if isinstance(failed, OutOfResourcesError):
+            self.take_offline()
+            self._options.on_damage(f"{self._directory} is out of service until the next start: {error}")
+        return failed
 
     def _gone_error(self, offset: int) -> KafkaError:
         return KafkaError(
@@ -1168,6 +1212,15 @@ class Log:
     def _refuse_offline(self) -> None:
         if self.is_offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {self._directory} is offline")
+
+
+def _remove_unfinished(files: Files, directory: str) -> None:
+    """Leaves no directory in the way of another try, where the disk allows. Needs no descriptor."""
+    with contextlib.suppress(OSError):
+        for name in (names.segment_file(0, names.LOG), names.PARTITION_METADATA):
+            files.unlink_if_there(f"{directory}/{name}")
+            files.unlink_if_there(f"{directory}/{name}{names.TEMPORARY}")
+        files.remove_directory(directory)
 
 
 def _jitter_ms(config: LogConfig, random: Random) -> int:

@@ -41,13 +41,14 @@ from storage.compaction import (
     SourceSegment,
     cleanable_part,
 )
-from storage.files import Files
+from storage.files import Files, ShortageError
 from storage.log import Log
 from storage.log_directory import LogDirectory
 from storage.log_manager import LogManager, LogObserver
 from storage.mapped_index import CorruptIndexError
 from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError
+from storage.shortages import OutOfResourcesError
 
 _logger = logging.getLogger(__name__)
 
@@ -198,9 +199,13 @@ class LogCleaning(LogObserver):
     def fail(self, cleaning: Cleaning, error: Exception) -> None:
         """A pass over a log that is still wanted has ended in an error.
 
-        One of the disk takes the directory out of service, one of the data the log.
+        One of the disk takes the directory out of service, one of the data the log. After a shortage of descriptors or
+        memory the log is due again once the caller has called `give_back`.
         """
         log = cleaning.log
+        if isinstance(error, ShortageError):
+            self._log_manager.shortages.report(error)
+            return
         self._in_progress.discard(log.name)
         if not self.is_wanted(cleaning):
             return  # its files have gone on purpose
@@ -221,6 +226,8 @@ class LogCleaning(LogObserver):
             if "compact" in log.config.cleanup_policy and not log.is_offline and log.name not in self._in_progress:
                 try:
                     count += log.delete_expired_segments(now_ms)
+                except OutOfResourcesError:
+                    continue  # reported; its turn comes again
                 except KafkaError as error:
                     _logger.error("%s-%d: %s", log.topic, log.partition, error)
         return count
@@ -266,6 +273,7 @@ class LogCleaning(LogObserver):
         try:
             directory.write_cleaner_offsets(offsets)
         except OSError as error:
+            self._unwritten.add(directory.path)
             self._log_manager.fail_directory(directory, error)
 
     # For metrics

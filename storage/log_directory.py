@@ -59,8 +59,13 @@ class _LogCheckpoint:
             self._leaving = self._outdated
             self._outdated = set()
             offsets = {name: offset for name, log in list(logs.items()) if (offset := self._offset_of(log)) is not None}
-            checkpoints.write_offsets(self._files, self._path, offsets)
-            self._leaving = set()
+            try:
+                checkpoints.write_offsets(self._files, self._path, offsets)
+            except OSError:
+                self._outdated.update(self._leaving)  # the file may be as it was
+                raise
+            finally:
+                self._leaving = set()
 
     def forget(self, name: TopicPartition) -> None:
         """The log of that name is gone from the directory, before this call."""

@@ -13,7 +13,8 @@ may have their turn. `flush_due`, `start_writeback`, `checkpoint_*`, `remove_del
 threads of their own for the logs of a directory.
 
 Invariants: a partition has one log and at most one copy of it, in different directories; a directory that failed stays
-offline until a restart, its logs answer KAFKA_STORAGE_ERROR and the others go on.
+offline until a restart, its logs answer KAFKA_STORAGE_ERROR and the others go on. A shortage of descriptors or memory
+takes no directory offline: what met it is tried again, or raises OutOfResourcesError; a start ends with LoadError.
 """
 
 import logging
@@ -37,18 +38,20 @@ from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage import log_moves, meta_properties, names
 from storage.checkpoints import MalformedCheckpointError, TopicPartition
-from storage.files import Files
+from storage.files import Files, ShortageError
 from storage.log import Log, LogOptions
 from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
 from storage.log_loader import LoadProgress
 from storage.log_moves import FoundLog
 from storage.meta_properties import MetaProperties, WrongDirectoryError
 from storage.names import DirectoryState, can_have_future
+from storage.shortages import OutOfResourcesError, Shortages
 
 __all__ = [
     "DirectoryLockedError",
     "DuplicateLogError",
     "ForeignDirectoryError",
+    "LoadError",
     "LoadStatus",
     "LogManager",
     "LogManagerSettings",
@@ -68,6 +71,10 @@ _Item = TypeVar("_Item")
 
 class NoUsableDirectoryError(Exception):
     """Every log directory has failed. Names them with their errors."""
+
+
+class LoadError(Exception):
+    """The start has run out of descriptors or memory. Names the file."""
 
 
 class DuplicateLogError(Exception):
@@ -181,6 +188,7 @@ class LogManager:
         self._flush_wanted: dict[Log, None] = {}
         self._first_dirty_found: dict[str, dict[TopicPartition, int]] = {}
         self.settings = settings
+        self.shortages = Shortages()
         self.observer = LogObserver()
         self.on_flushed: Callable[[float], object] = lambda seconds: None
         """Told in any thread how long each flush of a log took."""
@@ -194,21 +202,21 @@ class LogManager:
         """Locks all directories and says whose they are; None when all are new.
 
         A directory that cannot be used is skipped with an error. Raises DirectoryLockedError, WrongDirectoryError when
-        they do not belong together, NoUsableDirectoryError.
+        they do not belong together, NoUsableDirectoryError, LoadError.
         """
         errors = []
+        metas: dict[LogDirectory, MetaProperties | None] = {}
         for directory in self.directories:
             try:
                 directory.open()
-                directory.read_meta()
+                metas[directory] = directory.read_meta()
             except OSError as error:
                 errors.append(f"{directory.path}: {error}")
-                self.fail_directory(directory, error)
+                self._fail_at_start(directory, error)
         if not self.live_directories:
             raise NoUsableDirectoryError(f"None of the log directories can be used: {'; '.join(errors)}")
         found: MetaProperties | None = None
-        for directory in self.live_directories:
-            meta = directory.read_meta()
+        for directory, meta in metas.items():
             if meta is None:
                 continue
             if found is not None:
@@ -219,12 +227,19 @@ class LogManager:
         return found
 
     def claim(self, meta: MetaProperties) -> None:
-        """Says whose the directories are from now on. Raises WrongDirectoryError where that was said differently."""
+        """Says whose the directories are from now on. Raises WrongDirectoryError where that was said differently.
+
+        A directory with an I/O error goes offline. Raises LoadError.
+        """
         for directory in self.live_directories:
-            found = directory.read_meta()
-            if found is None:
-                directory.write_meta(meta)
-            else:
+            try:
+                found = directory.read_meta()
+                if found is None:
+                    directory.write_meta(meta)
+            except OSError as error:
+                self._fail_at_start(directory, error)
+                continue
+            if found is not None:
                 meta_properties.verify(found, directory.meta_path, broker_id=meta.broker_id, cluster_id=meta.cluster_id)
 
     def load(
@@ -236,8 +251,8 @@ class LogManager:
     ) -> None:
         """Opens every log, repairing those that an unclean stop has left. `on_progress` is called now and then.
 
-        Raises ForeignDirectoryError, DuplicateLogError, NoUsableDirectoryError. A directory with an I/O error goes
-        offline and the others are loaded.
+        Raises ForeignDirectoryError, DuplicateLogError, NoUsableDirectoryError, LoadError. A directory with an I/O
+        error goes offline and the others are loaded.
         """
         progress = _Progress()
         to_load = self._find_logs(now_ms)
@@ -251,7 +266,11 @@ class LogManager:
             lambda: on_progress(progress.status),
         )
         self._logs_to_load.clear()
-        self._each_directory(LogDirectory.write_recovery_points, _shorter_than_checkpointed(to_load))
+        for directory in _shorter_than_checkpointed(to_load):
+            try:
+                directory.write_recovery_points()
+            except OSError as error:
+                self._fail_at_start(directory, error)
         if not self.live_directories:
             raise NoUsableDirectoryError("None of the log directories could be loaded")
 
@@ -283,7 +302,7 @@ class LogManager:
                     directory.read_cleaner_offsets(),
                 )
             except (OSError, MalformedCheckpointError) as error:
-                self.fail_directory(directory, error)
+                self._fail_at_start(directory, error)
                 continue
             found.extend(listed)
             if listed and not is_clean:
@@ -322,7 +341,7 @@ class LogManager:
         try:
             return log_moves.read_marker(self._files, found.path)
         except OSError as error:
-            self.fail_directory(self._directory_with(found.directory), error)
+            self._fail_at_start(self._directory_with(found.directory), error)
             return None
 
     def _renamed(self, found: FoundLog, name: str) -> list[FoundLog]:
@@ -332,7 +351,7 @@ class LogManager:
             path = directory.rename_partition_directory(found.path, name)
             directory.sync()
         except OSError as error:
-            self.fail_directory(directory, error)
+            self._fail_at_start(directory, error)
             return []
         return [found._replace(path=path, state=DirectoryState.CURRENT)]
 
@@ -387,7 +406,7 @@ class LogManager:
             if log.is_future or log_moves.read_marker(self._files, item.path) in self._live_paths():
                 log_moves.remove_marker(self._files, item.path)
         except (OSError, MalformedCheckpointError) as error:
-            self.fail_directory(item.directory, error)
+            self._fail_at_start(item.directory, error)
             return
         # A producer that had been forgotten before the stop must not come back with a snapshot that still knew it.
         log.expire_producers(now_ms, self.settings.producer_id_expiration_ms)
@@ -460,8 +479,7 @@ class LogManager:
             directory.free_name(name)
             log = Log.create(self._options[directory.path], path, name, config, topic_id=topic_id, now_ms=now_ms)
         except OSError as error:
-            self.fail_directory(directory, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}: {error}") from error
+            raise self._storage_error(directory, error) from error
         self._add(log, directory)
         return log
 
@@ -486,8 +504,10 @@ class LogManager:
             log.retire()
             path = directory.rename_partition_directory(str(log.directory), _marked(log.name, DirectoryState.DELETE))
         except OSError as error:
-            self.fail_directory(directory, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}: {error}") from error
+            if isinstance(error, ShortageError):
+                # Its name is not free yet, so its files go as soon as they can.
+                self._to_remove.append(_ToRemove(now_ms, directory, str(log.directory), None))
+            raise self._storage_error(directory, error) from error
         self._to_remove.append(_ToRemove(now_ms + log.config.file_delete_delay_ms, directory, path, None))
 
     def _add(self, log: Log, directory: LogDirectory) -> None:
@@ -562,8 +582,7 @@ class LogManager:
         if directory is None:
             return  # deleted meanwhile
 
-        self._each_directory(LogDirectory.sync, [directory, old_directory])
-        if not old_directory.is_offline:
+        if self._each_directory(LogDirectory.sync, [directory, old_directory]) and not old_directory.is_offline:
             # Otherwise the old log may still have its name there, and the next start must know which of them to take.
             self._each_directory(lambda one: log_moves.remove_marker(self._files, str(log.directory)), [directory])
 
@@ -573,8 +592,7 @@ class LogManager:
         try:
             log_moves.write_marker(self._files, str(copy.directory), self._home[log].path)
         except OSError as error:
-            self.fail_directory(directory, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}: {error}") from error
+            raise self._storage_error(directory, error) from error
 
     # Periodic work
 
@@ -613,16 +631,17 @@ class LogManager:
         count = sum(self._each_online(lambda log: log.remove_deleted(now_ms), self._logs_and_copies()))
         due = [item for item in self._to_remove if item.due_ms <= now_ms]
         for item in due:
-            self._to_remove.remove(item)
-            if item.directory.is_offline:
-                continue
             if item.log is not None:
                 item.log.take_offline()
             try:
-                item.directory.remove_partition_directory(item.path)
-                count += 1
+                if not item.directory.is_offline:
+                    item.directory.remove_partition_directory(item.path)
+                    count += 1
             except OSError as error:
                 self.fail_directory(item.directory, error)
+                if isinstance(error, ShortageError):
+                    continue  # still due
+            self._to_remove.remove(item)
         return count
 
     def checkpoint_recovery_points(self) -> None:
@@ -638,19 +657,23 @@ class LogManager:
         return [*self._logs.values(), *self._future_logs.values()]
 
     def _each_online(self, action: Callable[[Log], int | None], logs: Iterable[Log]) -> Iterator[int]:
-        """A log that fails has told so already, through its directory."""
+        """A log that fails has reported it already, through its directory or as a shortage."""
         for log in logs:
             if log.is_offline:
                 continue
             try:
                 yield action(log) or 0
+            except OutOfResourcesError:
+                continue  # its turn comes again
             except KafkaError as error:
                 if log in self._home:  # and not deleted meanwhile
                     _logger.error("%s-%d: %s", log.topic, log.partition, error)
 
     def _each_directory(
         self, action: Callable[[LogDirectory], None], directories: Sequence[LogDirectory] | None = None
-    ) -> None:
+    ) -> bool:
+        """Whether it failed in none of those that are online."""
+        has_failed = False
         for directory in self.directories if directories is None else directories:
             if directory.is_offline:
                 continue
@@ -658,21 +681,29 @@ class LogManager:
                 action(directory)
             except OSError as error:
                 self.fail_directory(directory, error)
+                has_failed = True
+        return not has_failed
 
     # Stop and failure
 
     def close(self, now_ms: int) -> None:
         """A clean stop: every log closed, checkpoints written, then the marker, and the locks given back."""
+        unclean: set[LogDirectory] = set()
         self._for_each_directory(
             [log for log in self._logs_and_copies() if not log.is_offline],
             lambda log: self._home[log],
-            lambda log: self._close_log(log, now_ms),
+            lambda log: self._close_log(log, now_ms, unclean),
             lambda: None,
         )
-        self.checkpoint_recovery_points()
-        self.checkpoint_log_starts()
-        self.checkpoint_high_watermarks()
-        self._each_directory(LogDirectory.write_clean_marker)
+
+        def checkpoint(directory: LogDirectory) -> None:
+            directory.write_recovery_points()
+            directory.write_log_starts()
+            directory.write_high_watermarks()
+            if directory not in unclean:
+                directory.write_clean_marker()
+
+        self._each_directory(checkpoint)
         self.unlock()
 
     def unlock(self) -> None:
@@ -680,14 +711,32 @@ class LogManager:
         for directory in self.directories:
             directory.unlock()
 
-    def _close_log(self, log: Log, now_ms: int) -> None:
+    def _close_log(self, log: Log, now_ms: int, unclean: set[LogDirectory]) -> None:
+        """Adds to `unclean` the directory of a log whose end the next start has to look at."""
         try:
             log.close(now_ms)
         except KafkaError as error:
+            unclean.add(self._home[log])
             _logger.error("%s-%d: %s", log.topic, log.partition, error)
 
+    def _storage_error(self, directory: LogDirectory, error: OSError) -> KafkaError:
+        """What a request is answered that met `error`, which is reported."""
+        self.fail_directory(directory, error)
+        if isinstance(error, ShortageError):
+            return OutOfResourcesError(error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}: {error}")
+
+    def _fail_at_start(self, directory: LogDirectory, error: Exception) -> None:
+        """`fail_directory` where nothing is tried again. Raises LoadError for a shortage: no start beats half a start."""
+        if isinstance(error, ShortageError):
+            raise LoadError(f"out of descriptors or memory, which is no error of the disk: {error}") from error
+        self.fail_directory(directory, error)
+
     def fail_directory(self, directory: LogDirectory, error: Exception) -> None:
-        """Takes a directory out of service, once. Any thread."""
+        """Takes a directory out of service, once; a shortage is only reported. Any thread."""
+        if isinstance(error, ShortageError):
+            self.shortages.report(error)
+            return
         if directory.is_offline:
             return
         directory.is_offline = True
@@ -703,10 +752,17 @@ class LogManager:
 
     def _truncated(self, log: Log) -> None:
         directory = self._home.get(log)
-        if directory is not None:
-            # The point has fallen; what is appended next is not synced although the checkpoint says that it is.
-            self._each_directory(LogDirectory.write_recovery_points, [directory])
-        self.observer.truncated(log)
+        try:
+            if directory is not None:
+                # The point has fallen; what is appended next is not synced although the checkpoint says that it is.
+                directory.write_recovery_points()
+        except ShortageError:
+            raise  # the truncation is not finished without it
+        except OSError as error:
+            assert directory is not None
+            self.fail_directory(directory, error)
+        finally:
+            self.observer.truncated(log)
 
     def _flushed(self, seconds: float) -> None:
         self.on_flushed(seconds)
@@ -716,6 +772,7 @@ class LogManager:
             self._files,
             self._random,
             on_io_error=lambda error: self.fail_directory(directory, error),
+            on_shortage=self.shortages.report,
             on_damage=_logger.warning,
             on_flush_wanted=self._want_flush,
             on_truncated=self._truncated,

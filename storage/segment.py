@@ -6,7 +6,8 @@ how far: `log` decides what is appended, `log_reader` what is served.
 Invariants:
 - `size` never exceeds what was written; it grows after the bytes are in the page cache and before the index entry.
 - Bytes below `size` never change until `truncate_to`. So a reader in another thread needs no lock.
-- A failed append leaves `size` and both indexes as they were, and the file too where the disk allows.
+- A failed append leaves `size` and both indexes as they were, and the file too where the disk allows; what it leaves in
+  the file is cut off before the next append and before the segment is sealed.
 - Descriptors and maps are opened at the first use and may be given back at any time with `release`.
 """
 
@@ -79,6 +80,7 @@ class Segment:
         "_file",
         "_files",
         "_first_timestamp_ms",
+        "_has_tail",
         "_is_removed",
         "_largest",
         "_last_offset_max",
@@ -124,6 +126,7 @@ class Segment:
         self._used = False  # for anything but an append, which `size` tells
         self._swept_size = size
         self._is_removed = False
+        self._has_tail = False  # the file may hold bytes behind `size` that a failed append has left
         self._writeback_position = size
         self._first_timestamp_ms: int | None = None
         self._largest: TimestampOffset | None = None if size else TimestampOffset(NO_TIMESTAMP, base_offset)
@@ -163,9 +166,15 @@ class Segment:
 
     def create(self, *, preallocate_size: int = 0) -> None:
         """Makes the log file, empty or of a full segment's size in holes."""
-        self._file = self._files.open(self.path, create=True)
-        if preallocate_size:
-            self._files.truncate(self._file, preallocate_size)
+        try:
+            self._file = self._files.open(self.path, create=True)
+            if preallocate_size:
+                self._files.truncate(self._file, preallocate_size)
+        except OSError:
+            # The next try may come at another offset, and an empty file amid the log's offsets would end it there.
+            with contextlib.suppress(OSError):
+                self._files.unlink_if_there(self.path)
+            raise
 
     # Appending
 
@@ -191,7 +200,10 @@ class Segment:
                 or (max_timestamp_ms > self._young_until_ms and self._is_old(max_timestamp_ms, now_ms))
             )
         ):
-            return False
+            if not self._has_tail:
+                return False
+            self._cut_tail()
+            return self.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
         file = self._file or self._open()
         try:
             taken = self._files.write(file, records, position)
@@ -236,8 +248,13 @@ class Segment:
         self._young_until_ms = _BEFORE_ALL_TIMES
 
     def _add_index_entries(self, last_offset: int, position: int) -> None:
+        count = self.offset_index.count
         self.offset_index.append(last_offset, position)
-        self.time_index.append_if_later(*self.largest())
+        try:
+            self.time_index.append_if_later(*self.largest())
+        except OSError:
+            self.offset_index.truncate(count)
+            raise
         self._note_full_index()
 
     def _note_full_index(self) -> None:
@@ -246,12 +263,19 @@ class Segment:
             self._last_offset_max = -1
 
     def _undo_append(self, file: OpenFile, position: int) -> None:
-        # A disk that refuses this too leaves a tail that recovery cuts: nobody was told that it is there.
-        with contextlib.suppress(OSError):
+        try:
             self._files.truncate(file, position)
-        if self.offset_index.count and self.offset_index.last().position == position:
-            self.offset_index.truncate(self.offset_index.count - 1)
+        except OSError:
+            self._has_tail = True
+            self._last_offset_max = -1  # so that the next append comes by the tail
         self._forget_timestamps()
+
+    def _cut_tail(self) -> None:
+        if self._has_tail:
+            self._files.truncate(self._file or self._open(), self.size)
+            self._has_tail = False
+            self._last_offset_max = self.base_offset + RELATIVE_OFFSET_MAX
+            self._note_full_index()
 
     def append_unindexed(self, records: Buffer) -> None:
         """Whole batches whose index entries follow by `add_recovered_batch`. Raises OSError."""
@@ -434,6 +458,7 @@ class Segment:
     def _cut_file(self, position: int) -> None:
         self.size = position  # first, so that a walk in another thread does not go where the file no longer is
         self._files.truncate(self._file or self._open(), position)
+        self._has_tail = False
         self._forget_timestamps()
         self._begin_indexes()
         self._writeback_position = min(self._writeback_position, position)
@@ -444,6 +469,7 @@ class Segment:
 
     def seal(self) -> None:
         """Brings every file to its final length: the segment is no longer appended, or the log closes."""
+        self._cut_tail()
         self.time_index.append_if_later(*self.largest())
         self.offset_index.seal()
         self.time_index.seal()

@@ -7,6 +7,7 @@ still open.
 """
 
 import struct
+import threading
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -27,54 +28,85 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """Entries of one segment in the order of their markers. They are few, so they are kept in memory once read."""
+    """Entries of one segment in the order of their markers. They are few, so they are kept in memory once read.
 
-    __slots__ = ("_entries", "_files", "path")
+    The thread that appends may meet a shortage when the marker is in the log already. The entry then waits in memory
+    for the next append or sync, and no sync succeeds without it. Reading and `sync` are for any thread.
+    """
+
+    __slots__ = ("_entries", "_files", "_unwritten", "_writing", "path")
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
-        self._entries: tuple[AbortedTransaction, ...] | None = None
+        self._entries: tuple[AbortedTransaction, ...] | None = None  # those in the file
+        self._unwritten: tuple[AbortedTransaction, ...] = ()
+        self._writing = threading.Lock()
         self.path = path
 
     def entries(self) -> Sequence[AbortedTransaction]:
-        """Raises CorruptIndexError when the file is not made of whole entries in order."""
-        if self._entries is None:
-            self._entries = self._load()
-        return self._entries
+        """Raises CorruptIndexError when the file is not made of whole entries in order, OSError."""
+        # In this order: what a sync in another thread moves into the file is found in one of the two, or in both.
+        unwritten = self._unwritten
+        written = self._written()
+        if not unwritten:
+            return written
+        return (*written, *(entry for entry in unwritten if entry not in written))
 
     def append(self, aborted: AbortedTransaction) -> None:
-        entries = self.entries()
-        if entries and entries[-1].last_offset >= aborted.last_offset:
-            raise CorruptIndexError(f"{self.path}: {aborted} does not follow {entries[-1]}")
-        file = self._files.open(self.path, create=True)
-        try:
-            self._files.write_all(file, _ENTRY.pack(_VERSION, *aborted), len(entries) * _ENTRY.size)
-        finally:
-            file.close()
-        self._entries = (*entries, aborted)
+        """Raises OSError; after a ShortageError the entry counts all the same. Raises CorruptIndexError."""
+        with self._writing:
+            self._unwritten = (*self._unwritten, aborted)
+            self._write_waiting()
 
     def truncate_to(self, offset: int) -> None:
         """Drops the entries whose marker is at or above `offset`."""
-        kept = tuple(entry for entry in self.entries() if entry.last_offset < offset)
-        if kept == self._entries:
-            return
-        file = self._files.open(self.path)
-        try:
-            self._files.truncate(file, len(kept) * _ENTRY.size)
-        finally:
-            file.close()
-        self._entries = kept
+        with self._writing:
+            self._unwritten = tuple(entry for entry in self._unwritten if entry.last_offset < offset)
+            written = self._written()
+            kept = tuple(entry for entry in written if entry.last_offset < offset)
+            if kept == written:
+                return
+            file = self._files.open(self.path)
+            try:
+                self._files.truncate(file, len(kept) * _ENTRY.size)
+            finally:
+                file.close()
+            self._entries = kept
 
     def reset(self) -> None:
         """Forgets every entry and the file, before a rebuild."""
         self._files.unlink_if_there(self.path)
-        self._entries = ()
+        self._entries = self._unwritten = ()
 
     def release(self) -> None:
+        """Forgets what the file holds; it is read again when needed."""
         self._entries = None
 
     def sync(self) -> None:
+        with self._writing:
+            self._write_waiting()
         self._files.sync_path(self.path)
+
+    def _write_waiting(self) -> None:
+        if not self._unwritten:
+            return
+        written, unwritten = self._written(), self._unwritten
+        if written and written[-1].last_offset >= unwritten[0].last_offset:
+            self._unwritten = ()
+            raise CorruptIndexError(f"{self.path}: {unwritten[0]} does not follow {written[-1]}")
+        file = self._files.open(self.path, create=True)
+        try:
+            packed = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in unwritten)
+            self._files.write_all(file, packed, len(written) * _ENTRY.size)
+        finally:
+            file.close()
+        self._entries = (*written, *unwritten)
+        self._unwritten = ()
+
+    def _written(self) -> tuple[AbortedTransaction, ...]:
+        if self._entries is None:
+            self._entries = self._load()
+        return self._entries
 
     def _load(self) -> tuple[AbortedTransaction, ...]:
         try:

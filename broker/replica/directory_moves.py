@@ -30,6 +30,7 @@ from storage.log_directory import LogDirectory
 from storage.log_manager import LogManager
 from storage.log_moves import catch_up
 from storage.mapped_index import CorruptIndexError
+from storage.shortages import OutOfResourcesError
 
 logger = logging.getLogger("kafka.server.ReplicaAlterLogDirsManager")
 
@@ -40,6 +41,7 @@ CHUNK_SIZE = 256 * 1024
 PACE_CHECK_MS_MAX = 1_000
 """The limit may be raised while a move waits for its turn."""
 RETRY_SECONDS = 0.01
+SHORTAGE_RETRY_SECONDS = 1.0
 FLUSHES_MAX = 5
 
 MovedListener = Callable[[Log, LogDirectory], None]
@@ -152,9 +154,12 @@ class DirectoryMoves:
         async with self._slots:
             try:
                 while self._goes_on(move):
-                    await self._catch_up(move)
-                    if await self._switch(move):
-                        return
+                    try:
+                        await self._catch_up(move)
+                        if await self._switch(move):
+                            return
+                    except OutOfResourcesError:
+                        await asyncio.sleep(SHORTAGE_RETRY_SECONDS)
             except KafkaError as error:
                 if self._goes_on(move):
                     self._stopped.add(move.copy)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from storage.files import Buffer, OpenFile, OsFiles
+from storage.files import Buffer, OpenFile, OsFiles, failure
 
 
 class Crashed(BaseException):
@@ -76,7 +76,7 @@ class FaultyFiles(OsFiles):
         if error is None and self._fails_from is not None and number >= self._fails_from[0]:
             error = self._fails_from[1]
         if error is not None:
-            raise OSError(error, os.strerror(error), path)
+            raise failure(OSError(error, os.strerror(error)), call, path)
 
     # Calls that change something
 
