@@ -35,6 +35,7 @@ from broker.jobs import storage_jobs, transaction_jobs
 from broker.load_display import load_display
 from broker.log_cleaner import LogCleaner, WorkerProcess
 from broker.loop_timer import LoopTimer
+from broker.network.descriptors import raise_limit
 from broker.network.listener import ListenError
 from broker.network.socket_server import SocketServer
 from broker.part_settings import UnknownHostError, connection_limits, controller_settings, listener_settings
@@ -66,6 +67,7 @@ from storage.log_manager import (
     DirectoryLockedError,
     DuplicateLogError,
     ForeignDirectoryError,
+    LoadError,
     LogManager,
     LogManagerSettings,
     NoUsableDirectoryError,
@@ -87,6 +89,7 @@ GROUP_PROTOCOLS = {"classic"}
 GC_THRESHOLDS = (50_000, 20, 50)
 # How long the event loop waits at the most for a thread that computes; Python's own 5 ms would be felt.
 SWITCH_INTERVAL_S = 0.001
+REOPEN_DELAY_S = 1.0
 
 STARTUP_ERRORS = (
     DirectoryLockedError,
@@ -94,6 +97,7 @@ STARTUP_ERRORS = (
     ForeignDirectoryError,
     IdentityError,
     ListenError,
+    LoadError,
     NoUsableDirectoryError,
     StoreError,
     StoreUnavailable,
@@ -110,6 +114,7 @@ def run(config: BrokerConfig) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)
+    raise_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config))
 
@@ -147,6 +152,7 @@ class Server:
         self._services: Services
         self._on_fatal: Callable[[], None] = lambda: None
         self._on_directory_lost: Callable[[], None] = lambda: None
+        self._reopening: asyncio.TimerHandle | None = None
         self._notices: set[asyncio.Task[None]] = set()
         self._cleaner: LogCleaner | None = None
         self._metrics_endpoint: MetricsEndpoint | None = None
@@ -169,6 +175,8 @@ class Server:
     async def stop(self) -> None:
         """Undo the start, last thing first. Harmless when nothing was started, or twice."""
         self._state = BrokerState.SHUTTING_DOWN
+        if self._reopening is not None:
+            self._reopening.cancel()
         await self._undo.aclose()
         self._state = BrokerState.NOT_RUNNING
 
@@ -192,6 +200,7 @@ class Server:
         await self._load_logs(foundation)
         self._broker_epoch = await register_broker(foundation.store, self._registration(foundation.broker_id))
         await self._begin(foundation, services)
+        services.replica_manager.on_not_opened = lambda: self._reopen_later(foundation)
         self._on_directory_lost = lambda: self._lose_directory(foundation, services)
         self._lose_directory(foundation, services)  # one that failed meanwhile
         await self._open_doors(services)
@@ -368,6 +377,20 @@ class Server:
         if not lost:
             return
         logger.error("%d partitions are offline with their log directory", len(lost))
+        self._ask_for_states(foundation)
+
+    def _reopen_later(self, foundation: Foundation) -> None:
+        """Have replicas that could not be opened for lack of descriptors or memory opened once there may be some."""
+        if self._reopening is None:
+
+            def ask() -> None:
+                self._reopening = None
+                self._ask_for_states(foundation)
+
+            self._reopening = self._loop.call_later(REOPEN_DELAY_S, ask)
+
+    def _ask_for_states(self, foundation: Foundation) -> None:
+        """Have the controller send the states of all replicas of this broker again: it learns which can be opened."""
         notice = asyncio.create_task(_announce_lost_log_dir(foundation), name="notice of a lost log directory")
         self._notices.add(notice)
         notice.add_done_callback(self._notices.discard)

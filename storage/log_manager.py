@@ -727,7 +727,7 @@ class LogManager:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path}: {error}")
 
     def _fail_at_start(self, directory: LogDirectory, error: Exception) -> None:
-        """`fail_directory` where nothing is tried again. Raises LoadError for a shortage: no start beats half a start."""
+        """`fail_directory` where nothing is tried again. Raises LoadError for a shortage: half a start helps nobody."""
         if isinstance(error, ShortageError):
             raise LoadError(f"out of descriptors or memory, which is no error of the disk: {error}") from error
         self.fail_directory(directory, error)

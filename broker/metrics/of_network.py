@@ -32,6 +32,20 @@ def network_metrics(sockets: SocketServer) -> Iterator[Metric]:
         "Connections closed because they were idle (connections.max.idle.ms).",
         alone(lambda: sum(listener.expired_count for listener in sockets.listeners)),
     )
+    counts: tuple[tuple[str, str, Callable[[], int]], ...] = (
+        (
+            "ConnectionsRefusedForDescriptorsPerSec",
+            "Connections refused because too few file descriptors were left.",
+            lambda: sum(listener.refused_count for listener in sockets.listeners),
+        ),
+        (
+            "ConnectionsClosedForDescriptorsPerSec",
+            "Idle connections closed because files needed their file descriptors.",
+            lambda: sockets.closed_for_files_count,
+        ),
+    )
+    for name, text, count in counts:
+        yield Metric(Kind.METER, f"kafka.network:type=SocketServer,name={name}", text, alone(count))
     memory: tuple[tuple[str, str, Callable[[RequestMemory | None], int]], ...] = (
         (
             "MemoryPoolAvailable",

@@ -88,6 +88,12 @@ def log_metrics(logs: LogManager, flush_times: Histogram) -> Iterator[Metric]:
         "Log directories that have failed.",
         alone(lambda: sum(directory.is_offline for directory in logs.directories)),
     )
+    yield Metric(
+        Kind.METER,
+        "kafka.log:type=LogManager,name=ResourceShortagesPerSec",
+        "Calls of the operating system that failed for lack of file descriptors or memory.",
+        alone(lambda: logs.shortages.count),
+    )
     per_directory: tuple[tuple[str, str, Callable[[LogDirectory], int]], ...] = (
         ("LogDirectoryOffline", "1 if the log directory has failed.", lambda directory: int(directory.is_offline)),
         ("remainingLogsToRecover", "Logs that the start has still to load.", logs.remaining_logs_in),

@@ -18,11 +18,13 @@ from dataclasses import dataclass
 
 from broker.network.connection import Connection, Dispatcher
 from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.descriptors import DescriptorBudget
 from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.unsent_answers import UnsentAnswers
 from broker.network.writable_sockets import WritableSockets
 from broker.request_context import Peer
 from protocol.frame import FrameReader
+from storage.shortages import LineLimit
 
 logger = logging.getLogger("kafka.network.listener")
 
@@ -37,6 +39,7 @@ IDLE_SWEEPS_PER_LIMIT = 10
 # So many at a time, so that a crowd of new connections does not keep those that are there waiting.
 ACCEPTED_PER_TURN_MAX = 32
 ACCEPT_RETRY_MS = 1000
+LINE_INTERVAL_S = 10.0
 
 # Where Linux keeps the milliseconds since data was last sent and received.
 _LAST_DATA_SENT, _LAST_DATA_RECEIVED = 44, 52
@@ -68,6 +71,7 @@ class Listener:
         settings: ListenerSettings,
         quotas: ConnectionQuotas,
         unsent: UnsentAnswers,
+        descriptors: DescriptorBudget,
         *,
         request_memory: RequestMemory | None = None,
         on_exceeded: Callable[[], None] = lambda: None,
@@ -82,6 +86,8 @@ class Listener:
         self._settings = settings
         self._quotas = quotas
         self._unsent = unsent
+        self._descriptors = descriptors
+        self._lines = LineLimit(LINE_INTERVAL_S)
         self._request_memory = request_memory
         self._on_exceeded = on_exceeded
         self._scratch = memoryview(bytearray(SCRATCH_SIZE))
@@ -97,6 +103,8 @@ class Listener:
         self._idle_sweep: asyncio.TimerHandle | None = None
         self.expired_count = 0
         """Connections closed because they were idle."""
+        self.refused_count = 0
+        """Connections refused, or not accepted, because the process has too few file descriptors left."""
 
     @property
     def connection_count(self) -> int:
@@ -184,12 +192,16 @@ class Listener:
                 return
             except OSError as error:
                 # Descriptors or memory are used up: try again when somebody may have closed something.
-                logger.error("listener %s cannot accept connections now: %s", self.name, error.strerror)
+                self._note_refusal(f"in the backlog: {error.strerror}")
                 self._pause_accepting()
                 self._loop.call_later(ACCEPT_RETRY_MS / 1000, self._accept_again)
                 return
             delay_ms = self._quotas.record_creation(self.name, int(self._loop.time() * 1000))
-            if not self._quotas.open(self.name, address[0]):
+            is_protected = self._quotas.is_protected(self.name)
+            if not self._descriptors.has_room(self._quotas.count, self._loop.time(), is_protected=is_protected):
+                self._note_refusal(f"from {address[0]}: files need the file descriptors that are left")
+                accepted.close()
+            elif not self._quotas.open(self.name, address[0]):
                 logger.warning("refused a connection from %s: this address has as many as it may", address[0])
                 accepted.close()
             else:
@@ -198,6 +210,20 @@ class Listener:
                 self._pause_accepting()
                 self._loop.call_later(delay_ms / 1000, self._accept_again)
                 return
+
+    def _note_refusal(self, reason: str) -> None:
+        self.refused_count += 1
+        held_back = self._lines.admit(self._loop.time())
+        if held_back is not None:
+            logger.error(
+                "listener %s refused a connection %s; the limit is %d, %d connections are open "
+                "(%d such refusals not logged)",
+                self.name,
+                reason,
+                self._descriptors.limit,
+                self._quotas.count,
+                held_back,
+            )
 
     def _arrive(self, accepted: socket.socket, peer: Peer, delay_ms: int) -> None:
         """Serve a connection that is counted already, after `delay_ms`."""

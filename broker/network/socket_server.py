@@ -1,20 +1,24 @@
-"""All listeners of one broker, and what they have to agree on: limits of connections and of memory.
+"""All listeners of one broker, and what they have to agree on: limits of connections, of memory and of descriptors.
 
-Owns: the listeners, the connections' count over all of them, the memory of unsent answers. Must not know: requests.
+Owns: the listeners, the connections' count over all of them, the memory of unsent answers, the connections that are
+closed to leave file descriptors to files. Must not know: requests.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
-from broker.network.connection import Dispatcher
+from broker.network.connection import Connection, Dispatcher
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
-from broker.network.listener import Listener, ListenerSettings, idle_ms
+from broker.network.descriptors import MEASURED_EVERY_S, DescriptorBudget, soft_limit
+from broker.network.listener import LINE_INTERVAL_S, Listener, ListenerSettings, idle_ms
 from broker.network.request_memory import RequestMemory
 from broker.network.unsent_answers import UnsentAnswers
 from config.listeners import Listener as Address
+from storage.shortages import LineLimit
 
 logger = logging.getLogger("kafka.network.SocketServer")
 
@@ -22,9 +26,17 @@ logger = logging.getLogger("kafka.network.SocketServer")
 class SocketServer:
     """What clients connect to."""
 
-    def __init__(self, settings: ListenerSettings, limits: ConnectionLimits) -> None:
-        loop = asyncio.get_running_loop()
+    def __init__(
+        self, settings: ListenerSettings, limits: ConnectionLimits, descriptors: DescriptorBudget | None = None
+    ) -> None:
+        """`descriptors` are those of this process unless told otherwise."""
+        loop = self._loop = asyncio.get_running_loop()
         self._settings = settings
+        self._descriptors = descriptors or DescriptorBudget(soft_limit())
+        self._descriptor_check: asyncio.TimerHandle | None = None
+        self._lines = LineLimit(LINE_INTERVAL_S)
+        self.closed_for_files_count = 0
+        """Connections closed because files needed their file descriptors."""
         self.quotas = ConnectionQuotas(limits)
         self.unsent = UnsentAnswers(lambda delay_ms, callback: loop.call_later(delay_ms / 1000, callback))
         queued_max = settings.queued_request_bytes_max
@@ -54,6 +66,7 @@ class SocketServer:
                 self._settings,
                 self.quotas,
                 self.unsent,
+                self._descriptors,
                 request_memory=self._request_memory,
                 on_exceeded=self._close_least_recently_used,
             )
@@ -64,6 +77,7 @@ class SocketServer:
         """Accept connections."""
         for listener in self._listeners.values():
             listener.start(dispatcher)
+        self._leave_descriptors_to_files()
 
     def hold(self) -> None:
         """Read no requests until `release`: there is no room for more of them. What was read is answered."""
@@ -75,6 +89,8 @@ class SocketServer:
             listener.release()
 
     def stop_accepting(self) -> None:
+        if self._descriptor_check is not None:
+            self._descriptor_check.cancel()
         for listener in self._listeners.values():
             listener.stop_accepting()
 
@@ -84,6 +100,32 @@ class SocketServer:
 
     def _close_least_recently_used(self) -> None:
         """Make up for a connection that a protected listener took beyond the limit."""
+        for victim in self._idle_longest(1):
+            logger.info("closing the connection from %s: brokers need it, and max.connections are open", victim.peer)
+            victim.abort()
+
+    def _leave_descriptors_to_files(self) -> None:
+        """Close the connections that are idle longest while files have too few descriptors left; look again soon."""
+        now_s = self._loop.time()
+        self._descriptor_check = self._loop.call_later(MEASURED_EVERY_S, self._leave_descriptors_to_files)
+        victims = self._idle_longest(self._descriptors.excess(self.quotas.count, now_s))
+        for victim in victims:
+            victim.abort()
+        self.closed_for_files_count += len(victims)
+        held_back = self._lines.admit(now_s) if victims else None
+        if held_back is not None:
+            logger.error(
+                "closing %d connections, those that are idle longest: files need their descriptors, of which the limit "
+                "is %d (%d such closings not logged)",
+                len(victims),
+                self._descriptors.limit,
+                held_back,
+            )
+
+    def _idle_longest(self, count: int) -> list[Connection]:
+        """Connections of listeners that are not protected."""
+        if not count:
+            return []
         others = [
             connection
             for listener in self._listeners.values()
@@ -91,7 +133,4 @@ class SocketServer:
             for connection in listener.connections()
             if not connection.is_closing
         ]
-        if others:
-            victim = max(others, key=idle_ms)
-            logger.info("closing the connection from %s: brokers need it, and max.connections are open", victim.peer)
-            victim.abort()
+        return heapq.nlargest(count, others, key=idle_ms)

@@ -35,6 +35,7 @@ from protocol.messages.stop_replica import (
 )
 from storage.log import AppendOrigin, AppendResult, PreparedAppend
 from storage.log_manager import LogManager
+from storage.shortages import OutOfResourcesError
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
@@ -66,6 +67,8 @@ class ReplicaManager:
         self._controller_epoch = -1
         self.on_opened: Callable[[Partition], None] = lambda partition: None
         """Told of each partition that is hosted from now on."""
+        self.on_not_opened: Callable[[], None] = lambda: None
+        """Told when a partition could not be opened for lack of descriptors or memory: it is worth another try."""
         self.produce_purgatory = Purgatory("Produce", timer, produce_purge_interval)
         self.fetch_purgatory = Purgatory("Fetch", timer, fetch_purge_interval, postpone)
         self.delete_records_purgatory = Purgatory("DeleteRecords", timer, delete_records_purge_interval)
@@ -250,6 +253,8 @@ class ReplicaManager:
             self._lead_or_follow(partition, leadership)
         except KafkaError as error:
             logger.error("cannot serve %s-%d: %s", topic, state.partition_index, error)
+            if isinstance(error, OutOfResourcesError):
+                self.on_not_opened()
             return error.code
         return ErrorCode.NONE
 

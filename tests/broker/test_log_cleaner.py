@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import errno
 import os
 import signal
 import subprocess
@@ -18,9 +19,11 @@ import pytest
 from broker.log_cleaner import LogCleaner, WorkerEndedError, WorkerProcess
 from storage import names
 from storage.cleaner import CleaningJob, CleaningResult, clean
+from storage.files import ShortageError
 from storage.log_cleaning import CleanerSettings, LogCleaning
 from tests.storage.builders import NAME, NOW_MS, append, log_config
 from tests.storage.compacted import Broker, commit_and_roll, kept_in, keyed
+from tests.storage.test_shortages import no_descriptors_left
 from tests.support.broker import ROOT
 from tests.support.manual_clock import ManualClock
 
@@ -234,6 +237,51 @@ def test_a_worker_process_that_was_ended_is_replaced(broker: Broker) -> None:
             worker.clean(dataclasses.replace(picked.job, directory=picked.job.directory + "-gone"))
     finally:
         worker.end()
+
+
+@pytest.mark.parametrize("where", ["spawn", "pass"])
+async def test_a_shortage_postpones_a_pass(tmp_path: Path, blocking: ThreadPoolExecutor, where: str) -> None:
+    broker = Broker(tmp_path)
+    log = broker.log()
+    for number in range(3):
+        append(log, keyed(("a", str(number))))
+    commit_and_roll(log)
+    workers: list[ShortWorker] = []
+    cleaner = LogCleaner(
+        broker.cleaning,
+        lambda: workers.append(ShortWorker(where)) or workers[0],  # type: ignore[func-returns-value]
+        blocking,
+        ManualClock(NOW_MS),
+        count=1,
+        backoff_ms=0,
+    )
+    cleaner.start()
+    await until(lambda: len(kept_in(log)) == 1)
+    await cleaner.stop()
+    assert workers[0].shortages == 3
+    assert not broker.manager.directories[0].is_offline
+    assert not broker.cleaning.uncleanable
+    assert cleaner.dead_thread_count == 0
+
+
+class ShortWorker:
+    """Comes to its end at the fourth try."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self.shortages = 0
+
+    def clean(self, job: CleaningJob) -> CleaningResult:
+        if self.shortages == 3:
+            return clean(job)
+        self.shortages += 1
+        if self._where == "spawn":
+            with no_descriptors_left():
+                return WorkerProcess().clean(job)
+        raise ShortageError(errno.ENOMEM, "cannot map: Cannot allocate memory", "/x/0.index")
+
+    def end(self) -> None:
+        pass
 
 
 def test_a_worker_process_ends_when_its_broker_is_killed(tmp_path: Path) -> None:

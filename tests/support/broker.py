@@ -24,8 +24,15 @@ class BrokerProcess(ServerProcess):
     """One broker on 127.0.0.1 with the embedded store; keeps everything below `folder`."""
 
     def __init__(
-        self, folder: Path, overrides: Mapping[str, str] | None = None, *, port: int | None = None, broker_id: int = 0
+        self,
+        folder: Path,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        port: int | None = None,
+        broker_id: int = 0,
+        descriptors_max: int | None = None,
     ) -> None:
+        """`descriptors_max` is its hard limit of file descriptors; None for that of this process."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.port = port or free_port()
@@ -43,9 +50,12 @@ class BrokerProcess(ServerProcess):
         }
         self.settings = folder / "server.properties"
         self.settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        command = server_command(self.settings)
         super().__init__(
             f"Milena {broker_id}",
-            server_command(self.settings),
+            command
+            if descriptors_max is None
+            else ["sh", "-c", f'ulimit -n {descriptors_max}; exec "$@"', "sh", *command],
             folder / "server.log",
             lambda: is_serving(self.port),
             environment={"PYTHONPATH": str(ROOT)},

@@ -17,6 +17,7 @@ import pytest
 from broker.network import file_answer
 from broker.network.connection import TURN_REQUESTS_MAX, Answer, Buffers, Connection
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
+from broker.network.descriptors import DescriptorBudget
 from broker.network.file_answer import FileAnswer
 from broker.network.listener import SCRATCH_SIZE, Listener, ListenError, ListenerSettings
 from broker.network.unsent_answers import UnsentAnswers
@@ -82,6 +83,7 @@ def new_listener(name: str, limits: ConnectionLimits, **settings: int) -> Listen
         ListenerSettings(request_size_max=REQUEST_SIZE_MAX, **settings),
         ConnectionQuotas(limits),
         UnsentAnswers(lambda *_: None),
+        DescriptorBudget(1 << 20),
     )
 
 
@@ -654,7 +656,8 @@ async def test_without_descriptors_a_connection_waits_and_the_others_go_on(
             listener._accept(listener._sockets[0])
             writer.write(framed(b"e"))
             assert await read_frame(reader) == b"e"
-        assert "cannot accept connections now" in caplog.text
+        assert "refused a connection in the backlog: Too many open files" in caplog.text
+        assert listener.refused_count == 1
         later, later_writer = await asyncio.open_connection("127.0.0.1", port)
         later_writer.write(framed(b"e"))
         assert await read_frame(later) == b"e"

@@ -4,13 +4,14 @@ import asyncio
 import random
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
 from broker.network.connection import Buffers, Dispatcher
 from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
+from broker.network.descriptors import DescriptorBudget
 from broker.network.listener import ListenError, ListenerSettings
 from broker.network.socket_server import SocketServer
 from broker.request_context import Peer
@@ -53,9 +54,13 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    limits: ConnectionLimits, *names: str, dispatcher: Dispatcher | None = None, **settings: int
+    limits: ConnectionLimits,
+    *names: str,
+    dispatcher: Dispatcher | None = None,
+    descriptors: DescriptorBudget | None = None,
+    **settings: int,
 ) -> AsyncIterator[Served]:
-    server = SocketServer(ListenerSettings(request_size_max=1 << 20, **settings), limits)
+    server = SocketServer(ListenerSettings(request_size_max=1 << 20, **settings), limits, descriptors)
     server.bind([Address(name, "127.0.0.1", 0, SecurityProtocol.PLAINTEXT) for name in names])
     server.start(dispatcher or Script())
     served = Served(server)
@@ -279,6 +284,61 @@ def _has_ipv6() -> bool:
     except OSError:
         return False
     return True
+
+
+class Descriptors(DescriptorBudget):
+    """A budget of 1,000 descriptors that is measured anew each time."""
+
+    def __init__(self) -> None:
+        super().__init__(1000, lambda: self.files + self.connections())
+        self.files = 100
+        self.connections: Callable[[], int] = lambda: 0
+
+    def has_room(self, connections: int, now_s: float, *, is_protected: bool = False) -> bool:
+        self._measured_again_s = now_s
+        return super().has_room(connections, now_s, is_protected=is_protected)
+
+
+async def test_connections_are_refused_while_files_need_the_descriptors_and_those_open_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    descriptors = Descriptors()
+    async with serving(ConnectionLimits(), "A", descriptors=descriptors) as served:
+        descriptors.connections = lambda: served.server.quotas.count
+        first = await served.connected("A")
+        assert await is_served(first)
+        descriptors.files = 990
+        for _ in range(5):
+            assert not await is_served(await served.connected("A"))
+        assert await is_served(first)
+        (listener,) = served.server.listeners
+        assert (listener.refused_count, listener.connection_count, served.server.quotas.count) == (5, 1, 1)
+        descriptors.files = 100
+        assert await is_served(await served.connected("A"))
+    assert caplog.text.count("refused a connection from 127.0.0.1") == 1
+
+
+async def test_the_connections_that_are_idle_longest_are_closed_for_files(caplog: pytest.LogCaptureFixture) -> None:
+    descriptors = Descriptors()
+    async with serving(ConnectionLimits(), "A", descriptors=descriptors) as served:
+        descriptors.connections = lambda: served.server.quotas.count
+        clients = [await served.connected("A") for _ in range(130)]
+        for client in clients:
+            assert await is_served(client)
+        await asyncio.sleep(0.05)  # what the kernel counts idle in milliseconds
+        for client in clients[3:]:
+            assert await is_served(client)
+        descriptors.files = 1000 - 130 - 123
+        descriptors._measured_again_s = 0
+        served.server._leave_descriptors_to_files()
+        assert served.server.closed_for_files_count == 0, "more than half of the reserve is free"
+        descriptors.files = 1000 - 130 - 60
+        descriptors._measured_again_s = 0
+        served.server._leave_descriptors_to_files()
+        assert served.server.closed_for_files_count == 5, "as many as the connections are more than their share"
+        await until(lambda: served.server.quotas.count == 125)
+        assert not any([await is_served(client) for client in clients[:3]])
+    assert caplog.text.count("closing 5 connections") == 1
 
 
 async def test_an_address_that_is_taken_leaves_none_of_the_others_taken() -> None:
