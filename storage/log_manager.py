@@ -688,7 +688,7 @@ class LogManager:
 
     def close(self, now_ms: int) -> None:
         """A clean stop: every log closed, checkpoints written, then the marker, and the locks given back."""
-        unclean: set[LogDirectory] = set()
+        unclean = {self._home[log] for log in self._logs_and_copies() if log.is_offline}
         self._for_each_directory(
             [log for log in self._logs_and_copies() if not log.is_offline],
             lambda log: self._home[log],

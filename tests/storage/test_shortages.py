@@ -352,6 +352,11 @@ def test_an_interrupted_truncation_takes_the_log_alone_out_of_service(tmp_path: 
     assert log.is_offline
     assert not failed
     append(other, batch(1))
+    manager.close(NOW_MS)
+    assert not (tmp_path / "logs" / ".kafka_cleanshutdown").exists()
+    again = opened(tmp_path, QuickFiles(), failed).get("t", 0)
+    assert again is not None
+    assert [offset for offset, _ in read_all(again)] == list(range(again.log_end_offset))
 
 
 def test_lines_about_shortages_are_few_and_name_the_file(caplog: pytest.LogCaptureFixture) -> None:
