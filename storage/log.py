@@ -40,7 +40,7 @@ from storage import checkpoints, names
 from storage.checkpoints import TopicPartition
 from storage.compaction import CleanedSegment
 from storage.files import Files, FileSlice, ShortageError
-from storage.leader_epochs import LeaderEpochs
+from storage.leader_epochs import NO_EPOCH, LeaderEpochs
 from storage.log_loader import LoadedLog, LoadProgress, LogLoader, epochs_writer, state_at
 from storage.log_reader import FetchedRecords, FoundOffset, LogReader
 from storage.mapped_index import CorruptIndexError
@@ -415,8 +415,8 @@ class Log:
 
         None: that is not what it is, or it was written before, and `append_as_leader` is to be asked; nothing has
         changed. With `is_committed` the high watermark follows, as no other replica has to have it first. Raises
-        KafkaError: what the producer's state forbids, with `records` as they were; KAFKA_STORAGE_ERROR, after which
-        the log refuses everything.
+        KafkaError: what the producer's state forbids, OutOfResourcesError, both with `records` as they were;
+        KAFKA_STORAGE_ERROR, after which the log refuses everything.
         """
         plain = plain_batch(records, self._rules, origin)
         if plain is None or self.is_offline:
@@ -430,7 +430,11 @@ class Log:
                 return None
         _pack_start(records, 0, offset, length, leader_epoch)
         last_offset = offset + last_offset_delta
-        self._write(records, offset, last_offset, max_timestamp, last_offset, leader_epoch, now_ms)
+        try:
+            self._write(records, offset, last_offset, max_timestamp, last_offset, leader_epoch, now_ms)
+        except OutOfResourcesError:
+            _pack_start(records, 0, 0, length, NO_EPOCH)  # as a client sends it, for another try
+            raise
         if header is not None:
             self._take_in(header, offset, marker)
         if is_committed:

@@ -19,7 +19,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.control import ControlType
 from storage.checkpoints import TopicPartition
 from storage.files import Buffer, Files, OpenFile, OsFiles, ShortageError, failure
-from storage.log import Log
+from storage.log import AppendOrigin, Log
 from storage.log_manager import LoadError, LogManager, LogManagerSettings
 from storage.shortages import LineLimit, OutOfResourcesError, Shortages
 from tests.storage.builders import (
@@ -150,6 +150,18 @@ def test_a_log_without_descriptors_stays_in_service(tmp_path: Path) -> None:
     assert log.recovery_point == 0
     log.flush(NOW_MS)
     assert log.recovery_point == 2
+
+
+def test_a_batch_that_met_a_shortage_can_be_appended_by_another_way(tmp_path: Path) -> None:
+    log = create_log(tmp_path)
+    append(log, batch(1))
+    log.release()
+    records = batch(1)
+    expected = bytes(records)
+    with no_descriptors_left(), pytest.raises(OutOfResourcesError):
+        log.append_plain(records, 0, NOW_MS, AppendOrigin.CLIENT, is_committed=True)
+    assert bytes(records) == expected
+    assert append(log, records).first_offset == 1
 
 
 def test_a_failed_sync_for_lack_of_memory_is_never_tried_again(tmp_path: Path) -> None:
