@@ -4,8 +4,13 @@ Owns the order of steps that keeps segments, producer state, leader epochs and o
 replicas, requests or other partitions: the replica layer tells it how far the high watermark is, the log manager which
 directory it lives in. Knows no threads of its own.
 
-Threads: everything that changes the log belongs to one thread. `read`, the look-ups by time, `flush` and
-`start_writeback` may run in others meanwhile.
+While its directory is slow (`storage.directory_writer`), an append is planned at once and stored later, in the
+directory's thread. The log's end, and with it all that may be read, synced or acknowledged, is where it is stored;
+`next_offset` is where it is planned. One write of a log is stored at a time, and nothing else changes its files
+meanwhile, so what that thread does is what this module does anywhere else.
+
+Threads: everything that changes the log belongs to one thread, but for the storing of a planned append. `read`, the
+look-ups by time, `flush` and `start_writeback` may run in others meanwhile.
 
 Invariants:
 - log start <= last stable offset <= high watermark <= log end.
@@ -15,6 +20,7 @@ Invariants:
   as it was and in service; only where it interrupts a step that cannot be repeated, the log alone goes offline.
 - Renaming the directory is one step for the thread that owns the log; others that looked for a file under the old name
   meanwhile look again.
+- The producers' state is that of the planned end. A snapshot that a roll writes is taken when the append is planned.
 - Nothing is synced before an append returns. What a crash of the machine may take lies at or above `recovery_point`.
 """
 
@@ -25,7 +31,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, overload
@@ -39,19 +45,20 @@ from protocol.records.control import TransactionMarker
 from storage import checkpoints, names
 from storage.checkpoints import TopicPartition
 from storage.compaction import CleanedSegment
+from storage.directory_writer import SLOW_WRITE_S, Action, DirectoryWriter
 from storage.files import Files, FileSlice, ShortageError
 from storage.leader_epochs import NO_EPOCH, LeaderEpochs
 from storage.log_loader import LoadedLog, LoadProgress, LogLoader, epochs_writer, state_at
 from storage.log_reader import FetchedRecords, FoundOffset, LogReader
 from storage.mapped_index import CorruptIndexError
 from storage.names import DirectoryState
-from storage.producer_snapshots import ProducerSnapshots
+from storage.producer_snapshots import ProducerSnapshots, encode
 from storage.producer_state import BatchMetadata, ProducerState, marker_in
 from storage.replicated import check_replicated
 from storage.retention import NO_LIMIT, RetentionPolicy, SegmentFacts, count_to_delete
 from storage.segment import CorruptSegmentError, NotInMemoryError, Segment, SegmentGoneError
 from storage.segments import Segments
-from storage.shortages import OutOfResourcesError
+from storage.shortages import OutOfResourcesError, TryLaterError
 from storage.stored_batch import StoredBatch
 from storage.transaction_index import AbortedTransaction
 from storage.validation import (
@@ -68,6 +75,8 @@ from storage.validation import (
 __all__ = ["AppendOrigin", "AppendResult", "FetchedRecords", "Log", "LogOptions", "PreparedAppend", "TimestampedOffset"]
 
 _REPORTS_MAX: Final = 100
+# Of batches that are written together. An index has one entry for them, behind which an offset is searched.
+_JOINED_SIZE_MAX: Final = 64 * 1024
 
 
 _pack_start = START.pack_into
@@ -108,6 +117,78 @@ class LogOptions:
     on_flush_wanted: Callable[["Log"], None] = _ignore  # after a roll: the sealed segment is to be synced, off the loop
     on_truncated: Callable[["Log"], None] = _ignore
     on_flushed: Callable[[float], None] = _ignore  # with the seconds it took; in the thread of the flush
+    on_write_finished: Callable[["Log"], None] = _ignore  # of a planned append, which is stored now or has failed
+    writer: DirectoryWriter = field(default_factory=lambda: DirectoryWriter(""))
+
+
+class _PlannedAppend:
+    """Batches that have their offsets and are part of their producers' state, on the way into the files of `log`.
+
+    Before it has begun, the batches of following appends may `join` it: one write then does for all of them.
+    """
+
+    __slots__ = (
+        "aborted",
+        "config",
+        "has_begun",
+        "largest_ms",
+        "largest_offset",
+        "last_offset",
+        "leader_epoch",
+        "log",
+        "now_ms",
+        "offset",
+        "records",
+        "segment",
+        "snapshot",
+    )
+
+    def __init__(
+        self,
+        log: "Log",
+        offset: int,
+        leader_epoch: int,
+        now_ms: int,
+        snapshot: bytes | None,
+    ) -> None:
+        self.log = log
+        self.records = bytearray()
+        self.offset = offset
+        self.last_offset = offset
+        self.largest_ms = NO_TIMESTAMP
+        self.largest_offset = offset
+        self.leader_epoch = leader_epoch
+        self.now_ms = now_ms
+        self.aborted: list[AbortedTransaction] = []
+        self.snapshot = snapshot
+        """Of the producers before this append, if that may begin a segment."""
+        self.config = log.config
+        self.has_begun = False
+        self.segment: Segment | None = None
+        """Where it was stored."""
+
+    @property
+    def size(self) -> int:
+        return len(self.records)
+
+    def join(
+        self, records: Buffer, last_offset: int, max_timestamp_ms: int, aborted: AbortedTransaction | None
+    ) -> None:
+        self.records += records
+        self.last_offset = last_offset
+        if max_timestamp_ms > self.largest_ms or self.largest_ms == NO_TIMESTAMP:
+            self.largest_ms, self.largest_offset = max_timestamp_ms, last_offset
+        if aborted is not None:
+            self.aborted.append(aborted)
+
+    def begin(self) -> None:
+        self.has_begun = True
+
+    def store(self) -> None:
+        self.log._store_planned(self)
+
+    def finish(self, error: Exception | None) -> None:
+        self.log._finish_planned(self, error)
 
 
 class Log:
@@ -119,10 +200,16 @@ class Log:
         "_files",
         "_flushed_ms",
         "_flushing",
+        "_is_drained",
         "_is_metadata_synced",
+        "_last_planned",
         "_lowering",
         "_naming",
+        "_now_s",
         "_options",
+        "_planned_count",
+        "_planned_end_offset",
+        "_planned_size",
         "_previous_directory",
         "_producers",
         "_reader",
@@ -130,6 +217,8 @@ class Log:
         "_rules",
         "_segments",
         "_snapshots",
+        "_when_stored",
+        "_writer",
         "config",
         "high_watermark",
         "is_offline",
@@ -156,6 +245,14 @@ class Log:
         self.topic, self.partition = name
         self._options = options
         self._files = options.files
+        self._writer = options.writer
+        self._now_s = options.writer.now_s
+        self._last_planned: _PlannedAppend | None = None
+        self._planned_count = 0  # of appends that are not stored yet; the next two count only while there are some
+        self._planned_end_offset = 0
+        self._planned_size = 0  # of the segment that will be the active one
+        self._when_stored: list[Action] = []
+        self._is_drained = False
         self._directory = directory
         self._previous_directory: str | None = None
         self._naming = threading.Lock()  # held while the directory gets another name
@@ -385,7 +482,7 @@ class Log:
             if first_offset is not None:
                 return AppendResult(first_offset, self.log_end_offset - 1, NO_TIMESTAMP, self.log_start_offset)
         self._refuse_offline()
-        offset = self.log_end_offset
+        offset = self.next_offset
         if isinstance(records, PreparedAppend):
             validated = records.at(offset, leader_epoch)
         else:
@@ -401,9 +498,12 @@ class Log:
             if duplicate is not None:
                 return self._answer_of_duplicate(duplicate)
         last_offset = offset + header.last_offset_delta
-        self._write(accepted, offset, last_offset, header.max_timestamp, last_offset, leader_epoch, now_ms)
-        if header.producer_id != NO_PRODUCER_ID:
-            self._take_in(header, offset, marker)
+        if self._writer.is_slow:
+            self._plan(accepted, header, offset, marker, leader_epoch, now_ms)
+        else:
+            self._write(accepted, offset, last_offset, header.max_timestamp, last_offset, leader_epoch, now_ms)
+            if header.producer_id != NO_PRODUCER_ID:
+                self._take_in(header, offset, marker)
         return AppendResult(
             offset, last_offset, log_append_time_ms, self.log_start_offset, records_converted=records_converted
         )
@@ -413,13 +513,13 @@ class Log:
     ) -> int | None:
         """`append_as_leader` of a batch to which nothing is to be done but to number it; returns its first offset.
 
-        None: that is not what it is, or it was written before, and `append_as_leader` is to be asked; nothing has
-        changed. With `is_committed` the high watermark follows, as no other replica has to have it first. Raises
-        KafkaError: what the producer's state forbids, OutOfResourcesError, both with `records` as they were;
-        KAFKA_STORAGE_ERROR, after which the log refuses everything.
+        None: that is not what it is, or it was written before, or the directory is slow, and `append_as_leader` is to
+        be asked; nothing has changed. With `is_committed` the high watermark follows, as no other replica has to have
+        it first. Raises KafkaError: what the producer's state forbids, OutOfResourcesError, both with `records` as they
+        were; KAFKA_STORAGE_ERROR, after which the log refuses everything.
         """
         plain = plain_batch(records, self._rules, origin)
-        if plain is None or self.is_offline:
+        if plain is None or self.is_offline or self._writer.is_slow:
             return None
         length, last_offset_delta, max_timestamp, header = plain
         offset = self.log_end_offset
@@ -449,6 +549,7 @@ class Log:
         Raises KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE (see `check_replicated`), KAFKA_STORAGE_ERROR.
         """
         self._refuse_offline()
+        self._refuse_planned()
         checked = check_replicated(records, next_offset=self.log_end_offset)
         if not checked.batches:
             return AppendResult(-1, -1, NO_TIMESTAMP, self.log_start_offset)
@@ -485,17 +586,181 @@ class Log:
     ) -> None:
         """Raises KafkaError: KAFKA_STORAGE_ERROR."""
         segment = self._segments.active
+        now_s = self._now_s
+        started_s = now_s()
         try:
-            if leader_epoch > self.leader_epochs.latest:
-                self.leader_epochs.assign(leader_epoch, first_offset)
-            if not segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms):
-                segment = self._roll(first_offset, now_ms)
-                taken = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
-                assert taken, f"a segment from {first_offset} on cannot hold offset {last_offset}"
+            # The first append is `_store` of nearly all batches, without another call.
+            if leader_epoch > self.leader_epochs.latest or not segment.append(
+                records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms
+            ):
+                segment = self._store(
+                    records, first_offset, last_offset, max_timestamp_ms, max_timestamp_offset, leader_epoch, now_ms
+                )
         except OSError as error:
             raise self._storage_error(error) from error
+        elapsed_s = now_s() - started_s
         self.log_end_offset = end_offset = last_offset + 1
         self._reader.end = (end_offset, segment, segment.size)
+        if elapsed_s > SLOW_WRITE_S:
+            self._writer.note_slow_write(elapsed_s)
+
+    def _store(
+        self,
+        records: Buffer,
+        first_offset: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        max_timestamp_offset: int,
+        leader_epoch: int,
+        now_ms: int,
+        snapshot: bytes | None = None,
+    ) -> Segment:
+        """Puts batches into the active segment, or a new one; returns which. Raises OSError: nothing was put there."""
+        if leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.assign(leader_epoch, first_offset)
+        segment = self._segments.active
+        if not segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms):
+            segment = self._roll(first_offset, now_ms, snapshot)
+            taken = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
+            assert taken, f"a segment from {first_offset} on cannot hold offset {last_offset}"
+        return segment
+
+    # Appends that wait for a slow directory
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record. Those from the log's end on are planned and not stored yet."""
+        return self._planned_end_offset if self._planned_count else self.log_end_offset
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether appends are planned first and stored later."""
+        return self._writer.is_slow
+
+    @property
+    def has_planned(self) -> bool:
+        """Whether appends wait to be stored."""
+        return self._planned_count > 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether producers may append now; `when_room` tells when to ask again."""
+        return self._writer.has_room and not self._is_drained
+
+    def when_room(self, action: Action) -> None:
+        self._writer.when_room(action)
+
+    def drain(self, action: Action) -> None:
+        """Has no room until `end_drain`, and calls `action` once all that is planned is stored or has failed."""
+        self._is_drained = True
+        if self._planned_count:
+            self._when_stored.append(action)
+        else:
+            action()
+
+    def end_drain(self) -> None:
+        if self._is_drained:
+            self._is_drained = False
+            self._writer.announce_room()
+
+    def between_writes(self, action: Action) -> None:
+        """Calls `action`, which may change the log, while no planned append of it is being stored: now, or soon."""
+        self._writer.run_between(self, action)
+
+    @property
+    def is_being_written(self) -> bool:
+        """Whether a planned append is being stored; then the log must not be changed, see `between_writes`."""
+        return self._planned_count > 0 and self._writer.is_writing(self)
+
+    def _plan(
+        self,
+        records: Buffer,
+        header: BatchHeader,
+        offset: int,
+        marker: TransactionMarker | None,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> None:
+        """`header` says what the batch was before it had its offset. `records` are copied."""
+        size = len(records)
+        position = self._planned_size if self._planned_count else self._segments.active.size
+        snapshot = None
+        if position and position + size > self.config.segment_bytes:
+            snapshot = encode(self._producers.producers.values())
+            position = 0
+        aborted = None
+        if header.producer_id != NO_PRODUCER_ID:
+            aborted = self._producers.append(header, offset, marker)
+        last_offset = offset + header.last_offset_delta
+        self._planned_size = position + size
+        self._planned_end_offset = last_offset + 1
+        planned = self._last_planned
+        if (
+            planned is not None
+            and not planned.has_begun
+            and planned.leader_epoch == leader_epoch
+            and snapshot is None
+            and planned.size + size <= _JOINED_SIZE_MAX
+        ):
+            planned.join(records, last_offset, header.max_timestamp, aborted)
+            self._writer.grew(size)
+            return
+        planned = self._last_planned = _PlannedAppend(self, offset, leader_epoch, now_ms, snapshot)
+        planned.join(records, last_offset, header.max_timestamp, aborted)
+        self._planned_count += 1
+        self._writer.submit(planned)
+
+    def _store_planned(self, planned: _PlannedAppend) -> None:
+        """In the directory's thread. Raises OSError, CorruptIndexError."""
+        segment = self._store(
+            planned.records,
+            planned.offset,
+            planned.last_offset,
+            planned.largest_ms,
+            planned.largest_offset,
+            planned.leader_epoch,
+            planned.now_ms,
+            planned.snapshot,
+        )
+        for aborted in planned.aborted:
+            self._index_aborted(segment, aborted)
+        planned.segment = segment
+
+    def _finish_planned(self, planned: _PlannedAppend, error: Exception | None) -> None:
+        self._planned_count -= 1
+        if not self._planned_count:
+            self._last_planned = None
+        if error is not None and not self.is_offline:
+            self._give_up(error)
+        segment = planned.segment
+        if segment is not None and not self.is_offline:
+            self.log_end_offset = end_offset = planned.last_offset + 1
+            self._reader.end = (end_offset, segment, segment.size)
+            if planned.config is not self.config:
+                self._activate(self._segments.active)  # it may have been made by the configuration before
+        self._options.on_write_finished(self)
+        if not self._planned_count:
+            due, self._when_stored = self._when_stored, []
+            for action in due:
+                action()
+
+    def _give_up(self, error: Exception) -> None:
+        """An append that was planned cannot be stored, and what was planned after it neither."""
+        if isinstance(error, OSError):
+            self._unfinished_error(error)
+        else:
+            self.take_offline()
+            self._options.on_damage(f"{self._directory} is out of service until the next start: {error!r}")
+
+    def _refuse_change(self) -> None:
+        """Raises TryLaterError while a planned append is being stored."""
+        if self.is_being_written:
+            raise TryLaterError(f"{self._directory} is being written")
+
+    def _refuse_planned(self) -> None:
+        """Raises TryLaterError while appends are planned, whose offsets a change would make wrong."""
+        if self._planned_count:
+            raise TryLaterError(f"{self._planned_count} appends to {self._directory} are not written yet")
 
     def _check_producer(
         self, records: Buffer, header: BatchHeader, offset: int, origin: AppendOrigin
@@ -526,11 +791,16 @@ class Log:
         aborted = self._producers.append(header, offset, marker)
         if aborted is not None:
             try:
-                self._segments.active.transaction_index.append(aborted)
-            except ShortageError as error:
-                self._options.on_shortage(error)  # the batch is written; the index keeps the entry and writes it later
+                self._index_aborted(self._segments.active, aborted)
             except OSError as error:
                 raise self._storage_error(error) from error
+
+    def _index_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
+        """Of a marker that is in `segment` already. Raises OSError, CorruptIndexError."""
+        try:
+            segment.transaction_index.append(aborted)
+        except ShortageError as error:
+            self._options.on_shortage(error)  # the index keeps the entry and writes it later
 
     def _take_in_replicated(self, batch: StoredBatch) -> None:
         header = batch.header
@@ -775,6 +1045,7 @@ class Log:
                 f"it is larger than the high watermark {self.high_watermark}",
             )
         if offset > self.log_start_offset:
+            self._refuse_change()
             self._raise_log_start(offset)
 
     def _raise_log_start(self, offset: int) -> None:
@@ -795,19 +1066,23 @@ class Log:
 
     def roll(self, now_ms: int) -> None:
         """Starts a new segment at the log's end, unless the active one is new itself."""
+        self._refuse_change()
         try:
             self._roll(self.log_end_offset, now_ms)
         except OSError as error:
             raise self._storage_error(error) from error
 
-    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+    def _roll(self, base_offset: int, now_ms: int, snapshot: bytes | None = None) -> Segment:
+        """`snapshot` is of the producers up to `base_offset`; without one they are taken as they are, unless appends
+        are planned: then there is no snapshot, which costs a start after a crash some time."""
         active = self._segments.active
         if active.size == 0 and active.base_offset == base_offset:
             return active
         active.seal()
         if self.config.preallocate:
             active.cut_preallocation()
-        self._write_snapshot(self._producers)
+        if snapshot is not None or not self._planned_count:
+            self._write_snapshot(self._producers, snapshot)
         segment = self._new_segment(base_offset, now_ms)
         self._segments.add(segment)
         self._reader.end = (self.log_end_offset, segment, 0)
@@ -829,18 +1104,19 @@ class Log:
         self._activate(segment)
         return segment
 
-    def _write_snapshot(self, producers: ProducerState) -> None:
+    def _write_snapshot(self, producers: ProducerState, content: bytes | None = None) -> None:
         offset = self.log_end_offset
         if offset > (self._snapshots.latest or self.log_start_offset):
-            self._snapshots.write(offset, producers.producers.values())
+            self._snapshots.write_encoded(offset, encode(producers.producers.values()) if content is None else content)
 
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
         """Removes the batch that holds `offset` and everything after it. False when there is nothing at or above it.
 
         The high watermark, recovery point, epochs and producer state follow.
         """
-        if offset >= self.log_end_offset:
+        if offset >= self.next_offset:
             return False
+        self._refuse_planned()
         if offset < self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return True
@@ -897,6 +1173,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Removes everything; the next batch gets `offset`."""
+        self._refuse_planned()
         self._begin_truncation()
         try:
             old = self._segments.all()
@@ -921,6 +1198,7 @@ class Log:
         Their files keep another name until `remove_deleted` finds file.delete.delay.ms over. The last segment goes only
         after a new one has been started.
         """
+        self._refuse_change()
         try:
             segments = self._segments.all()
             count = count_to_delete(
@@ -975,6 +1253,7 @@ class Log:
 
         False when those are no longer what they were; then nothing has changed. Offsets stay as they are.
         """
+        self._refuse_change()
         replaced = [segment for segment in self._segments.all() if segment.base_offset in cleaned.replaced]
         if len(replaced) != len(cleaned.replaced) or self._segments.active in replaced:
             return False
@@ -1105,7 +1384,7 @@ class Log:
         Producers and epochs may be known of which retention or compaction has left no batch to copy. `source` is of no
         use afterwards. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
-        assert self.log_end_offset == source.log_end_offset
+        assert self.log_end_offset == source.next_offset
         try:
             self.leader_epochs.take_over(source.leader_epochs.entries)
             self._write_snapshot(source.producers())
@@ -1118,6 +1397,7 @@ class Log:
 
         Raises KafkaError KAFKA_STORAGE_ERROR.
         """
+        self._refuse_change()
         with self._naming:
             try:
                 self._files.rename(self._directory, path)
@@ -1146,6 +1426,7 @@ class Log:
         A log that has nothing to sync is not synced: most are idle, and a stop must not take a second for each hundred.
         What was only cut or derived meanwhile is made again at the next start. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
+        self._refuse_planned()
         try:
             active = self._segments.active
             active.seal()

@@ -48,7 +48,7 @@ from storage.log_manager import LogManager, LogObserver
 from storage.mapped_index import CorruptIndexError
 from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError
-from storage.shortages import OutOfResourcesError
+from storage.shortages import TryLaterError
 
 _logger = logging.getLogger(__name__)
 
@@ -223,14 +223,22 @@ class LogCleaning(LogObserver):
         """
         count = 0
         for log in self._log_manager.logs():
-            if "compact" in log.config.cleanup_policy and not log.is_offline and log.name not in self._in_progress:
-                try:
-                    count += log.delete_expired_segments(now_ms)
-                except OutOfResourcesError:
-                    continue  # reported; its turn comes again
-                except KafkaError as error:
-                    _logger.error("%s-%d: %s", log.topic, log.partition, error)
+            if "compact" in log.config.cleanup_policy:
+                if log.is_being_written:
+                    log.between_writes(partial(self._delete_expired_of, log, now_ms))
+                else:
+                    count += self._delete_expired_of(log, now_ms)
         return count
+
+    def _delete_expired_of(self, log: Log, now_ms: int) -> int:
+        if not log.is_offline and log.name not in self._in_progress:
+            try:
+                return log.delete_expired_segments(now_ms)
+            except TryLaterError:
+                pass  # reported; its turn comes again
+            except KafkaError as error:
+                _logger.error("%s-%d: %s", log.topic, log.partition, error)
+        return 0
 
     # What happens to logs meanwhile
 

@@ -17,6 +17,7 @@ offline until a restart, its logs answer KAFKA_STORAGE_ERROR and the others go o
 takes no directory offline: what met it is tried again, or raises OutOfResourcesError; a start ends with LoadError.
 """
 
+import contextlib
 import logging
 import os.path
 import uuid
@@ -38,6 +39,7 @@ from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage import log_moves, meta_properties, names
 from storage.checkpoints import MalformedCheckpointError, TopicPartition
+from storage.directory_writer import DirectoryWriter, Start
 from storage.files import Files, ShortageError
 from storage.log import Log, LogOptions
 from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
@@ -45,7 +47,7 @@ from storage.log_loader import LoadProgress
 from storage.log_moves import FoundLog
 from storage.meta_properties import MetaProperties, WrongDirectoryError
 from storage.names import DirectoryState, can_have_future
-from storage.shortages import OutOfResourcesError, Shortages
+from storage.shortages import OutOfResourcesError, Shortages, TryLaterError
 
 __all__ = [
     "DirectoryLockedError",
@@ -192,8 +194,12 @@ class LogManager:
         self.observer = LogObserver()
         self.on_flushed: Callable[[float], object] = lambda seconds: None
         """Told in any thread how long each flush of a log took."""
+        self.on_write_finished: Callable[[Log], object] = lambda log: None
+        """Told of each append that waited for a slow directory, when it was written or has failed."""
+        self._leaving: set[TopicPartition] = set()  # deleted logs whose directory still has its name
         self._logs_to_load: Counter[str] = Counter()  # logs by directory while they are loaded, none before and after
         self.directories = [LogDirectory(files, path) for path in log_dirs]
+        self.writers = {path: DirectoryWriter(path, on_shortage=self.shortages.report) for path in log_dirs}
         self._options = {directory.path: self._options_for(directory) for directory in self.directories}
 
     # Start
@@ -460,6 +466,32 @@ class LogManager:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "All log directories are offline")
         return self._create(directory, directory.path_of(name), name, config, topic_id, now_ms)
 
+    def write_in_threads(self, start: Callable[[str], Start]) -> None:
+        """Lets slow directories be written by a thread of their own; `start(path)` gives the port to it."""
+        for path, writer in self.writers.items():
+            writer.use(start(path))
+
+    def write_directly(self) -> None:
+        """Uses no threads any more. Only after `when_written`."""
+        for writer in self.writers.values():
+            writer.stop_using()
+
+    @property
+    def has_slow_directory(self) -> bool:
+        return any(writer.is_slow for writer in self.writers.values())
+
+    def when_written(self, action: Callable[[], None]) -> None:
+        """Calls `action` once, when nothing waits to be written in any directory; at once where nothing does."""
+
+        def check() -> None:
+            busy = next((writer for writer in self.writers.values() if not writer.is_idle), None)
+            if busy is None:
+                action()
+            else:
+                busy.when_idle(check)
+
+        check()
+
     def prefer(self, topic: str, partition: int, directory: LogDirectory) -> None:
         """A log that is not there yet is to be made in this directory. Nothing when it is there."""
         name = TopicPartition(topic, partition)
@@ -475,6 +507,8 @@ class LogManager:
         topic_id: UUID | None,
         now_ms: int,
     ) -> Log:
+        if name in self._leaving:
+            raise TryLaterError(f"The deleted log of {name.topic}-{name.partition} is being written")
         try:
             directory.free_name(name)
             log = Log.create(self._options[directory.path], path, name, config, topic_id=topic_id, now_ms=now_ms)
@@ -500,6 +534,19 @@ class LogManager:
         directory = self._forget(log)
         if log.is_offline:
             return
+        if log.is_being_written:
+            log.is_offline = True  # nothing more is written
+            self._leaving.add(log.name)
+            log.between_writes(lambda: self._remove_files_later(log, directory, now_ms))
+        else:
+            self._remove_files(log, directory, now_ms)
+
+    def _remove_files_later(self, log: Log, directory: LogDirectory, now_ms: int) -> None:
+        with contextlib.suppress(KafkaError):  # reported, and nobody waits for the answer any more
+            self._remove_files(log, directory, now_ms)
+
+    def _remove_files(self, log: Log, directory: LogDirectory, now_ms: int) -> None:
+        self._leaving.discard(log.name)
         try:
             log.retire()
             path = directory.rename_partition_directory(str(log.directory), _marked(log.name, DirectoryState.DELETE))
@@ -600,7 +647,12 @@ class LogManager:
         """Applies retention to every log that is not being moved, one a step; yields how many segments went."""
 
         def apply(log: Log) -> int:
-            return 0 if log.name in self._future_logs else log.delete_expired_segments(now_ms)
+            if log.name in self._future_logs:
+                return 0
+            if log.is_being_written:
+                log.between_writes(lambda: sum(self._each_online(apply, [log])))
+                return 0
+            return log.delete_expired_segments(now_ms)
 
         return self._each_online(apply, self.logs())
 
@@ -610,7 +662,7 @@ class LogManager:
 
     def release_idle(self) -> Iterator[int]:
         """Gives back descriptors and maps of logs that nobody has used since the last time, one a step."""
-        return self._each_online(Log.release_idle, self._logs_and_copies())
+        return self._each_online(lambda log: not log.has_planned and log.release_idle(), self._logs_and_copies())
 
     def flush_due(self, now_ms: int) -> int:
         """Syncs the sealed segments of logs that have rolled, and logs whose flush.ms is over; returns how many."""
@@ -663,7 +715,7 @@ class LogManager:
                 continue
             try:
                 yield action(log) or 0
-            except OutOfResourcesError:
+            except TryLaterError:
                 continue  # its turn comes again
             except KafkaError as error:
                 if log in self._home:  # and not deleted meanwhile
@@ -687,7 +739,10 @@ class LogManager:
     # Stop and failure
 
     def close(self, now_ms: int) -> None:
-        """A clean stop: every log closed, checkpoints written, then the marker, and the locks given back."""
+        """A clean stop: every log closed, checkpoints written, then the marker, and the locks given back.
+
+        Not before `when_written`; a log that still waits is not closed, and its directory not marked as clean.
+        """
         unclean = {self._home[log] for log in self._logs_and_copies() if log.is_offline}
         self._for_each_directory(
             [log for log in self._logs_and_copies() if not log.is_offline],
@@ -764,6 +819,9 @@ class LogManager:
         finally:
             self.observer.truncated(log)
 
+    def _write_finished(self, log: Log) -> None:
+        self.on_write_finished(log)
+
     def _flushed(self, seconds: float) -> None:
         self.on_flushed(seconds)
 
@@ -777,6 +835,8 @@ class LogManager:
             on_flush_wanted=self._want_flush,
             on_truncated=self._truncated,
             on_flushed=self._flushed,
+            on_write_finished=self._write_finished,
+            writer=self.writers[directory.path],
         )
 
     def _for_each_directory(

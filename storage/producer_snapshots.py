@@ -51,7 +51,11 @@ class ProducerSnapshots:
 
     def write(self, offset: int, entries: Iterable[ProducerEntry]) -> None:
         """Without waiting for the disk, see `sync`. The CRC tells a file that a crash left unfinished."""
-        self._files.replace(self._path(offset), encode(entries), durable=False)
+        self.write_encoded(offset, encode(entries))
+
+    def write_encoded(self, offset: int, content: bytes) -> None:
+        """`write` of what `encode` made before."""
+        self._files.replace(self._path(offset), content, durable=False)
         if offset not in self.offsets:
             self.offsets.append(offset)
             self.offsets.sort()

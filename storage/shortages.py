@@ -18,11 +18,18 @@ _LINE_INTERVAL_S: Final = 10.0
 _logger = logging.getLogger(__name__)
 
 
-class OutOfResourcesError(KafkaError):
+class TryLaterError(KafkaError):
     """KAFKA_STORAGE_ERROR although the disk is fine: nothing has changed, and the same request may succeed later."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+
+class OutOfResourcesError(TryLaterError):
+    """Because of a shortage, which was reported."""
+
     def __init__(self, error: ShortageError) -> None:
-        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        super().__init__(str(error))
 
 
 class LineLimit:

@@ -1,0 +1,659 @@
+"""A log directory that has become slow: what waits, in which order it is written, and what nobody sees before that."""
+
+import contextlib
+import errno
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.control import ControlType
+from storage.directory_writer import (
+    FAST_SECONDS_MIN,
+    FAST_WRITES_MIN,
+    PENDING_SIZE_MAX,
+    Action,
+    DirectoryWriter,
+)
+from storage.files import Buffer, OpenFile, ShortageError, failure
+from storage.log import Log, LogOptions
+from storage.log_manager import LogManager, LogManagerSettings
+from storage.shortages import TryLaterError
+from tests.storage.builders import (
+    NOW_MS,
+    QuickFiles,
+    append,
+    append_marker,
+    batch,
+    create_log,
+    load_log,
+    log_config,
+    log_options,
+    marker,
+    read_all,
+)
+from tests.support.faulty_files import FaultyFiles
+
+CONFIG = log_config(segment_bytes=400, index_interval_bytes=0, file_delete_delay_ms=0)
+
+
+class Disk(QuickFiles):
+    """Writes to log files take as long as `write_s` says, by a clock of its own, or fail as `errors` says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self.write_s = 0.0
+        self.errors: deque[int] = deque()
+        self.written: list[str] = []
+
+    def write(self, file: OpenFile, buffer: Buffer, position: int) -> int:
+        if file.path.endswith(".log"):
+            self.now_s += self.write_s
+            if self.errors:
+                number = self.errors.popleft()
+                raise failure(OSError(number, os.strerror(number)), "write", file.path)
+            self.written.append(os.path.basename(os.path.dirname(file.path)))
+        return super().write(file, buffer, position)
+
+
+class Thread:
+    """The thread of a directory, which does one thing at a time, when the test says so."""
+
+    def __init__(self) -> None:
+        self._work: Action | None = None
+        self._done: Action | None = None
+
+    def start(self, work: Action, done: Action) -> None:
+        assert self._done is None, "one write at a time"
+        self._work, self._done = work, done
+
+    @property
+    def is_busy(self) -> bool:
+        return self._done is not None
+
+    def store(self) -> None:
+        """Up to the end of the write, of which the thread that owns the logs does not know yet."""
+        assert self._work is not None
+        work, self._work = self._work, None
+        work()
+
+    def step(self) -> None:
+        if self._work is not None:
+            self.store()
+        assert self._done is not None
+        done, self._done = self._done, None
+        done()
+
+    def run(self) -> None:
+        while self.is_busy:
+            self.step()
+
+
+class Slow:
+    """A log in a directory that has become slow."""
+
+    def __init__(self, directory: Path, *, is_slow: bool = True) -> None:
+        self.directory = directory
+        self.disk = Disk()
+        self.thread = Thread()
+        self.failed: list[OSError] = []
+        self.damage: list[str] = []
+        self.shortages: list[ShortageError] = []
+        self.finished: list[int] = []
+        self.writer = DirectoryWriter(
+            "/slow", now_s=lambda: self.disk.now_s, sleep=lambda _: None, on_shortage=self.shortages.append
+        )
+        self.writer.use(self.thread.start)
+        self.options: LogOptions = log_options(
+            self.disk,
+            writer=self.writer,
+            on_io_error=self.failed.append,
+            on_damage=self.damage.append,
+            on_write_finished=lambda log: self.finished.append(log.log_end_offset),
+        )
+        self.log = create_log(directory, CONFIG, self.options)
+        if is_slow:
+            self.writer.note_slow_write(1.0)
+
+    def reload(self) -> Log:
+        """What a start after kill -9 finds."""
+        return load_log(self.directory, CONFIG, recovery_point=0)
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Slow:
+    return Slow(tmp_path)
+
+
+def offsets_in(log: Log) -> list[int]:
+    return [offset for offset, _ in read_all(log)]
+
+
+# When a directory is slow
+
+
+@pytest.mark.parametrize(
+    ("write_s", "count", "is_slow"),
+    [
+        (0.020, 2, False),
+        (0.020, 3, True),
+        (0.100, 1, True),
+        (0.009, 100, False),  # none of them is slow
+        (0.0, 100, False),
+    ],
+)
+def test_slow_writes_within_a_second_make_a_directory_slow(
+    tmp_path: Path, write_s: float, count: int, is_slow: bool
+) -> None:
+    slow = Slow(tmp_path, is_slow=False)
+    slow.disk.write_s = write_s
+    for _ in range(count):
+        append(slow.log, batch(1))
+    assert slow.writer.is_slow is is_slow
+    assert slow.writer.slow_count == is_slow
+    assert offsets_in(slow.log) == list(range(count)), "all were written directly"
+
+
+def test_slow_writes_that_are_rare_do_not(tmp_path: Path) -> None:
+    slow = Slow(tmp_path, is_slow=False)
+    slow.disk.write_s = 0.03
+    for _ in range(10):
+        append(slow.log, batch(1))
+        slow.disk.now_s += 1
+    assert not slow.writer.is_slow
+
+
+def test_without_a_thread_a_directory_is_never_slow(tmp_path: Path) -> None:
+    disk = Disk()
+    disk.write_s = 1.0
+    log = create_log(tmp_path, options=log_options(disk, writer=DirectoryWriter("/d", now_s=lambda: disk.now_s)))
+    for _ in range(3):
+        append(log, batch(1))
+    assert log.log_end_offset == 3
+
+
+def test_a_directory_is_fast_again_after_many_fast_writes_and_some_time(
+    slow: Slow, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow.disk.now_s = 100
+    slow.disk.write_s = 0.02
+    append(slow.log, batch(1))
+    slow.thread.run()
+    slow.disk.write_s = 0.0
+    for _ in range(FAST_WRITES_MIN + 5):
+        append(slow.log, batch(1))
+        slow.thread.run()
+    assert slow.writer.is_slow, "too early"
+    slow.disk.now_s += FAST_SECONDS_MIN
+    append(slow.log, batch(1))
+    append(slow.log, batch(1))
+    slow.thread.step()
+    assert slow.writer.is_slow, "one waits"
+    with caplog.at_level(logging.INFO):
+        slow.thread.step()
+    assert not slow.writer.is_slow
+    assert slow.writer.fast_count == 1
+    assert "/slow is fast again" in caplog.text
+    end_offset = slow.log.log_end_offset
+    assert append(slow.log, batch(1)).first_offset == end_offset == slow.log.log_end_offset - 1
+    assert not slow.thread.is_busy
+    assert offsets_in(slow.log) == list(range(end_offset + 1))
+
+
+def test_one_slow_write_keeps_a_directory_slow(slow: Slow) -> None:
+    for _ in range(FAST_WRITES_MIN):
+        append(slow.log, batch(1))
+        slow.thread.run()
+    slow.disk.now_s += FAST_SECONDS_MIN
+    slow.disk.write_s = 0.02
+    append(slow.log, batch(1))
+    slow.thread.run()
+    assert slow.writer.is_slow
+
+
+# What nobody sees before it is written
+
+
+def test_an_append_is_numbered_at_once_and_readable_when_written(slow: Slow) -> None:
+    log = slow.log
+    results = [append(log, batch(2)) for _ in range(3)]
+    assert [result.first_offset for result in results] == [0, 2, 4]
+    assert (log.next_offset, log.log_end_offset, log.has_planned) == (6, 0, True)
+    assert offsets_in(log) == []
+    assert not log.advance_high_watermark(6)
+    for before, end_offset in ((0, 2), (2, 6)):  # those that wait together are written together
+        slow.thread.store()
+        assert log.log_end_offset == before, "the owner of the log does not know yet"
+        assert offsets_in(log) == list(range(0, before, 2))
+        slow.thread.step()
+        assert log.log_end_offset == end_offset
+        assert offsets_in(log) == list(range(0, end_offset, 2))
+    assert slow.finished == [2, 6]
+    assert not log.has_planned
+    assert not slow.thread.is_busy
+
+
+def test_a_fast_append_is_refused_while_the_directory_is_slow(slow: Slow) -> None:
+    assert slow.log.append_plain(batch(1), 0, NOW_MS, origin=0, is_committed=True) is None  # type: ignore[arg-type]
+
+
+def test_the_caller_may_use_its_buffer_again(slow: Slow) -> None:
+    records = batch(1)
+    append(slow.log, records)
+    expected = bytes(records)
+    records[:] = bytes(len(records))
+    slow.thread.run()
+    ((_, stored),) = read_all(slow.log)
+    assert stored == expected
+
+
+def test_a_repeated_batch_that_waits_gets_its_first_answer_and_is_not_written_again(slow: Slow) -> None:
+    first = append(slow.log, batch(1, producer_id=7, sequence=0))
+    again = append(slow.log, batch(1, producer_id=7, sequence=0))
+    assert (first.last_offset, again.last_offset, again.is_duplicate) == (0, 0, True)
+    with pytest.raises(KafkaError) as gap:
+        append(slow.log, batch(1, producer_id=7, sequence=5))
+    assert gap.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(slow.log, batch(1, producer_id=7, sequence=1))
+    slow.thread.run()
+    assert offsets_in(slow.log) == [0, 1]
+
+
+def test_an_aborted_transaction_is_stable_only_with_its_index_entry(slow: Slow) -> None:
+    log = slow.log
+    append(log, batch(1, producer_id=7, sequence=0, is_transactional=True))
+    append_marker(log, marker(ControlType.ABORT, 7))
+    slow.thread.step()
+    log.advance_high_watermark(log.log_end_offset)
+    assert (log.high_watermark, log.last_stable_offset) == (1, 0)
+    slow.thread.store()
+    log.advance_high_watermark(log.log_end_offset)
+    assert (log.high_watermark, log.last_stable_offset) == (1, 0)
+    slow.thread.step()
+    log.advance_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == 2
+    assert [entry.last_offset for entry in log.aborted_transactions(0, 2)] == [1]
+
+
+def test_only_what_is_written_is_synced(slow: Slow) -> None:
+    append(slow.log, batch(1))
+    append(slow.log, batch(1))
+    slow.thread.step()
+    slow.log.flush(NOW_MS)
+    assert slow.log.recovery_point == 1
+
+
+# Failures
+
+
+def test_a_failed_write_takes_the_directory_offline_with_all_that_waits(slow: Slow) -> None:
+    append(slow.log, batch(1))
+    slow.thread.run()
+    slow.disk.errors.append(errno.EIO)
+    for _ in range(3):
+        append(slow.log, batch(1))
+    slow.thread.run()
+    assert [error.errno for error in slow.failed] == [errno.EIO]
+    assert slow.log.is_offline
+    assert slow.disk.written == ["topic-0"]
+    assert len(slow.finished) == 3, "who waits is told of each write"
+    with pytest.raises(KafkaError):
+        append(slow.log, batch(1))
+    assert slow.reload().log_end_offset == 1
+
+
+def test_a_shortage_is_tried_again_before_all_that_waits(slow: Slow) -> None:
+    slow.disk.errors.extend([errno.ENOMEM, errno.EMFILE])
+    for _ in range(3):
+        append(slow.log, batch(1))
+    slow.thread.run()
+    assert len(slow.shortages) == 2
+    assert not slow.failed
+    assert offsets_in(slow.log) == [0, 1, 2]
+
+
+def test_a_shortage_without_end_takes_the_log_alone_out_of_service(slow: Slow) -> None:
+    slow.disk.errors.extend([errno.ENOMEM] * 2000)
+    append(slow.log, batch(1))
+    append(slow.log, batch(1))
+    slow.thread.run()
+    assert slow.log.is_offline
+    assert not slow.failed
+    assert slow.damage
+
+
+def test_a_log_that_went_offline_writes_nothing_more(slow: Slow) -> None:
+    append(slow.log, batch(1))
+    append(slow.log, batch(1))
+    slow.thread.step()
+    slow.log.take_offline()
+    slow.thread.run()
+    assert slow.reload().log_end_offset == 1
+
+
+# What else changes the files of a log
+
+
+def test_nothing_changes_a_log_while_it_is_written(slow: Slow) -> None:
+    log = slow.log
+    append(log, batch(1))
+    slow.thread.run()
+    log.advance_high_watermark(1)
+    append(log, batch(1))
+    changes: list[Callable[[], object]] = [
+        lambda: log.roll(NOW_MS),
+        lambda: log.truncate_to(0, now_ms=NOW_MS),
+        lambda: log.truncate_fully_and_start_at(5, now_ms=NOW_MS),
+        lambda: log.delete_records_before(1),
+        lambda: log.delete_expired_segments(NOW_MS),
+        lambda: log.append_as_follower(batch(1), now_ms=NOW_MS),
+        lambda: log.rename(str(log.directory) + "x"),
+        lambda: log.close(NOW_MS),
+    ]
+    for change in changes:
+        with pytest.raises(TryLaterError):
+            change()
+    assert not slow.failed
+    slow.thread.run()
+    assert offsets_in(log) == [0, 1]
+
+
+def test_a_change_is_made_between_two_writes(slow: Slow) -> None:
+    log = slow.log
+    for _ in range(4):
+        append(log, batch(1))
+    done: list[int] = []
+
+    def delete_and_roll() -> None:
+        log.advance_high_watermark(log.log_end_offset)
+        log.delete_records_before(log.high_watermark)
+        log.roll(NOW_MS)
+        done.append(log.log_end_offset)
+
+    slow.thread.store()
+    log.between_writes(delete_and_roll)
+    assert done == []
+    slow.thread.step()
+    assert done == [1]
+    slow.thread.run()
+    assert offsets_in(log) == [1, 2, 3]
+    assert [segment.base_offset for segment in log.segments.all()][:2] == [0, 1]
+    log.between_writes(lambda: done.append(-1))
+    assert done == [1, -1], "at once when nothing is written"
+    assert [offset for offset, _ in read_all(slow.reload())] == [0, 1, 2, 3]
+
+
+def test_a_snapshot_of_a_roll_knows_nothing_of_what_is_planned_behind_it(slow: Slow) -> None:
+    log = slow.log
+    for sequence in range(8):
+        append(log, batch(1, size=60, producer_id=7, sequence=sequence))
+    producer_of_next = batch(1, size=60, producer_id=8, sequence=0)
+    append(log, producer_of_next)
+    slow.thread.run()
+    bases = [segment.base_offset for segment in log.segments.all()]
+    assert len(bases) > 2
+    again = slow.reload()
+    for base_offset in bases[1:]:
+        assert base_offset in again._snapshots.offsets
+        loaded = again._snapshots.load_latest(base_offset)
+        assert loaded is not None
+        (entry,) = loaded.entries
+        assert (loaded.offset, entry.batches[-1].last_offset) == (base_offset, base_offset - 1)
+
+
+def test_a_drain_ends_when_all_is_written_and_keeps_producers_waiting(slow: Slow) -> None:
+    log = slow.log
+    append(log, batch(1))
+    append(log, batch(1))
+    told: list[str] = []
+    log.drain(lambda: told.append("drained"))
+    assert not log.has_room
+    log.when_room(lambda: told.append("room"))
+    slow.thread.step()
+    assert told == ["room"]
+    slow.thread.step()
+    assert told == ["room", "drained"]
+    assert not log.has_room
+    log.when_room(lambda: told.append("room"))
+    log.end_drain()
+    assert told[-1] == "room"
+    assert log.has_room
+    assert len(told) == 3
+
+
+def test_producers_wait_when_too_much_is_pending(slow: Slow) -> None:
+    log = slow.log
+    told: list[int] = []
+    while log.has_room:
+        slow.writer.submit(Pending(log, 1 << 20))
+    assert slow.writer.pending_size >= PENDING_SIZE_MAX
+    log.when_room(lambda: told.append(slow.writer.pending_size))
+    slow.thread.step()
+    slow.thread.step()
+    assert told
+    assert told[0] < PENDING_SIZE_MAX
+    assert log.has_room
+
+
+class Pending:
+    """A write of any size that takes no memory."""
+
+    def __init__(self, log: Log, size: int) -> None:
+        self.log = log
+        self.size = size
+
+    def begin(self) -> None: ...
+
+    def store(self) -> None: ...
+
+    def finish(self, error: Exception | None) -> None: ...
+
+
+# Histories
+
+
+def test_a_slow_log_becomes_what_a_fast_one_is(tmp_path: Path) -> None:
+    """Whatever the order of planning, writing and changes: the same files, and the same state after a crash."""
+    for seed in range(15):
+        random = Random(seed)
+        folders = [tmp_path / f"{seed}-{name}" for name in ("fast", "slow")]
+        for folder in folders:
+            folder.mkdir()
+        fast = create_log(folders[0], CONFIG)
+        slow = Slow(folders[1])
+        sequences = {7: 0, 8: 0}
+        for _ in range(60):
+            act(random, fast, slow, sequences)
+        slow.thread.run()
+        for log in (fast, slow.log):
+            log.advance_high_watermark(log.log_end_offset)
+        assert contents(folders[0], ".log") == contents(folders[1], ".log")
+        assert contents(folders[0], ".txnindex") == contents(folders[1], ".txnindex")
+        assert fast.leader_epochs.entries == slow.log.leader_epochs.entries
+        assert fast.last_stable_offset == slow.log.last_stable_offset
+        reloaded = [load_log(folder, CONFIG) for folder in folders]
+        assert state_of(reloaded[0]) == state_of(reloaded[1]) == state_of(slow.log)
+
+
+def act(random: Random, fast: Log, slow: Slow, sequences: dict[int, int]) -> None:
+    kind = random.randrange(10)
+    logs = (fast, slow.log)
+    if kind < 3:
+        size, epoch = random.choice((1, 50, 300)), random.choice((0, 0, 0, 1)) + fast.leader_epochs.latest
+        results = [append(log, batch(1, size=size), leader_epoch=max(epoch, 0)) for log in logs]
+        assert results[0].last_offset == results[1].last_offset
+    elif kind < 5:
+        producer_id = random.choice((7, 8))
+        for log in logs:
+            records = batch(1, producer_id=producer_id, sequence=sequences[producer_id], is_transactional=True)
+            append(log, records, leader_epoch=max(fast.leader_epochs.latest, 0))
+        sequences[producer_id] += 1
+    elif kind == 5:
+        producer_id = random.choice((7, 8))
+        ending = random.choice((ControlType.ABORT, ControlType.COMMIT))
+        for log in logs:
+            append_marker(log, marker(ending, producer_id))
+    elif kind == 6:
+        with contextlib.suppress(TryLaterError):
+            slow.log.flush(NOW_MS)
+    elif slow.thread.is_busy:
+        slow.thread.step()
+        slow.log.advance_high_watermark(slow.log.log_end_offset)
+
+
+def contents(folder: Path, suffix: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / "topic-0").glob(f"*{suffix}")}
+
+
+def state_of(log: Log) -> list[object]:
+    producers = log.producers().producers.values()
+    return [
+        (entry.producer_id, entry.epoch, list(entry.batches)[-1:], entry.current_transaction_first_offset)
+        for entry in sorted(producers, key=lambda entry: entry.producer_id)
+    ]
+
+
+def test_a_crash_finds_what_was_written_and_nothing_else(tmp_path: Path) -> None:
+    """Whatever is the last call that reaches the disk."""
+    for number in range(10_000):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        slow = Slow(directory)
+        files = FaultyFiles()
+        slow.log._files = files
+        for segment in slow.log.segments.all():
+            segment._files = segment.offset_index._files = segment.time_index._files = files
+        files.crash_at(number, torn_bytes=7)
+        for _ in range(7):
+            append(slow.log, batch(1, size=50))
+        try:
+            slow.thread.run()
+        except BaseException as crash:
+            assert type(crash).__name__ == "Crashed"  # noqa: PT017
+            end_offset = slow.log.log_end_offset
+        else:
+            assert slow.log.log_end_offset == 7
+            return
+        again = slow.reload()
+        assert end_offset <= again.log_end_offset <= 7
+        assert offsets_in(again) == list(range(again.log_end_offset))
+    raise AssertionError("never came to its end")
+
+
+# The log manager
+
+
+class Manager:
+    """One slow directory with several logs."""
+
+    def __init__(self, directory: Path) -> None:
+        self.disk = Disk()
+        self.thread = Thread()
+        self.manager = LogManager(
+            [str(directory / "logs")], LogManagerSettings(file_delete_delay_ms=0), self.disk, random=Random(1)
+        )
+        self.manager.open()
+        self.manager.load(lambda topic: CONFIG, now_ms=NOW_MS)
+        self.manager.write_in_threads(lambda path: self.thread.start)
+        (self.writer,) = self.manager.writers.values()
+        self.writer.note_slow_write(1.0)
+
+    def log(self, topic: str) -> Log:
+        return self.manager.get_or_create(topic, 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+
+
+def test_the_logs_of_a_directory_take_turns_and_write_at_once_what_waits(tmp_path: Path) -> None:
+    over = Manager(tmp_path)
+    logs = [over.log(topic) for topic in "abc"]
+    for log in [*logs, *reversed(logs), *logs]:
+        append(log, batch(1))
+    over.thread.run()
+    # The first append began at once; the second of each waited, and the third joined it.
+    assert over.disk.written == ["a-0", "b-0", "c-0", "a-0"]
+    assert [offsets_in(log) for log in logs] == [[0, 1, 2]] * 3
+    assert over.manager.has_slow_directory
+
+
+def test_a_write_is_not_joined_beyond_what_an_index_can_do_without(slow: Slow) -> None:
+    slow.log.reconfigure(log_config(segment_bytes=1 << 20))
+    append(slow.log, batch(1))
+    for _ in range(5):
+        append(slow.log, batch(1, size=30_000))
+    slow.thread.run()
+    assert slow.disk.written == ["topic-0"] * (1 + 3)
+    assert offsets_in(slow.log) == list(range(6))
+
+
+def test_a_log_that_is_deleted_while_it_is_written_frees_its_name_afterwards(tmp_path: Path) -> None:
+    over = Manager(tmp_path)
+    log = over.log("a")
+    append(log, batch(1))
+    append(log, batch(1))
+    over.manager.delete("a", 0, now_ms=NOW_MS)
+    with pytest.raises(TryLaterError):
+        over.log("a")
+    over.thread.run()
+    new = over.log("a")
+    assert (new.log_end_offset, new is log) == (0, False)
+    append(new, batch(1))
+    over.thread.run()
+    assert offsets_in(new) == [0]
+    assert over.manager.remove_deleted(NOW_MS) == 1
+    assert not over.manager.directories[0].is_offline
+
+
+def test_a_stop_waits_until_all_is_written(tmp_path: Path) -> None:
+    over = Manager(tmp_path)
+    logs = [over.log(topic) for topic in "ab"]
+    for log in logs:
+        append(log, batch(1))
+    told: list[bool] = []
+    over.manager.when_written(lambda: told.append(True))
+    over.thread.step()
+    assert not told
+    over.thread.step()
+    assert told
+    over.manager.close(NOW_MS)
+    assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()
+    assert [load_log_of(tmp_path, topic) for topic in "ab"] == [1, 1]
+
+
+def load_log_of(directory: Path, topic: str) -> int:
+    manager = LogManager([str(directory / "logs")], LogManagerSettings(), QuickFiles(), random=Random(1))
+    manager.open()
+    manager.load(lambda topic: CONFIG, now_ms=NOW_MS)
+    log = manager.get(topic, 0)
+    assert log is not None
+    manager.close(NOW_MS)
+    return log.log_end_offset
+
+
+def test_a_stop_before_all_is_written_is_not_called_clean(tmp_path: Path) -> None:
+    over = Manager(tmp_path)
+    append(over.log("a"), batch(1))
+    over.manager.close(NOW_MS)
+    assert not (tmp_path / "logs" / ".kafka_cleanshutdown").exists()
+
+
+def test_retention_takes_its_turn_between_writes(tmp_path: Path) -> None:
+    over = Manager(tmp_path)
+    log = over.log("a")
+    log.reconfigure(log_config(segment_bytes=400, retention_ms=1000, file_delete_delay_ms=0))
+    for _ in range(5):
+        append(log, batch(1, size=150))
+    for _ in range(4):
+        over.thread.step()
+    log.advance_high_watermark(log.log_end_offset)
+    before = log.segment_count
+    assert before > 2
+    assert sum(over.manager.run_retention(NOW_MS + 5000)) == 0
+    assert log.segment_count == before
+    over.thread.step()
+    assert log.segment_count == 1
+    assert log.log_start_offset == 4
