@@ -19,11 +19,13 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Final, Protocol
 
 from broker.clock import Clock
+from broker.replica.directory_writers import between_writes
 from protocol.errors import KafkaError
 from storage.cleaner import CleaningJob, CleaningResult, clean
 from storage.cleaning_metrics import CleanerMetrics, Uncleanable
@@ -230,7 +232,8 @@ class LogCleaner:
     async def _clean(self, slot: _Slot, due: Cleaning) -> None:
         try:
             result = await self._pass(slot, due)
-            self._cleaning.finish(due, result, now_ms=self._clock.now_ms())
+            finish = partial(self._cleaning.finish, due, result, now_ms=self._clock.now_ms())
+            await between_writes(due.log, finish)
         except KafkaError as error:
             logger.error("cannot put cleaned segments into service: %s", error)
             await self._give_back(due)

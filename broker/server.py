@@ -39,6 +39,7 @@ from broker.network.descriptors import raise_limit
 from broker.network.listener import ListenError
 from broker.network.socket_server import SocketServer
 from broker.part_settings import UnknownHostError, connection_limits, controller_settings, listener_settings
+from broker.replica.directory_writers import DirectoryWriters
 from broker.services import Services
 from config import broker_properties as properties
 from config.addresses import HostAndPort
@@ -200,6 +201,7 @@ class Server:
         await self._load_logs(foundation)
         self._broker_epoch = await register_broker(foundation.store, self._registration(foundation.broker_id))
         await self._begin(foundation, services)
+        self._log_manager.on_write_finished = services.replica_manager.write_finished
         services.replica_manager.on_not_opened = lambda: self._reopen_later(foundation)
         self._on_directory_lost = lambda: self._lose_directory(foundation, services)
         self._lose_directory(foundation, services)  # one that failed meanwhile
@@ -260,6 +262,8 @@ class Server:
                 lambda: self._log_manager.load(topic_configs.effective, now_ms=now_ms, on_progress=show)
             )
         self._undo.push_async_callback(self._close_logs)
+        writers = DirectoryWriters(self._log_manager)
+        self._undo.push_async_callback(writers.stop)
 
     async def _begin(self, foundation: Foundation, services: Services) -> None:
         """Start what runs by itself: elections first, because they say what this broker leads."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 
 from broker.by_topic import by_topic
 from broker.replica.delayed_delete_records import AwaitedDeletion
+from broker.replica.directory_writers import between_writes
 from broker.replica.partition import Partition
 from broker.request_context import RequestContext
 from broker.services import Services
@@ -32,7 +34,8 @@ async def handle(services: Services, request: DeleteRecordsRequest, context: Req
     for key, offset in wanted.items():
         try:
             partition = _partition(services, *key)
-            deletions[key] = services.replica_manager.delete_records(partition, offset)
+            delete = partial(services.replica_manager.delete_records, partition, offset)
+            deletions[key] = await between_writes(partition.log, delete)
         except KafkaError as error:
             refused[key] = error.code
     await _until_decided(services, list(deletions.values()), request.timeout_ms)

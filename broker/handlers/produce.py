@@ -138,6 +138,9 @@ async def _when_admitted(
 def _produce(
     services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    if services.replica_manager.has_slow_directory and _log_without_room(services, request) is not None:
+        _keep_records(request)
+        return _when_room(services, request, context, admission)
     prepared: dict[int, PreparedAppend | KafkaError] = {}
     costly = []
     for topic in request.topic_data:
@@ -156,6 +159,33 @@ def _produce(
         kept = {key: each if isinstance(each, KafkaError) else each.kept() for key, each in prepared.items()}
         return _when_prepared(services, request, context, admission, costly, kept)
     return _append_all(services, request, context, admission, prepared)
+
+
+def _log_without_room(services: Services, request: ProduceRequest) -> Log | None:
+    """A log that takes no more of producers for now, because too much waits to be written to its slow directory."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            partition = services.replica_manager.find(topic.name, data.index)
+            if partition is not None and not partition.log.has_room:
+                return partition.log
+    return None
+
+
+async def _when_room(
+    services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
+) -> ProduceResponse | None:
+    """Produce once all logs have room, or answer REQUEST_TIMED_OUT: nothing was appended then."""
+    loop = asyncio.get_running_loop()
+    deadline_ms = services.clock.monotonic_ms() + max(request.timeout_ms, 0)
+    while (log := _log_without_room(services, request)) is not None:
+        room = loop.create_future()
+        log.when_room(lambda room=room: None if room.done() else room.set_result(None))  # type: ignore[misc]
+        left_ms = deadline_ms - services.clock.monotonic_ms()
+        if left_ms <= 0:
+            return _answer(request, failed(request, context, ErrorCode.REQUEST_TIMED_OUT))
+        await asyncio.wait({room}, timeout=left_ms / 1000)
+    produced = _produce(services, request, context, admission)
+    return produced if produced is None or isinstance(produced, ProduceResponse) else await produced
 
 
 def _is_costly(
@@ -272,8 +302,8 @@ def _append(
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
     )
-    append = AwaitedAppend(partition, partition.leader_epoch, result.last_offset + 1)
-    append.error = append.outcome() if needs_isr else ErrorCode.NONE
+    append = AwaitedAppend(partition, partition.leader_epoch, result.last_offset + 1, needs_isr)
+    append.error = append.outcome() if needs_isr or partition.log.has_planned else ErrorCode.NONE
     return answer, append
 
 
@@ -284,22 +314,36 @@ async def _when_safe(
     response: ProduceResponse,
     appends: list[tuple[PartitionProduceResponse, AwaitedAppend]],
 ) -> ProduceResponse | None:
-    """Answer once what flush.messages wants synced is synced, and what acks=all wants replicated is committed."""
+    """Answer once everything is written, what flush.messages wants is synced, and what acks=all wants is committed."""
+    deadline_ms = services.clock.monotonic_ms() + max(request.timeout_ms, 0)
+    await _until_decided(
+        services,
+        [
+            AwaitedAppend(append.partition, append.leader_epoch, append.end_offset, needs_isr=False)
+            for _, append in appends
+            if append.partition.log.has_planned
+        ],
+        deadline_ms,
+    )
     for _, append in appends:
         if append.partition.log.needs_flush:
             await services.flush(append.partition.log)
-    decided = asyncio.get_running_loop().create_future()
-    services.replica_manager.await_commit(
-        [append for _, append in appends],
-        services.clock.monotonic_ms() + max(request.timeout_ms, 0),
-        lambda: None if decided.done() else decided.set_result(None),
-    )
-    await decided
+    await _until_decided(services, [append for _, append in appends], deadline_ms)
     _decide(appends)
     for answer, append in appends:
         if append.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             _add_leader(services, context, response, append.partition.topic, answer)
     return _answer(request, response)
+
+
+async def _until_decided(services: Services, appends: list[AwaitedAppend], deadline_ms: int) -> None:
+    """Return when each append has its outcome."""
+    if appends:
+        decided = asyncio.get_running_loop().create_future()
+        services.replica_manager.await_commit(
+            appends, deadline_ms, lambda: None if decided.done() else decided.set_result(None)
+        )
+        await decided
 
 
 def _decide(appends: list[tuple[PartitionProduceResponse, AwaitedAppend]]) -> None:

@@ -12,6 +12,7 @@ from broker.log_cleaner import LogCleaner
 from broker.metrics.histogram import Histogram
 from broker.metrics.metric import Kind, Metric, Sample, Value, alone, gauges
 from storage.cleaning_metrics import CleanerMetrics, Uncleanable
+from storage.directory_writer import DirectoryWriter
 from storage.log import Log
 from storage.log_directory import LogDirectory
 from storage.log_manager import LogManager
@@ -94,6 +95,34 @@ def log_metrics(logs: LogManager, flush_times: Histogram) -> Iterator[Metric]:
         "Calls of the operating system that failed for lack of file descriptors or memory.",
         alone(lambda: logs.shortages.count),
     )
+    of_writers: tuple[tuple[Kind, str, str, Callable[[DirectoryWriter], int]], ...] = (
+        (
+            Kind.GAUGE,
+            "LogDirectorySlow",
+            "1 while a thread of its own writes the log directory because writes take long.",
+            lambda writer: int(writer.is_slow),
+        ),
+        (
+            Kind.METER,
+            "LogDirectoryBecameSlowPerSec",
+            "How often a log directory has become slow.",
+            lambda writer: writer.slow_count,
+        ),
+        (
+            Kind.METER,
+            "LogDirectoryBecameFastPerSec",
+            "How often a slow log directory has become fast again.",
+            lambda writer: writer.fast_count,
+        ),
+        (
+            Kind.GAUGE,
+            "LogDirectoryPendingWriteBytes",
+            "Bytes that wait to be written to a slow log directory.",
+            lambda writer: writer.pending_size,
+        ),
+    )
+    for kind, name, text, of_writer in of_writers:
+        yield Metric(kind, f"kafka.log:type=LogManager,name={name}", text, _per_writer(logs, of_writer), DIRECTORY)
     per_directory: tuple[tuple[str, str, Callable[[LogDirectory], int]], ...] = (
         ("LogDirectoryOffline", "1 if the log directory has failed.", lambda directory: int(directory.is_offline)),
         ("remainingLogsToRecover", "Logs that the start has still to load.", logs.remaining_logs_in),
@@ -125,6 +154,10 @@ def _per_log(logs: LogManager, fact: Callable[[Log], int]) -> Callable[[], Itera
 
 def _per_directory(logs: LogManager, fact: Callable[[LogDirectory], int]) -> Callable[[], Iterator[Sample]]:
     return lambda: (((directory.path,), fact(directory)) for directory in logs.directories)
+
+
+def _per_writer(logs: LogManager, fact: Callable[[DirectoryWriter], int]) -> Callable[[], Iterator[Sample]]:
+    return lambda: (((path,), fact(writer)) for path, writer in logs.writers.items())
 
 
 def _of_figures(

@@ -1,4 +1,4 @@
-"""A produce request with acks=all that waits until every in-sync replica has its batches.
+"""A produce request that waits until every in-sync replica has its batches, or with acks=1 until they are written.
 
 Owns when it is done, a partition at a time. Must not know the answer's layout or what wakes it.
 """
@@ -15,12 +15,14 @@ from protocol.errors import ErrorCode
 
 @dataclass(slots=True)
 class AwaitedAppend:
-    """One appended batch that is not committed yet."""
+    """One appended batch that is not committed yet, or not even written because its log directory is slow."""
 
     partition: Partition
     leader_epoch: int
     end_offset: int
     """Committed once the high watermark is here or beyond."""
+    needs_isr: bool = True
+    """False: it is enough that it is written here."""
     error: ErrorCode | None = None
     """None while undecided."""
 
@@ -30,6 +32,8 @@ class AwaitedAppend:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if not self.needs_isr:
+            return None if partition.log.log_end_offset < self.end_offset else ErrorCode.NONE
         if partition.log.high_watermark < self.end_offset:
             return None
         return ErrorCode.NONE if partition.has_enough_in_sync else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND

@@ -30,7 +30,7 @@ from storage.log_directory import LogDirectory
 from storage.log_manager import LogManager
 from storage.log_moves import catch_up
 from storage.mapped_index import CorruptIndexError
-from storage.shortages import OutOfResourcesError
+from storage.shortages import TryLaterError
 
 logger = logging.getLogger("kafka.server.ReplicaAlterLogDirsManager")
 
@@ -158,7 +158,7 @@ class DirectoryMoves:
                         await self._catch_up(move)
                         if await self._switch(move):
                             return
-                    except OutOfResourcesError:
+                    except TryLaterError:
                         await asyncio.sleep(SHORTAGE_RETRY_SECONDS)
             except KafkaError as error:
                 if self._goes_on(move):
@@ -210,11 +210,19 @@ class DirectoryMoves:
 
     async def _switch(self, move: _Move) -> bool:
         """Put the copy in the place of the log; False when there is too much to copy first, or the move is over."""
+        try:
+            return await self._switch_drained(move)
+        finally:
+            move.log.end_drain()
+
+    async def _switch_drained(self, move: _Move) -> bool:
         log, copy, partition = move.log, move.copy, move.partition
         for is_last in (*[False] * FLUSHES_MAX, True):
             await self._in_thread(lambda: self._prepare(move))
+            if log.has_planned:
+                await _drained(log)
             # From here to the end nothing waits, so nobody appends, reads or truncates meanwhile.
-            if not self._goes_on(move) or not self._copy_rest(move):
+            if not self._goes_on(move) or log.has_planned or not self._copy_rest(move):
                 return False
             if is_last:
                 copy.flush(self._clock.now_ms())
@@ -255,3 +263,10 @@ class DirectoryMoves:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._threads, "replica-alter-log-dirs")
         return asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+def _drained(log: Log) -> asyncio.Future[None]:
+    """Done when all appends that are planned are written. Producers have to wait until `Log.end_drain`."""
+    drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    log.drain(lambda: None if drained.done() else drained.set_result(None))
+    return drained

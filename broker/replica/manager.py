@@ -33,9 +33,9 @@ from protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from storage.log import AppendOrigin, AppendResult, PreparedAppend
+from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend
 from storage.log_manager import LogManager
-from storage.shortages import OutOfResourcesError
+from storage.shortages import TryLaterError
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
@@ -118,6 +118,22 @@ class ReplicaManager:
         if self.fetch_purgatory.watched:
             self.wake_readers(partition)
         return result
+
+    @property
+    def has_slow_directory(self) -> bool:
+        """Whether a log of some partition may have no room for now."""
+        return self._log_manager.has_slow_directory
+
+    def write_finished(self, log: Log) -> None:
+        """An append that waited for a slow log directory was written, or has failed with its log."""
+        partition = self.find(log.topic, log.partition)
+        if partition is None or partition.log is not log:
+            return
+        if partition.is_leader and not log.is_offline:
+            partition.advance_high_watermark()
+        self.produce_purgatory.check_and_complete((log.topic, log.partition))
+        if self.fetch_purgatory.watched:
+            self.wake_readers(partition)
 
     def wake_readers(self, partition: Partition) -> None:
         """Who waits for records of this partition may find some."""
@@ -253,7 +269,7 @@ class ReplicaManager:
             self._lead_or_follow(partition, leadership)
         except KafkaError as error:
             logger.error("cannot serve %s-%d: %s", topic, state.partition_index, error)
-            if isinstance(error, OutOfResourcesError):
+            if isinstance(error, TryLaterError):
                 self.on_not_opened()
             return error.code
         return ErrorCode.NONE

@@ -185,6 +185,8 @@ class ProduceShortcut:
     def _append(self, records: memoryview) -> AppendResult | None:
         """Of what is not plain. None where the general way is to answer; nothing has changed then."""
         partition, origin = self._partition, self._origin
+        if partition.log.is_slow:
+            return None  # the answer has to wait until it is written
         if self._needs_isr and len(partition.leadership.isr) != 1:
             return None
         header = bytes(records[:HEADER_SIZE])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
 from uuid import UUID
 
 from broker.replica.manager import ReplicaManager
@@ -17,7 +16,7 @@ from protocol.records.builder import RecordData, build_batch
 from storage.checkpoints import TopicPartition
 from storage.files import OsFiles
 from storage.log import AppendResult, Log, LogOptions
-from storage.log_manager import LogManager
+from storage.log_manager import LogManager, LogManagerSettings
 from tests.support.manual_clock import ManualClock
 
 BROKER = 1
@@ -34,7 +33,7 @@ class Leading:
         self._options = LogOptions(OsFiles(), random.Random(0))
         self.replica_manager = ReplicaManager(
             BROKER,
-            cast(LogManager, None),
+            LogManager([], LogManagerSettings(), OsFiles(), random=random.Random(0)),
             self.timer,
             topic_config=lambda _: LogConfig.from_overrides(self._broker_config, {}),
             produce_purge_interval=1000,

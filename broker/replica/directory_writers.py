@@ -1,0 +1,68 @@
+"""The threads that write slow log directories, and waiting for them on the event loop.
+
+Owns the threads, one for each directory, of which none exists before its directory becomes slow. Must not know what is
+written or when a directory is slow (`storage.directory_writer`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from storage.directory_writer import Action, Start
+from storage.log import Log
+from storage.log_manager import LogManager
+
+T = TypeVar("T")
+
+
+class DirectoryWriters:
+    """Those of one broker."""
+
+    def __init__(self, log_manager: LogManager) -> None:
+        self._log_manager = log_manager
+        self._loop = asyncio.get_running_loop()
+        self._threads: list[ThreadPoolExecutor] = []
+        log_manager.write_in_threads(self._start_of)
+
+    async def stop(self) -> None:
+        """Return when nothing waits any more, and have the rest written directly. Call it before logs are closed."""
+        written = self._loop.create_future()
+
+        def stop_using() -> None:
+            self._log_manager.write_directly()
+            written.set_result(None)
+
+        self._log_manager.when_written(stop_using)
+        await written
+        for thread in self._threads:
+            thread.shutdown(wait=False)
+
+    def _start_of(self, path: str) -> Start:
+        thread = ThreadPoolExecutor(1, "slow-log-directory")
+        self._threads.append(thread)
+
+        def start(work: Action, done: Action) -> None:
+            thread.submit(work).add_done_callback(lambda _: self._loop.call_soon_threadsafe(done))
+
+        return start
+
+
+async def between_writes(log: Log, change: Callable[[], T]) -> T:
+    """The result of `change`, which is called while no append to `log` is being written. Raises what it raises."""
+    if not log.is_being_written:
+        return change()
+    changed: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def call() -> None:
+        if changed.cancelled():
+            return
+        try:
+            changed.set_result(change())
+        except Exception as error:
+            changed.set_exception(error)
+
+    log.between_writes(call)
+    return await changed
