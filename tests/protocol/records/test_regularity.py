@@ -19,7 +19,7 @@ COUNTS = [1, 2, 3, 5, 63, 64, 65, 66, 200, 1030]
 def is_readable(data: bytes, count: int) -> bool:
     """The twin: whether each record can be parsed and has the offset that is its number."""
     try:
-        opened = list(parse_records(data, HEADER._replace(records_count=count, base_timestamp=0)))
+        opened = list(parse_records([data], HEADER._replace(records_count=count, base_timestamp=0)))
     except Malformed:
         return False
     return [record.offset for record in opened] == list(range(count))
