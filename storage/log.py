@@ -56,6 +56,7 @@ from storage.validation import (
     AppendOrigin,
     AppendRules,
     PreparedAppend,
+    Refusal,
     is_costly,
     plain_batch,
     prepare,
@@ -63,7 +64,16 @@ from storage.validation import (
     validate_and_assign_offsets,
 )
 
-__all__ = ["AppendOrigin", "AppendResult", "FetchedRecords", "Log", "LogOptions", "PreparedAppend", "TimestampedOffset"]
+__all__ = [
+    "AppendOrigin",
+    "AppendResult",
+    "FetchedRecords",
+    "Log",
+    "LogOptions",
+    "PreparedAppend",
+    "Refusal",
+    "TimestampedOffset",
+]
 
 _REPORTS_MAX: Final = 100
 
@@ -330,17 +340,19 @@ class Log:
         """Whether `records` should be prepared in a thread before they are appended."""
         return is_costly(records, self._rules, origin)
 
-    def prepare(self, records: memoryview, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend:
+    def prepare(self, records: memoryview, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend | Refusal:
         """Decides on `records`, and converts them, by the present configuration. Any thread.
 
-        `records` belongs to this call until what it returns was appended. Raises KafkaError as `append_as_leader`.
+        `records` belongs to this call until what it returns was appended.
         """
         return prepare(records, self._rules, now_ms=now_ms, origin=origin)
 
-    def prepare_at_once(self, records: memoryview, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend | None:
+    def prepare_at_once(
+        self, records: memoryview, *, now_ms: int, origin: AppendOrigin
+    ) -> PreparedAppend | Refusal | None:
         """`prepare` for compressed records on the event loop; None when they have to be prepared in a thread.
 
-        Then `records` are as they were. Raises KafkaError as `append_as_leader`.
+        Then `records` are as they were.
         """
         return prepare_at_once(records, self._rules, now_ms=now_ms, origin=origin)
 

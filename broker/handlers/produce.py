@@ -37,9 +37,9 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from protocol.records.batch import BatchHeader
-from storage.log import AppendOrigin, Log, PreparedAppend
+from storage.log import AppendOrigin, Log, PreparedAppend, Refusal
 from storage.producer_state import ProducerState
-from storage.validation import COSTLY_SIZE, is_compressed
+from storage.validation import COSTLY_SIZE, RecordsRejected, is_compressed
 
 ACKS_ALL = -1
 ACKS_NONE = 0
@@ -48,7 +48,7 @@ ADMIN_CLIENT_ID = "__admin_client"
 FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_ABORTABLE = 11
 
-Prepared = Mapping[int, PreparedAppend | KafkaError]
+Prepared = Mapping[int, PreparedAppend | Refusal]
 """What was decided of records before their append, by the identity of their part of the request."""
 
 
@@ -138,7 +138,7 @@ async def _when_admitted(
 def _produce(
     services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
-    prepared: dict[int, PreparedAppend | KafkaError] = {}
+    prepared: dict[int, PreparedAppend | Refusal] = {}
     costly = []
     for topic in request.topic_data:
         for data in topic.partition_data:
@@ -153,7 +153,7 @@ def _produce(
                 costly.append((partition.log, data))
     if costly:
         _keep_records(request)
-        kept = {key: each if isinstance(each, KafkaError) else each.kept() for key, each in prepared.items()}
+        kept = {key: each if isinstance(each, Refusal) else each.kept() for key, each in prepared.items()}
         return _when_prepared(services, request, context, admission, costly, kept)
     return _append_all(services, request, context, admission, prepared)
 
@@ -163,7 +163,7 @@ def _is_costly(
     log: Log,
     data: PartitionProduceData,
     context: RequestContext,
-    prepared: dict[int, PreparedAppend | KafkaError],
+    prepared: dict[int, PreparedAppend | Refusal],
 ) -> bool:
     """Whether records have to be prepared in a thread. Compressed ones are `prepared` here unless they open to much."""
     assert data.records is not None
@@ -171,11 +171,7 @@ def _is_costly(
     records = memoryview(data.records)
     if not is_compressed(records):
         return log.is_costly(records, origin)
-    try:
-        ready = log.prepare_at_once(records, now_ms=services.clock.now_ms(), origin=origin)
-    except KafkaError as error:
-        prepared[id(data)] = error
-        return False
+    ready = log.prepare_at_once(records, now_ms=services.clock.now_ms(), origin=origin)
     if ready is None:
         return True
     prepared[id(data)] = ready
@@ -188,17 +184,14 @@ async def _when_prepared(
     context: RequestContext,
     admission: Admission | None,
     costly: list[tuple[Log, PartitionProduceData]],
-    prepared: dict[int, PreparedAppend | KafkaError],
+    prepared: dict[int, PreparedAppend | Refusal],
 ) -> ProduceResponse | None:
     """Convert what has to be converted beside the event loop, then append: offsets are given there and nowhere else."""
     origin = AppendOrigin.of_produce_version(context.api_version)
     for log, data in costly:
         assert data.records is not None
         prepare = partial(log.prepare, memoryview(data.records), now_ms=services.clock.now_ms(), origin=origin)
-        try:
-            prepared[id(data)] = await services.computing.run(prepare)
-        except KafkaError as error:
-            prepared[id(data)] = error
+        prepared[id(data)] = await services.computing.run(prepare)
     produced = _append_all(services, request, context, admission, prepared)
     return produced if produced is None or isinstance(produced, ProduceResponse) else await produced
 
@@ -220,7 +213,7 @@ def _append_all(
                 answer, append = _append(services, topic.name, data, request, context, admission, prepared, now_ms)
                 appends.append((answer, append))
             except KafkaError as error:
-                answer = _refused(data.index, error)
+                answer = _refused(data.index, Refusal.of(error))
                 if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     _add_leader(services, context, response, topic.name, answer)
             partitions.append(answer)
@@ -255,8 +248,8 @@ def _append(
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         admission.check((topic, data.index), partition.log.producers(), header)
     records = prepared.get(id(data)) or memoryview(data.records)
-    if isinstance(records, KafkaError):
-        raise records
+    if isinstance(records, Refusal):
+        raise RecordsRejected(*records)
     needs_isr = request.acks == ACKS_ALL
     result = services.replica_manager.append(
         partition,
@@ -343,16 +336,15 @@ def _add_leader(
         response.node_endpoints = [*response.node_endpoints, node]
 
 
-def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
-    record_errors = getattr(error, "record_errors", [])
+def _refused(index: int, refusal: Refusal) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
-        error_code=error.code,
+        error_code=refusal.code,
         base_offset=-1,
         record_errors=[
             BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
-            for batch_index, message in record_errors
+            for batch_index, message in refusal.record_errors
         ],
         # The code has a text of its own at the client; only what says more goes along.
-        error_message=None if error.message == ERRORS[error.code].message else error.message,
+        error_message=None if refusal.message == ERRORS[refusal.code].message else refusal.message,
     )

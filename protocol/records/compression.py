@@ -349,16 +349,18 @@ class _ZstdFrame:
         return iter((self._frame.decompress(data),))
 
 
-def _open_zstd(data: memoryview, _size_max: int) -> Iterator[bytes]:
+def _open_zstd(data: memoryview, size_max: int) -> Iterator[bytes]:
     decompressor = zstandard.ZstdDecompressor()
     try:
-        yield from _open_stream(lambda: _ZstdFrame(decompressor.decompressobj()), _zstd_slices(data))
+        yield from _open_stream(
+            lambda: _ZstdFrame(decompressor.decompressobj()), _zstd_slices(data, min(size_max, PIECE_SIZE))
+        )
     except zstandard.ZstdError as error:
         raise CannotOpen(f"zstd: {error}") from None
 
 
-def _zstd_slices(view: memoryview) -> Iterator[memoryview]:
-    """As many blocks of a frame (RFC 8878) at a time as open to PIECE_SIZE, and what is around them.
+def _zstd_slices(view: memoryview, plain_size_max: int) -> Iterator[memoryview]:
+    """As many blocks of a frame (RFC 8878) at a time as open to `plain_size_max`, but at least one, and what is around.
 
     The library finds out what is wrong; here it only matters that no slice opens to more.
     """
@@ -376,7 +378,7 @@ def _zstd_slices(view: memoryview) -> Iterator[memoryview]:
             is_last = bool(header & 1)
             kind, size = header >> 1 & 3, header >> 3
             block_plain_size = _ZSTD_BLOCK_PLAIN_SIZE_MAX if kind >= _ZSTD_COMPRESSED_BLOCK else size
-            if plain_size + block_plain_size > PIECE_SIZE and plain_size:
+            if plain_size + block_plain_size > plain_size_max and plain_size:
                 yield view[start:position]
                 start, plain_size = position, 0
             plain_size += block_plain_size

@@ -7,7 +7,7 @@ Invariants: `position` never lies beyond `data`; only the piece at hand is kept,
 for; CannotOpen of the iterator passes through.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from protocol.errors import Malformed
 
@@ -98,3 +98,24 @@ class PieceReader:
         self.data = piece
         self.position = 0
         return True
+
+
+class Chunks:
+    """A field of `size` bytes that is too large to be joined.
+
+    It is read from a PieceReader while it is iterated: once, and in the order in which fields lie there.
+    """
+
+    __slots__ = ("_chunks", "_is_null", "size")
+
+    def __init__(self, size: int, chunks: Iterator[bytes], is_null: Callable[[], bool]) -> None:
+        self.size = size
+        self._chunks = chunks
+        self._is_null = is_null
+
+    def is_null(self) -> bool:
+        """Whether there is no field rather than an empty one. To be asked when all before it has been read."""
+        return self._is_null()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._chunks
