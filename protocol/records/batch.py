@@ -362,21 +362,49 @@ def _read_fields(
     count = reader.varint()
     if not 0 <= count <= end - reader.offset:  # a header has two bytes at least
         raise Malformed(f"record with {count} headers")
-    for _ in range(count):
+    if parts is not Parts.ALL:
+        _skip_headers(reader, count, end)
+    for _ in range(count if parts is Parts.ALL else 0):
         size = reader.varint()
         if size < 0:
             raise Malformed("record header without a key")
         _check_end(reader, size, end)
-        if parts is Parts.ALL:
-            headers.append((reader.take(size).decode("utf-8", "surrogateescape"), nullable()))
-        else:
-            reader.skip(size)
-            size = reader.varint()
-            _check_end(reader, max(size, 0), end)
-            reader.skip(max(size, 0))
+        headers.append((reader.take(size).decode("utf-8", "surrogateescape"), nullable()))
     if reader.offset != end:
         raise _wrong_end(end)
     return Record(offset, timestamp, key, value, headers)
+
+
+def _skip_headers(reader: PieceReader, count: int, end: int) -> None:
+    """Read over so many headers of a record: there may be one for every two bytes that it has."""
+    while count:
+        data, position = reader.data, reader.position
+        stop = min(len(data), position + end - reader.offset)
+        start = position
+        try:
+            for count in range(count, 0, -1):  # noqa: B007, B020 - what is left of it is used after it
+                start = position
+                size, position = read_varint(data, position)
+                if size < 0:
+                    break
+                size, position = read_varint(data, position + size)
+                if size > 0:
+                    position += size
+                if position > stop:
+                    break
+            else:
+                reader.position = position
+                return
+        except (IndexError, Malformed):
+            pass
+        reader.position = start
+        for is_value in (False, True):
+            size = reader.varint()
+            if size < 0 and not is_value:
+                raise Malformed("record header without a key")
+            _check_end(reader, max(size, 0), end)
+            reader.skip(max(size, 0))
+        count -= 1
 
 
 def _check_end(reader: PieceReader, size: int, end: int) -> None:

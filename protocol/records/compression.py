@@ -17,6 +17,7 @@ express), is refused before the library is called.
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -350,6 +351,9 @@ class _ZstdFrame:
 
 
 def _open_zstd(data: memoryview, size_max: int) -> Iterator[bytes]:
+    with suppress(zstandard.ZstdError):  # which the decompressor finds as well
+        if zstandard.frame_content_size(data) > size_max:
+            raise _too_large(size_max)
     decompressor = zstandard.ZstdDecompressor()
     try:
         yield from _open_stream(
