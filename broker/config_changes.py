@@ -29,7 +29,7 @@ from config.topic_properties import TOPIC_PROPERTIES
 from controller.entity_configs import change_overrides, entity_overrides
 from controller.paths import ConfigEntity, broker_entity, topic_entity
 from controller.state_store import StateStore
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, without_frames
 
 logger = logging.getLogger("kafka.server.ConfigAdminManager")
 
@@ -112,7 +112,7 @@ class ConfigChanges:
                 results.append(None)
             except KafkaError as error:
                 logger.info("refused a change of %s: %s", _shown(one), error.message)
-                results.append(error)
+                results.append(without_frames(error))
         return results
 
     async def apply(self, entity: ConfigEntity) -> None:

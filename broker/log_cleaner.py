@@ -104,10 +104,11 @@ def _serve(connection: Connection) -> None:
         except EOFError:
             return
         try:
-            outcome: CleaningResult | Exception = clean(job)
+            result = clean(job)
         except Exception as error:
-            outcome = error
-        connection.send(outcome)
+            connection.send(error)
+        else:
+            connection.send(result)
 
 
 def _end_with_parent() -> None:
@@ -259,7 +260,10 @@ class LogCleaner:
                 await asyncio.wait({running}, timeout=WANTED_CHECK_S)
             running.exception()
             raise
-        return running.result()
+        try:
+            return running.result()
+        finally:
+            del running  # its exception would hold this frame, and this frame it
 
     def _give_back(self, due: Cleaning) -> asyncio.Future[None]:
         return self._off_loop(lambda: self._cleaning.give_back(due))
