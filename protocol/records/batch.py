@@ -146,6 +146,14 @@ class Record(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
+class Parts(Enum):
+    """What a reader wants to have of each record. The structure of all of it is checked in any case."""
+
+    ALL = "everything"
+    NO_HEADERS = "no headers: their list is empty"
+    OUTLINE = "offset, timestamp and whether there is a key; key and value may lack bytes"
+
+
 _new_header = tuple.__new__
 _unpack_header = HEADER.unpack_from
 
@@ -190,7 +198,7 @@ def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     return valid
 
 
-def records(buffer: Buffer, position: int = 0, *, size_max: int) -> Iterator[Record]:
+def records(buffer: Buffer, position: int = 0, *, size_max: int, parts: Parts = Parts.ALL) -> Iterator[Record]:
     """The records of the batch at `position`, opened when the first is asked for. The CRC is not checked.
 
     Raises Malformed on any damage: a batch that is cut off, a codec's error, more than `size_max` plain bytes, a record
@@ -199,7 +207,7 @@ def records(buffer: Buffer, position: int = 0, *, size_max: int) -> Iterator[Rec
     header = read_header(buffer, position)
     if not 0 <= header.base_offset <= _INT64_MAX - _INT32_MAX:
         raise Malformed(f"base offset {header.base_offset} is out of range")
-    yield from parse_records(plain_pieces(buffer, position, header, size_max=size_max), header)
+    yield from parse_records(plain_pieces(buffer, position, header, size_max=size_max), header, parts)
 
 
 def plain_pieces(buffer: Buffer, position: int, header: BatchHeader, *, size_max: int) -> Iterator[bytes]:
@@ -216,14 +224,6 @@ def plain_pieces(buffer: Buffer, position: int, header: BatchHeader, *, size_max
 def plain_records(buffer: Buffer, position: int, header: BatchHeader, *, size_max: int) -> bytes:
     """`plain_pieces` in one."""
     return b"".join(plain_pieces(buffer, position, header, size_max=size_max))
-
-
-class Parts(Enum):
-    """What a reader wants to have of each record. The structure of all of it is checked in any case."""
-
-    ALL = "everything"
-    NO_HEADERS = "no headers: their list is empty"
-    OUTLINE = "offset, timestamp and whether there is a key; key and value may lack bytes"
 
 
 def parse_records(pieces: Iterable[bytes], header: BatchHeader, parts: Parts = Parts.ALL) -> Iterator[Record]:

@@ -12,13 +12,14 @@ opens to (`protocol.records.compression`); reading a stored wrapper costs that o
 """
 
 import struct
+import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from protocol.errors import Malformed
 from protocol.records.batch import LOG_OVERHEAD, MAGIC_POSITION, NO_TIMESTAMP, Record, TimestampType
-from protocol.records.compression import PIECE_SIZE, Buffer, Compression, compress, open_pieces
+from protocol.records.compression import PIECE_SIZE, BoundedCompression, Buffer, Compression, open_pieces
 from protocol.records.lz4_checksum import with_historic_checksum, with_true_checksum
 from protocol.records.pieces import Chunks, PieceReader
 
@@ -434,7 +435,7 @@ def _in_range(offset: int) -> int:
 
 
 def build_message_set(
-    records: Sequence[Record],
+    records: Iterable[Record],
     *,
     magic: int,
     compression: Compression = Compression.NONE,
@@ -443,21 +444,34 @@ def build_message_set(
 ) -> bytes:
     """The records as messages with their own offsets, in one wrapper if there is a codec. Headers are dropped.
 
-    With LogAppendTime all records must have the same timestamp. zstd is not possible here.
+    With LogAppendTime all records must have the same timestamp. zstd is not possible here. Costs the memory of the
+    result, of a piece of the messages and of a record.
     """
     assert compression is not Compression.ZSTD
     attributes = _LOG_APPEND_TIME_BIT if magic and timestamp_type is TimestampType.LOG_APPEND_TIME else 0
-    if compression is Compression.NONE or not records:
+    if compression is Compression.NONE:
         return b"".join(_message(magic, attributes, record) for record in records)
-    base_offset = records[0].offset if magic else 0
-    inner = b"".join(
-        _message(magic, attributes, record._replace(offset=record.offset - base_offset)) for record in records
-    )
-    value = compress(compression, inner, level)
+    compressed = BoundedCompression(compression, level, sys.maxsize)
+    inner = bytearray()
+    base_offset = last_offset = None
+    timestamp = NO_TIMESTAMP
+    for record in records:
+        last_offset = record.offset
+        if base_offset is None:
+            base_offset, timestamp = record.offset if magic else 0, record.timestamp
+        timestamp = max(timestamp, record.timestamp)
+        inner += _message(magic, attributes, record._replace(offset=record.offset - base_offset))
+        if len(inner) >= PIECE_SIZE:
+            compressed.write(bytes(inner))
+            inner.clear()
+    if last_offset is None:
+        return b""
+    if inner:
+        compressed.write(bytes(inner))
+    value = compressed.finish()
     if compression is Compression.LZ4 and magic == 0:
-        value = bytes(with_historic_checksum(value))
-    timestamp = max(record.timestamp for record in records)
-    return _message(magic, attributes | compression, Record(records[-1].offset, timestamp, None, value, []))
+        value = bytes(with_historic_checksum(value or b""))
+    return _message(magic, attributes | compression, Record(last_offset, timestamp, None, value, []))
 
 
 def _message(magic: int, attributes: int, record: Record) -> bytes:

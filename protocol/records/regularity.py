@@ -139,8 +139,8 @@ def are_regular_pieces(pieces: Iterable[bytes], count: int) -> bool:
     """
     pieces = iter(pieces)
     first = next(pieces, b"")
-    second = next(pieces, b"")
-    if not second:
+    second = next(pieces, None)
+    if second is None:
         return are_regular(first, count)
     return count <= _DELTAS[-1].end and _are_regular(chain((first, second), pieces), count)
 

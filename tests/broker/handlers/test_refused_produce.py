@@ -17,7 +17,7 @@ from protocol.codec import decode, encode
 from protocol.errors import ErrorCode
 from protocol.headers import read_response_header, request_header
 from protocol.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
-from protocol.records.batch import HEADER_SIZE, read_header
+from protocol.records.batch import HEADER_SIZE, Record, read_header
 from protocol.records.builder import RecordData, assemble, build_batch
 from protocol.records.compression import Compression, open_pieces
 from protocol.records.legacy import build_message_set
@@ -60,10 +60,7 @@ def cut_off(records: bytes) -> bytes:
 
 
 def old(compression: Compression, size: int) -> bytes:
-    messages = build_message_set(
-        [protocol.records.batch.Record(0, TIME, None, bytes(size), [])], magic=1, compression=compression
-    )
-    return messages
+    return build_message_set([Record(0, TIME, None, bytes(size), [])], magic=1, compression=compression)
 
 
 REFUSED = {
