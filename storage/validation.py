@@ -30,6 +30,12 @@ names, and goes on to the next one if no record in it qualifies.
 Opening each record is demanded by a compacted topic (keys), a timestamp window, another codec than the topic's, and a
 client's claim of LogAppendTime that has to be undone. The first two, and the proof, are taken on trust from the
 broker's own coordinators.
+
+Memory
+------
+A batch may open to 100 MiB, but only a piece of about 1 MiB exists at a time. The proof and the checks read over a
+record that is larger; a conversion writes each piece into a compressor and gives up beyond max.message.bytes. Data that
+cannot be decompressed is the first reason to refuse a batch, so what is left is opened before a record is blamed.
 """
 
 from __future__ import annotations
@@ -726,7 +732,7 @@ def _check_records(records: Iterable[Record | legacy.Message], count: int, rules
         raise
     except Malformed as error:
         refusal = _refusal_of_damage(error, index + 1, count)
-    return _Checked(max_timestamp, is_sequential, refusal)
+    return _new_tuple(_Checked, (max_timestamp, is_sequential, refusal))
 
 
 def _refusal_of(without_key: list[tuple[int, str]], out_of_window: list[tuple[int, str]]) -> Refusal | None:

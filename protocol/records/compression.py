@@ -525,7 +525,7 @@ _CODECS: Mapping[Compression, _Codec] = MappingProxyType(
         Compression.NONE: _Codec(
             lambda data, _level: bytes(data),
             lambda _level: _NoCompressor(),
-            lambda data, _size_max: map(bytes, _slices(data, PIECE_SIZE)),
+            lambda data, _size_max: map(bytes, _slices(data, PIECE_SIZE) if len(data) > PIECE_SIZE else (data,)),
         ),
         Compression.GZIP: _Codec(_compress_gzip, _gzip_compressor, _open_gzip),
         Compression.SNAPPY: _Codec(_compress_snappy, lambda _level: _SnappyCompressor(), _open_snappy),

@@ -459,7 +459,8 @@ def build_message_set(
         last_offset = record.offset
         if base_offset is None:
             base_offset, timestamp = record.offset if magic else 0, record.timestamp
-        timestamp = max(timestamp, record.timestamp)
+        if record.timestamp > timestamp:
+            timestamp = record.timestamp
         inner += _message(magic, attributes, record._replace(offset=record.offset - base_offset))
         if len(inner) >= PIECE_SIZE:
             compressed.write(bytes(inner))
