@@ -182,7 +182,8 @@ def without_frames(error: E) -> E:
     A traceback holds the frames that the exception went through, and with them all that they worked on. Kept by one of
     these frames, it is a cycle, which only the cyclic collector frees.
     """
-    copy = type(error).__new__(type(error), *error.args)
+    arguments = error.__reduce__()[1]  # for an OSError more than its `args`
+    copy = type(error).__new__(type(error), *arguments)
     copy.__dict__.update(error.__dict__)
     return copy
 
