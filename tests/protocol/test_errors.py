@@ -46,22 +46,25 @@ def test_an_error_carries_its_text_or_the_default(error: KafkaError, message: st
     assert str(error) == text
 
 
-class _Refused(KafkaError):
+class _RefusedError(KafkaError):
     def __init__(self, code: ErrorCode, indexes: list[int]) -> None:
         super().__init__(code, "text")
         self.indexes = indexes
 
 
 def test_a_copy_without_frames_says_the_same() -> None:
-    with pytest.raises(_Refused) as raised:
+    def refuse() -> None:
         try:
             raise ValueError("cause")
         except ValueError as cause:
-            raise _Refused(ErrorCode.CORRUPT_MESSAGE, [3]) from cause
+            raise _RefusedError(ErrorCode.CORRUPT_MESSAGE, [3]) from cause
+
+    with pytest.raises(_RefusedError) as raised:
+        refuse()
     copy = without_frames(raised.value)
     assert raised.value.__traceback__ is not None
     assert str(copy) == str(raised.value)
-    assert type(copy) is _Refused
+    assert type(copy) is _RefusedError
     assert (copy.code, copy.message, copy.indexes) == (ErrorCode.CORRUPT_MESSAGE, "text", [3])
     assert (copy.__traceback__, copy.__cause__, copy.__context__) == (None, None, None)
 
