@@ -144,7 +144,7 @@ class LogLoader:
         )
 
     def _segment(self, base_offset: int, sizes: Mapping[str, int]) -> Segment:
-        return Segment(
+        segment = Segment(
             self._files,
             self._directory,
             base_offset,
@@ -155,6 +155,9 @@ class LogLoader:
             offset_index_size=sizes.get(names.OFFSET_INDEX, 0),
             time_index_size=sizes.get(names.TIME_INDEX, 0),
         )
+        if names.TRANSACTION_INDEX not in sizes:
+            segment.transaction_index.begin_empty()
+        return segment
 
     def _tell_of_strangers(self, entries: Iterable[DirectoryEntry]) -> None:
         for entry in entries:

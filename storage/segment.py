@@ -164,6 +164,7 @@ class Segment:
     def create(self, *, preallocate_size: int = 0) -> None:
         """Makes the log file, empty or of a full segment's size in holes."""
         self._file = self._files.open(self.path, create=True)
+        self.transaction_index.begin_empty()
         if preallocate_size:
             self._files.truncate(self._file, preallocate_size)
 
