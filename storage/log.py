@@ -521,6 +521,7 @@ class Log:
         upper_bound_offset: int,
         min_one_batch: bool,
         nowait: bool = False,
+        with_aborted: bool = False,
     ) -> FetchedRecords[memoryview] | None: ...
 
     @overload
@@ -533,6 +534,7 @@ class Log:
         min_one_batch: bool,
         nowait: bool,
         may_slice: bool,
+        with_aborted: bool = False,
     ) -> FetchedRecords[memoryview | FileSlice] | None: ...
 
     def read(
@@ -544,56 +546,75 @@ class Log:
         min_one_batch: bool,
         nowait: bool = False,
         may_slice: bool = False,
+        with_aborted: bool = False,
     ) -> FetchedRecords[Any] | None:
         """The bytes from the batch that holds `offset` on, or from the next one where a cleaning left a gap.
 
         At most `max_bytes`, except that with `min_one_batch` the first batch comes whole; the end may be a partial
         batch. Nothing at or above `upper_bound_offset`. Empty at the end. With `nowait` the answer is None when the
         bytes are not in memory: ask again without it, in a thread. With `may_slice`, much that is in memory may stay in
-        its file; what is read from the disk never does. Raises KafkaError: OFFSET_OUT_OF_RANGE below the log's start or
-        above its end, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. Any thread.
+        its file; what is read from the disk never does. With `with_aborted` come the aborted transactions that overlap
+        what is returned, from the same segments; then nothing above the last stable offset may be asked for. Raises
+        KafkaError: OFFSET_OUT_OF_RANGE below the log's start or above its end, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        Any thread.
         """
-        self._refuse_offline()
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Received request for offset {offset} for partition {self.topic}-{self.partition}, but we only have "
-                f"log segments from offset {self.log_start_offset} up to {self.log_end_offset}.",
-            )
-        truncation_count = self.truncation_count
-        try:
-            fetched = self._reader.read(
-                offset,
-                max_bytes,
-                upper_bound_offset,
-                min_one_batch=min_one_batch,
-                wait=not nowait,
-                may_slice=may_slice and nowait,
-            )
-        except NotInMemoryError:
-            return None
-        except SegmentGoneError as error:
-            raise self._gone_error(offset) from error
-        except OSError as error:
-            if self._has_moved(error):
-                return self.read(
+        while True:
+            self._refuse_offline()
+            if not self.log_start_offset <= offset <= self.log_end_offset:
+                raise KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"Received request for offset {offset} for partition {self.topic}-{self.partition}, but we only "
+                    f"have log segments from offset {self.log_start_offset} up to {self.log_end_offset}.",
+                )
+            truncation_count = self.truncation_count
+            try:
+                fetched = self._reader.read(
                     offset,
                     max_bytes,
-                    upper_bound_offset=upper_bound_offset,
+                    upper_bound_offset,
                     min_one_batch=min_one_batch,
-                    nowait=nowait,
-                    may_slice=may_slice,
+                    wait=not nowait,
+                    may_slice=may_slice and nowait,
+                    with_aborted=with_aborted,
                 )
-            raise self._storage_error(error) from error
-        except (CorruptIndexError, CorruptSegmentError) as damage:
-            if nowait:
+            except NotInMemoryError:
                 return None
+            except (SegmentGoneError, OSError) as error:
+                self._expect_removal(error, offset, truncation_count)
+                continue
+            except (CorruptIndexError, CorruptSegmentError) as damage:
+                if nowait:
+                    return None
+                if self._was_truncated_since(truncation_count):
+                    raise self._gone_error(offset) from damage
+                try:
+                    return self._read_without_index(
+                        damage,
+                        offset,
+                        max_bytes,
+                        upper_bound_offset,
+                        min_one_batch=min_one_batch,
+                        with_aborted=with_aborted,
+                    )
+                except (SegmentGoneError, OSError) as error:
+                    self._expect_removal(error, offset, truncation_count)
+                    continue
             if self._was_truncated_since(truncation_count):
-                raise self._gone_error(offset) from damage
-            return self._read_without_index(damage, offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch)
-        if self._was_truncated_since(truncation_count):
-            raise self._gone_error(offset)
-        return fetched
+                raise self._gone_error(offset)
+            return fetched
+
+    def _expect_removal(self, error: SegmentGoneError | OSError, offset: int, truncation_count: int) -> None:
+        """Returns if a segment's files were removed or renamed before the reader opened them: the read is repeated.
+
+        The segments that the log has now hold the offset, or the log starts above it. The repetition ends, because a
+        segment leaves the log before its files go. After a truncation the read fails instead: the caller's upper bound
+        may lie above what is committed now. Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        """
+        if isinstance(error, SegmentGoneError):
+            if self._was_truncated_since(truncation_count):
+                raise self._gone_error(offset) from error
+        elif not self._has_moved(error):
+            raise self._storage_error(error) from error
 
     def read_on(
         self, offset: int, size_min: int, size_max: int, upper_bound_offset: int, head_size: int, tail_size: int
@@ -613,25 +634,28 @@ class Log:
         return truncation_count != self.truncation_count or truncation_count % 2 == 1
 
     def _read_without_index(
-        self, damage: Exception, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool
+        self,
+        damage: Exception,
+        offset: int,
+        max_bytes: int,
+        upper_bound_offset: int,
+        *,
+        min_one_batch: bool,
+        with_aborted: bool,
     ) -> FetchedRecords[memoryview | FileSlice]:
         """A second try that does not ask the index: what looked like damage of the log may be an index that lies.
 
         If so, the index of a sealed segment goes, and is rebuilt at the next start. That of the active one stays as it
         is, because this may not be the thread that appends to it. Where the log itself is damaged the index stays: it
-        is the way to what lies behind.
+        is the way to what lies behind. Raises KafkaError CORRUPT_MESSAGE, SegmentGoneError, OSError.
         """
         try:
             fetched = self._reader.read_without_index(
-                offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch
+                offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, with_aborted=with_aborted
             )
-        except SegmentGoneError as error:
-            raise self._gone_error(offset) from error
-        except CorruptSegmentError as error:
+        except (CorruptSegmentError, CorruptIndexError) as error:
             self._report_once(f"{error}; answered CORRUPT_MESSAGE")
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        except OSError as error:
-            raise self._storage_error(error) from error
         self._report_once(f"{damage}; read without the index")
         segment = self._segments.floor(offset)
         if segment is not None and segment is not self._segments.active:
@@ -670,7 +694,8 @@ class Log:
         try:
             found = look_up()
         except SegmentGoneError:
-            return None
+            # Retention or a cleaning has removed it during the look-up: the present segments are searched instead.
+            return None if self._was_truncated_since(truncation_count) else self._found(look_up, upper_bound_offset)
         except (CorruptIndexError, CorruptSegmentError) as damage:
             if self._was_truncated_since(truncation_count):
                 return None
@@ -702,25 +727,16 @@ class Log:
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Those that have records from `start_offset` on and below `end_offset`. Any thread.
 
-        Raises KafkaError: CORRUPT_MESSAGE when that cannot be told, KAFKA_STORAGE_ERROR.
+        For who reads no records along with it; see `read` for who does. Raises KafkaError: CORRUPT_MESSAGE when that
+        cannot be told, KAFKA_STORAGE_ERROR.
         """
         try:
-            return self._aborted_transactions(start_offset, end_offset)
+            return self._reader.aborted_transactions(self._segments.all(), start_offset, end_offset)
         except CorruptIndexError as damage:
             self._report_once(f"{damage}; answered CORRUPT_MESSAGE")
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
         except OSError as error:
             raise self._storage_error(error) from error
-
-    def _aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        found = []
-        for segment in self._segments.covering(start_offset, self.log_end_offset):
-            for aborted in segment.transaction_index.entries():
-                if aborted.last_offset >= start_offset and aborted.first_offset < end_offset:
-                    found.append(aborted)
-                if aborted.last_stable_offset >= end_offset:
-                    return found
-        return found
 
     # Offsets
 

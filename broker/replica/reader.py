@@ -9,7 +9,7 @@ disk are marked and read again in a thread by the caller (`PartitionRead.is_cold
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -52,7 +52,7 @@ class PartitionRead:
     log_start_offset: int = -1
     records: Buffer = b""
     """With `FetchLimits.may_slice` perhaps a slice, of which nothing but its length may be asked."""
-    aborted_transactions: list[AbortedTransaction] | None = None
+    aborted_transactions: Sequence[AbortedTransaction] | None = None
     diverging: tuple[int, int] | None = None
     """(epoch, end offset) where the reader's log and ours part (KIP-595)."""
     partition: Partition | None = None
@@ -136,16 +136,13 @@ def _read_one(
         min_one_batch=needs_whole_batch,
         nowait=nowait,
         may_slice=limits.may_slice,
+        with_aborted=limits.read_committed,
     )
     if fetched is None:
         read.is_cold = True
         return
     read.records = cast(Buffer, fetched.records)
-    if limits.read_committed:
-        # The list must cover every returned record; reaching up to the stable end does, and names no open transaction.
-        read.aborted_transactions = (
-            log.aborted_transactions(wanted.fetch_offset, upper_bound_offset) if len(fetched.records) else []
-        )
+    read.aborted_transactions = fetched.aborted_transactions
 
 
 def _divergence(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
