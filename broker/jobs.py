@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from broker.clock import Clock
-from broker.housekeeping import Job, take_turns
+from broker.housekeeping import Job, take_steps, take_turns
 from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
@@ -47,7 +47,7 @@ def storage_jobs(
         Job(
             "retention",
             config[properties.LOG_RETENTION_CHECK_INTERVAL_MS],
-            lambda: on_loop(logs.run_retention(clock.now_ms())),
+            lambda: take_steps(logs.run_retention(clock.now_ms()), clock, blocking),
             initial_delay_ms=RETENTION_INITIAL_DELAY_MS,
         ),
         Job("removal", REMOVAL_INTERVAL_MS, lambda: off_loop(lambda: logs.remove_deleted(clock.now_ms()))),

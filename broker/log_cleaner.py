@@ -24,6 +24,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Final, Protocol
 
 from broker.clock import Clock
+from broker.housekeeping import take_steps
 from protocol.errors import KafkaError
 from storage.cleaner import CleaningJob, CleaningResult, clean
 from storage.cleaning_metrics import CleanerMetrics, Uncleanable
@@ -220,7 +221,7 @@ class LogCleaner:
         if due is not None:
             await self._clean(slot, due)
         if slot.number == 0:
-            self._cleaning.delete_expired(self._clock.now_ms())
+            await take_steps(self._cleaning.delete_expired(self._clock.now_ms()), self._clock, self._blocking)
         await self._off_loop(self._cleaning.write_checkpoints)
         if due is None:
             await slot.end()

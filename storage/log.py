@@ -25,6 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, overload
@@ -88,6 +89,13 @@ class TimestampedOffset(NamedTuple):
     timestamp_ms: int
     offset: int
     leader_epoch: int
+
+
+class DroppedSegments(NamedTuple):
+    """Segments that are not part of the log any more, oldest first, and files of snapshots that go with them."""
+
+    segments: Sequence[Segment]
+    snapshots: Sequence[str]
 
 
 def _ignore(*_: object) -> None:
@@ -752,7 +760,7 @@ class Log:
         return True
 
     def delete_records_before(self, offset: int) -> None:
-        """Raises the log's start. Segments that lie below it go with the next `delete_expired_segments`.
+        """Raises the log's start. Segments that lie below it go with the next `expire`.
 
         Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark; nothing happens below the present start.
         """
@@ -903,56 +911,93 @@ class Log:
         except OSError as error:
             raise self._storage_error(error) from error
 
-    def delete_expired_segments(self, now_ms: int) -> int:
-        """Applies log start, retention time and retention size; returns how many segments went.
+    def read_ages(self, now_ms: int) -> None:
+        """Reads what `expire` will ask of the sealed segments, so that it waits for no disk. Any thread.
 
-        Their files keep another name until `remove_deleted` finds file.delete.delay.ms over. The last segment goes only
-        after a new one has been started.
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        try:
+            self._count_expired(self._segments.all()[:-1], now_ms)
+        except OSError as error:
+            if not self._has_moved(error):
+                raise self._storage_error(error) from error
+
+    def expire(self, now_ms: int) -> int:
+        """Raises the log's start by retention time and size; returns how many segments lie wholly below it now.
+
+        `drop_expired` and `mark_deleted` then remove them, which must wait until the new start is on the disk: a crash
+        may keep any of their files, and a log start above a gap between them is what makes the gap harmless. The last
+        segment goes only after a new one has been started. Raises KafkaError.
         """
         try:
             segments = self._segments.all()
-            count = count_to_delete(
-                self._segment_facts(segments),
-                self._retention_policy(),
-                total_size=self.size,
-                now_ms=now_ms,
-                log_start_offset=self.log_start_offset,
-                high_watermark=self.high_watermark,
-            )
+            count = self._count_expired(segments, now_ms)
             if count and count == len(segments):
                 self._roll(self.log_end_offset, now_ms)
-            if count:
-                self._delete(segments[:count], now_ms)
         except OSError as error:
             raise self._storage_error(error) from error
         except (CorruptIndexError, CorruptSegmentError) as damage:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
+        if count:
+            start_offset = self._segments.all()[count].base_offset
+            if start_offset > self.log_start_offset:
+                self._raise_log_start(start_offset)
         return count
 
+    def _count_expired(self, segments: Sequence[Segment], now_ms: int) -> int:
+        return count_to_delete(
+            self._segment_facts(segments),
+            self._retention_policy(),
+            total_size=self.size,
+            now_ms=now_ms,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+        )
+
     def _segment_facts(self, segments: Sequence[Segment]) -> Iterator[SegmentFacts]:
-        ends = [*(segment.base_offset for segment in segments[1:]), self.log_end_offset]
-        for segment, end in zip(segments, ends, strict=True):
-            yield SegmentFacts(end, segment.size, _age_timestamp_ms(segment))
+        ends = [*(segment.base_offset for segment in self._segments.all()[1:]), self.log_end_offset]
+        for segment, end in zip(segments, ends, strict=False):
+            yield SegmentFacts(end, segment.size, segment.age_timestamp_ms(self._on_hidden_age))
+
+    def _on_hidden_age(self, damage: CorruptSegmentError | CorruptIndexError) -> None:
+        self._report_once(f"{damage}; retention goes by the time at which the file was modified")
 
     def _retention_policy(self) -> RetentionPolicy:
         if "delete" not in self.config.cleanup_policy:
             return RetentionPolicy(NO_LIMIT, NO_LIMIT)
         return RetentionPolicy(self.config.retention_ms, self.config.retention_bytes)
 
-    def _delete(self, segments: Sequence[Segment], now_ms: int) -> None:
-        self._segments.replace(segments)
-        self._reader.forget_positions()
-        first_offset = self._segments.first.base_offset
-        if first_offset > self.log_start_offset:
-            self._raise_log_start(first_offset)
-        self._mark_deleted(segments, now_ms)
+    def drop_expired(self) -> DroppedSegments:
+        """Takes the segments that lie wholly below the log's start out of the log. Their files stay as they are."""
+        dropped = [
+            segment
+            for segment, following in pairwise(self._segments.all())
+            if following.base_offset <= self.log_start_offset
+        ]
+        if dropped:
+            self._segments.replace(dropped)
+            self._reader.forget_positions()
+        snapshots = (self._snapshots.forget(segment.base_offset) for segment in dropped)
+        return DroppedSegments(dropped, [path for path in snapshots if path is not None])
 
-    def _mark_deleted(self, segments: Sequence[Segment], now_ms: int, *, keep_snapshot_of: int | None = None) -> None:
+    def mark_deleted(self, dropped: DroppedSegments, now_ms: int) -> None:
+        """Gives the files of dropped segments the name under which they wait for `remove_deleted`, oldest first.
+
+        That finds them once file.delete.delay.ms is over. Any thread. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        try:
+            self._mark_deleted(dropped.segments, now_ms)
+            for path in dropped.snapshots:
+                self._files.unlink_if_there(path)
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def _mark_deleted(self, segments: Sequence[Segment], now_ms: int) -> None:
         due_ms = now_ms + self.config.file_delete_delay_ms
         for segment in segments:
-            self._deleted.extend((due_ms, os.path.basename(path)) for path in segment.mark_deleted())
-            if segment.base_offset != keep_snapshot_of:
-                self._snapshots.delete(segment.base_offset)
+            with self._naming:
+                segment.relocate(self._directory)
+                self._deleted.extend((due_ms, os.path.basename(path)) for path in segment.mark_deleted())
 
     def swap_in(self, cleaned: CleanedSegment, *, now_ms: int) -> bool:
         """Puts a cleaned segment, staged as `.swap` files, in the place of those that it was made from.
@@ -978,7 +1023,10 @@ class Log:
             segment.preload()
             self._segments.replace(replaced, [segment])
             self._reader.forget_positions()
-            self._mark_deleted(replaced, now_ms, keep_snapshot_of=cleaned.base_offset)
+            self._mark_deleted(replaced, now_ms)
+            for offset in cleaned.replaced:
+                if offset != cleaned.base_offset:
+                    self._snapshots.delete(offset)
             segment.restage("")
         except OSError as error:
             raise self._storage_error(error) from error
@@ -1189,9 +1237,3 @@ class Log:
 def _jitter_ms(config: LogConfig, random: Random) -> int:
     """Spreads the rolls of logs that were made together."""
     return random.randrange(min(config.segment_jitter_ms, config.segment_ms)) if config.segment_jitter_ms > 0 else 0
-
-
-def _age_timestamp_ms(segment: Segment) -> int:
-    """For retention: the greatest timestamp, or the file's modification time where no record has one."""
-    timestamp_ms = segment.largest().timestamp_ms
-    return timestamp_ms if timestamp_ms >= 0 or segment.size == 0 else segment.modified_ms

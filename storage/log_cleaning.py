@@ -44,7 +44,7 @@ from storage.compaction import (
 from storage.files import Files
 from storage.log import Log
 from storage.log_directory import LogDirectory
-from storage.log_manager import LogManager, LogObserver
+from storage.log_manager import LogManager, LogObserver, Steps
 from storage.mapped_index import CorruptIndexError
 from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError
@@ -211,19 +211,17 @@ class LogCleaning(LogObserver):
         _logger.log(level, "%s-%d cannot be cleaned until the next start: %s", log.topic, log.partition, error)
         self.uncleanable.add(log.name)
 
-    def delete_expired(self, now_ms: int) -> int:
+    def delete_expired(self, now_ms: int) -> Steps[int]:
         """Applies log start, and retention where the policy says so, to compacted logs that no pass is reading.
 
         Returns how many segments went.
         """
-        count = 0
-        for log in self._log_manager.logs():
-            if "compact" in log.config.cleanup_policy and not log.is_offline and log.name not in self._in_progress:
-                try:
-                    count += log.delete_expired_segments(now_ms)
-                except KafkaError as error:
-                    _logger.error("%s-%d: %s", log.topic, log.partition, error)
-        return count
+        compacted = [
+            log
+            for log in self._log_manager.logs()
+            if "compact" in log.config.cleanup_policy and log.name not in self._in_progress
+        ]
+        return self._log_manager.run_retention(now_ms, compacted)
 
     # What happens to logs meanwhile
 

@@ -98,7 +98,9 @@ class LogLoader:
         )
         snapshots.delete_strays({segment.base_offset for segment in segments})
         leader_epochs, are_epochs_lost = self._open_leader_epochs()
-        first_to_scan = len(segments) if self._is_clean else _floor(segments, self._recovery_point)
+        # What lies below the log's start is not read: a deletion that a crash has cut off may have left gaps there.
+        first_needed = max(self._recovery_point, self._log_start_offset)
+        first_to_scan = len(segments) if self._is_clean else _floor(segments, first_needed)
         if are_epochs_lost:
             self._find_leader_epochs(segments[:first_to_scan], leader_epochs)
         if segments:

@@ -8,9 +8,9 @@ checkpointed and closed like a log, and is found by `future` only.
 
 Threads: `get`, `get_or_create`, `delete`, what concerns future logs, `run_retention`, `expire_producers` and
 `release_idle` belong to the thread that owns the logs; the last three go over all logs in steps, between which others
-may have their turn. `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`, `mark_future_whole` and
-`finish_move` wait for the disk and are meant for another one. `open`, `load` and `close` block until done and use
-threads of their own for the logs of a directory.
+may have their turn (`Steps` for retention). `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`,
+`mark_future_whole` and `finish_move` wait for the disk and are meant for another one. `open`, `load` and `close` block
+until done and use threads of their own for the logs of a directory.
 
 Invariants: a partition has one log and at most one copy of it, in different directories; a directory that failed stays
 offline until a restart, its logs answer KAFKA_STORAGE_ERROR and the others go on.
@@ -20,11 +20,11 @@ import logging
 import os.path
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from random import Random
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from config.broker import BrokerConfig
@@ -38,7 +38,7 @@ from protocol.errors import ErrorCode, KafkaError
 from storage import log_moves, meta_properties, names
 from storage.checkpoints import MalformedCheckpointError, TopicPartition
 from storage.files import Files
-from storage.log import Log, LogOptions
+from storage.log import DroppedSegments, Log, LogOptions
 from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
 from storage.log_loader import LoadProgress
 from storage.log_moves import FoundLog
@@ -54,6 +54,7 @@ __all__ = [
     "LogManagerSettings",
     "LogObserver",
     "NoUsableDirectoryError",
+    "Steps",
     "WrongDirectoryError",
 ]
 
@@ -64,6 +65,11 @@ _PREFERENCES_MAX: Final = 100_000
 _logger = logging.getLogger(__name__)
 
 _Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+Steps: TypeAlias = Generator[Callable[[], object] | None, None, _Result]
+"""Work on logs in steps. A step that yields a callable waits until that was called in a thread that may wait for a
+disk; everything else belongs to the thread that owns the logs, and after a None others may have their turn."""
 
 
 class NoUsableDirectoryError(Exception):
@@ -578,13 +584,33 @@ class LogManager:
 
     # Periodic work
 
-    def run_retention(self, now_ms: int) -> Iterator[int]:
-        """Applies retention to every log that is not being moved, one a step; yields how many segments went."""
+    def run_retention(self, now_ms: int, logs: Iterable[Log] | None = None) -> Steps[int]:
+        """Applies retention to these logs, or all, except those that are being moved; returns how many segments went.
 
-        def apply(log: Log) -> int:
-            return 0 if log.name in self._future_logs else log.delete_expired_segments(now_ms)
+        The new log starts are on the disk before a file goes.
+        """
+        logs = self._not_moved(self.logs() if logs is None else logs)
+        yield lambda: _exhaust(self._each_online(lambda log: log.read_ages(now_ms), logs))
+        expired: list[Log] = []
+        for log in logs:
+            if sum(self._each_online(lambda each: each.expire(now_ms), self._not_moved([log]))):
+                expired.append(log)
+            yield None
+        if not expired:
+            return 0
+        concerned = {self._home[log].path: self._home[log] for log in expired if log in self._home}
+        yield lambda: self._each_directory(LogDirectory.write_log_starts, list(concerned.values()))
+        dropped: dict[Log, DroppedSegments] = {}
+        for log in self._not_moved(expired):
+            if not log.is_offline:
+                dropped[log] = log.drop_expired()
+            yield None
+        yield lambda: _exhaust(self._each_online(lambda log: log.mark_deleted(dropped[log], now_ms), dropped))
+        return sum(len(each.segments) for each in dropped.values())
 
-        return self._each_online(apply, self.logs())
+    def _not_moved(self, logs: Iterable[Log]) -> list[Log]:
+        """Without those that are gone or have a copy in another directory, which follows what they hold."""
+        return [log for log in logs if self._logs.get(log.name) is log and log.name not in self._future_logs]
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
         """Forgets producers of every log that have been idle for so long, one log a step; yields how many."""
@@ -605,8 +631,7 @@ class LogManager:
 
     def start_writeback(self) -> None:
         """Lets the kernel begin to write what was appended to each log's active segment since the last call."""
-        for _ in self._each_online(lambda log: log.start_writeback(), self._logs_and_copies()):
-            pass
+        _exhaust(self._each_online(lambda log: log.start_writeback(), self._logs_and_copies()))
 
     def remove_deleted(self, now_ms: int) -> int:
         """Removes the files and directories whose delay is over; returns how many."""
@@ -748,6 +773,11 @@ class LogManager:
         finally:
             for pool in pools.values():
                 pool.shutdown(cancel_futures=True)
+
+
+def _exhaust(steps: Iterable[object]) -> None:
+    for _ in steps:
+        pass
 
 
 def _marked(name: TopicPartition, state: DirectoryState) -> str:

@@ -12,7 +12,7 @@ Invariants:
 
 import contextlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from protocol.records.batch import MAX_TIMESTAMP
@@ -73,6 +73,7 @@ class Segment:
     """Appended by the loop's thread only, and only while it is the last one; read by any thread."""
 
     __slots__ = (
+        "_age_ms_if_damaged",
         "_age_ms_max",
         "_bytes_since_index_entry",
         "_directory",
@@ -126,6 +127,7 @@ class Segment:
         self._is_removed = False
         self._writeback_position = size
         self._first_timestamp_ms: int | None = None
+        self._age_ms_if_damaged: int | None = None
         self._largest: TimestampOffset | None = None if size else TimestampOffset(NO_TIMESTAMP, base_offset)
         self._size_max = self._age_ms_max = 0
         self._young_until_ms = _BEFORE_ALL_TIMES  # batches up to this time are not too old; no more than a memory
@@ -233,6 +235,7 @@ class Segment:
     def _forget_timestamps(self) -> None:
         """They are read from the file when they are asked for."""
         self._largest = None if self.size else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._age_ms_if_damaged = None
         self._first_timestamp_ms = None
         self._young_until_ms = _BEFORE_ALL_TIMES
 
@@ -307,6 +310,29 @@ class Segment:
         if self._largest is None:
             self._largest = self._find_largest()
         return self._largest
+
+    def age_timestamp_ms(self, on_damage: Callable[[CorruptSegmentError | CorruptIndexError], None]) -> int:
+        """For retention: the greatest timestamp, or the modification time of the file where no record has one.
+
+        Where damage hides the greatest timestamp, `on_damage` is called once and the modification time stands for it,
+        as in Kafka, or the last entry of the time index if that is later. Raises OSError.
+        """
+        if self._age_ms_if_damaged is not None:
+            return self._age_ms_if_damaged
+        try:
+            timestamp_ms = self.largest().timestamp_ms
+        except (CorruptSegmentError, CorruptIndexError) as damage:
+            on_damage(damage)
+            self._age_ms_if_damaged = max(self.modified_ms, self._last_indexed_timestamp())
+            return self._age_ms_if_damaged
+        return timestamp_ms if timestamp_ms >= 0 or self.size == 0 else self.modified_ms
+
+    def _last_indexed_timestamp(self) -> int:
+        try:
+            self.time_index.check()
+            return self.time_index.last().timestamp_ms
+        except CorruptIndexError:
+            return NO_TIMESTAMP
 
     def find(self, offset: int, *, wait: bool = True, uses_index: bool = True) -> Extent | None:
         """The first batch whose last offset is at or above `offset`; None when the segment has none."""

@@ -19,7 +19,7 @@ from broker.log_cleaner import LogCleaner, WorkerEndedError, WorkerProcess
 from storage import names
 from storage.cleaner import CleaningJob, CleaningResult, clean
 from storage.log_cleaning import CleanerSettings, LogCleaning
-from tests.storage.builders import NAME, NOW_MS, append, log_config
+from tests.storage.builders import NAME, NOW_MS, append, delete_expired, log_config
 from tests.storage.compacted import Broker, commit_and_roll, kept_in, keyed
 from tests.support.broker import ROOT
 from tests.support.manual_clock import ManualClock
@@ -51,8 +51,8 @@ class NothingDue:
             raise self.error
         self.askers.add(worker)
 
-    def delete_expired(self, now_ms: int) -> None:
-        pass
+    def delete_expired(self, now_ms: int) -> Iterator[None]:
+        yield None
 
     def write_checkpoints(self) -> None:
         pass
@@ -190,7 +190,7 @@ def shorten(running: Running) -> None:
     append(running.log, keyed(("b", "1")))
     commit_and_roll(running.log)
     running.log.delete_records_before(3)
-    assert running.log.delete_expired_segments(NOW_MS) == 1
+    assert delete_expired(running.log, NOW_MS) == 1
 
 
 @pytest.mark.parametrize("change", [delete, recreate, truncate, stop_compacting, shorten])

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
@@ -14,6 +15,9 @@ from storage.checkpoints import TopicPartition
 from storage.files import Files, OpenFile, OsFiles
 from storage.log import AppendOrigin, AppendResult, Log, LogOptions
 from storage.log_loader import LoadProgress
+from storage.log_manager import Steps
+
+T = TypeVar("T")
 
 NAME = TopicPartition("topic", 0)
 NOW_MS = 1_700_000_000_000
@@ -129,3 +133,22 @@ def read_all(log: Log, start_offset: int | None = None, *, max_bytes: int = 1000
         for position, header in batches(fetched.records):
             yield header.base_offset, bytes(fetched.records[position : position + header.size])
             offset = header.next_offset
+
+
+def done(steps: Steps[T]) -> T:
+    """The result of work in steps, all of it in this thread."""
+    while True:
+        try:
+            work = next(steps)
+        except StopIteration as finished:
+            result: T = finished.value
+            return result
+        if work is not None:
+            work()
+
+
+def delete_expired(log: Log, now_ms: int) -> int:
+    """Retention on one log, without a log manager that writes its start to the disk."""
+    count = log.expire(now_ms)
+    log.mark_deleted(log.drop_expired(), now_ms)
+    return count

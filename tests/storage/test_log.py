@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import itertools
+import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.storage.builders import (
     append_marker,
     batch,
     create_log,
+    delete_expired,
     load_log,
     log_config,
     log_options,
@@ -482,7 +484,7 @@ def test_delete_records(tmp_path: Path) -> None:
     assert code_of(lambda: log.delete_records_before(5)) is ErrorCode.OFFSET_OUT_OF_RANGE
     log.delete_records_before(3)
     assert code_of(lambda: _read(log, 2, 100)) is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert log.delete_expired_segments(NOW_MS) == 1
+    assert delete_expired(log, NOW_MS) == 1
     assert bases(log) == [2, 4]
     assert list(log.directory.glob("*.log.deleted"))
     assert log.remove_deleted(NOW_MS + 99) == 0
@@ -494,9 +496,9 @@ def test_delete_records(tmp_path: Path) -> None:
 def test_expired_active_segment_is_rolled_and_goes(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(retention_ms=1000))
     append(log, batch(3))
-    assert log.delete_expired_segments(NOW_MS + 5000) == 0  # not below the high watermark
+    assert delete_expired(log, NOW_MS + 5000) == 0  # not below the high watermark
     log.advance_high_watermark(3)
-    assert log.delete_expired_segments(NOW_MS + 5000) == 1
+    assert delete_expired(log, NOW_MS + 5000) == 1
     assert (log.log_start_offset, log.log_end_offset, bases(log)) == (3, 3, [3])
     assert append(log, batch(1)).first_offset == 3
 
@@ -507,7 +509,7 @@ def test_a_reader_outlives_a_deletion(tmp_path: Path) -> None:
     segment = log.segments.first
     segment.release()
     log.advance_high_watermark(3)
-    log.delete_expired_segments(NOW_MS + 5000)
+    delete_expired(log, NOW_MS + 5000)
     assert len(segment.read(0, segment.size)) == segment.size
 
 
@@ -515,7 +517,7 @@ def test_compact_only_keeps_what_is_old(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(retention_ms=1000, cleanup_policy=frozenset({"compact"})))
     append(log, batch(3))
     log.advance_high_watermark(3)
-    assert log.delete_expired_segments(NOW_MS + DAY_MS) == 0
+    assert delete_expired(log, NOW_MS + DAY_MS) == 0
 
 
 # Durability and failure
@@ -728,3 +730,48 @@ def test_a_late_reader_of_a_replaced_segment_does_not_open_the_one_that_has_its_
     segment.release()
     Path(segment.path).write_bytes(b"cleaned" * 100)
     assert bytes(segment.read(0, segment.size)) == before
+
+
+def damage_in_the_middle(path: Path, batch_size: int) -> None:
+    """Makes the length of the second batch impossible."""
+    content = bytearray(path.read_bytes())
+    content[batch_size : batch_size + 40] = b"\xff" * 40
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("limit", [{"retention_ms": 1000}, {"retention_bytes": 100}])
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("is_index_damaged", [False, True])
+def test_a_damaged_segment_does_not_stop_retention(
+    tmp_path: Path, limit: dict[str, int], is_restarted: bool, is_index_damaged: bool
+) -> None:
+    reports: list[str] = []
+    size = len(batch(1, size=100))
+    config = log_config(segment_bytes=4 * size, **limit)
+    log = create_log(tmp_path, config, log_options(on_damage=reports.append))
+    for _ in range(16):
+        append(log, batch(1, size=100))
+    log.flush(NOW_MS)
+    if is_restarted:
+        log.close(NOW_MS)
+    bases = [segment.base_offset for segment in log.segments.all()]
+    path = log.directory / f"{bases[1]:020d}.log"
+    damage_in_the_middle(path, size)
+    os.utime(path, ns=(NOW_MS * 1_000_000, NOW_MS * 1_000_000))
+    if is_index_damaged:
+        (log.directory / f"{bases[1]:020d}.timeindex").write_bytes(b"\xff" * 36)
+    if is_restarted:
+        options = log_options(on_damage=reports.append)
+        log = load_log(tmp_path, config, options, is_clean=True, recovery_point=16, high_watermark=16)
+    else:
+        log.release()
+        for segment in log.segments.all()[:-1]:
+            segment._forget_timestamps()
+    log.advance_high_watermark(16)
+    assert delete_expired(log, NOW_MS + 500) == (0 if "retention_ms" in limit else 3)
+    delete_expired(log, NOW_MS + 2000)
+    assert log.log_start_offset >= bases[2]
+    delete_expired(log, NOW_MS + 2000)
+    assert len([text for text in reports if "retention goes by" in text]) <= 1
+    if not is_index_damaged and "retention_ms" in limit:
+        assert any("retention goes by" in text for text in reports)

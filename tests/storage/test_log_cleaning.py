@@ -19,7 +19,7 @@ from storage.log_cleaning import CleanerSettings
 from storage.log_manager import NoUsableDirectoryError
 from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError
-from tests.storage.builders import NAME, NOW_MS, append, append_marker, log_config, marker
+from tests.storage.builders import NAME, NOW_MS, append, append_marker, delete_expired, done, log_config, marker
 from tests.storage.compacted import CONFIG, Broker, commit_and_roll, kept_in, keyed
 
 OTHER = TopicPartition("other", 0)
@@ -114,7 +114,7 @@ def test_compact_and_delete_together(broker: Broker) -> None:
     append(log, keyed(("b", "5"), timestamp_ms=NOW_MS + 30_000))
     commit_and_roll(log)
     # The cleaned segment goes when its greatest timestamp is too old, the newest value inside the window stays.
-    assert broker.cleaning.delete_expired(NOW_MS + 30_000) == 1
+    assert done(broker.cleaning.delete_expired(NOW_MS + 30_000)) == 1
     assert kept_in(log) == [(4, b"b", b"5")]
     assert log.log_start_offset == 4
 
@@ -124,9 +124,9 @@ def test_without_delete_only_the_log_start_removes_segments(broker: Broker) -> N
     log.reconfigure(dataclasses.replace(CONFIG, retention_ms=1, retention_bytes=1))
     fill(log, "1")
     fill(log, "2")
-    assert broker.cleaning.delete_expired(NOW_MS + 10**9) == 0
+    assert done(broker.cleaning.delete_expired(NOW_MS + 10**9)) == 0
     log.delete_records_before(1)
-    assert broker.cleaning.delete_expired(NOW_MS) == 1
+    assert done(broker.cleaning.delete_expired(NOW_MS)) == 1
 
 
 def test_retention_leaves_a_log_alone_while_a_pass_reads_it(broker: Broker) -> None:
@@ -136,10 +136,10 @@ def test_retention_leaves_a_log_alone_while_a_pass_reads_it(broker: Broker) -> N
     picked = broker.cleaning.pick(NOW_MS)
     assert picked is not None
     log.delete_records_before(1)
-    assert broker.cleaning.delete_expired(NOW_MS) == 0
+    assert done(broker.cleaning.delete_expired(NOW_MS)) == 0
     assert broker.cleaning.is_wanted(picked)
     # The housekeeping of all logs does not ask: then the pass is of no use any more.
-    assert log.delete_expired_segments(NOW_MS) == 1
+    assert delete_expired(log, NOW_MS) == 1
     assert not broker.cleaning.is_wanted(picked)
 
 

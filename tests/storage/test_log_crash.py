@@ -28,7 +28,7 @@ from storage.meta_properties import MetaProperties
 from storage.producer_snapshots import encode
 from storage.producer_state import ProducerState
 from storage.recovery import replay
-from tests.storage.builders import NOW_MS, QuickFiles, append, append_marker, batch, log_config, marker, read_all
+from tests.storage.builders import NOW_MS, QuickFiles, append, append_marker, batch, done, log_config, marker, read_all
 from tests.support.faulty_files import Crashed, FaultyFiles
 
 CONFIG = log_config(
@@ -116,7 +116,7 @@ class Life:
             if kept_bytes > CONFIG.retention_bytes:
                 self.acknowledged.pop(base_offset)
                 self.synced.pop(base_offset, None)
-        list(manager.run_retention(NOW_MS))
+        done(manager.run_retention(NOW_MS))
 
 
 def check(directory: Path, life: Life, must_be_there: dict[int, bytes]) -> None:

@@ -16,7 +16,17 @@ from storage.log_reader import FetchedRecords, LogReader
 from storage.mapped_index import CorruptIndexError
 from storage.segment import Segment
 from storage.transaction_index import AbortedTransaction, TransactionIndex
-from tests.storage.builders import NOW_MS, append, append_marker, batch, create_log, load_log, log_config, marker
+from tests.storage.builders import (
+    NOW_MS,
+    append,
+    append_marker,
+    batch,
+    create_log,
+    delete_expired,
+    load_log,
+    log_config,
+    marker,
+)
 from tests.storage.compacted import Broker, commit_and_roll, keyed
 
 CONFIG = log_config(segment_bytes=2000, index_interval_bytes=300)
@@ -160,7 +170,7 @@ def test_retention_during_a_committed_read_takes_no_aborted_transaction_from_it(
     log.advance_high_watermark(log.log_end_offset)
 
     def expire() -> None:
-        assert log.delete_expired_segments(NOW_MS + 3000) == 1
+        assert delete_expired(log, NOW_MS + 3000) == 1
         log.remove_deleted(NOW_MS + 3000)
 
     after_records_were_read(monkeypatch, expire)

@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode
 from protocol.records.control import ControlType
 from protocol.schema import ZERO_UUID
 from storage.log import Log
-from tests.storage.builders import NOW_MS, append, append_marker, batch, create_log, log_config, marker
+from tests.storage.builders import NOW_MS, append, append_marker, batch, create_log, delete_expired, log_config, marker
 
 PRODUCER_ID = 7
 
@@ -65,7 +65,7 @@ def test_retention_after_the_records_were_read_does_not_make_them_look_committed
 
     def read_then_expire(self: Log, *arguments: Any, **options: Any) -> Any:
         fetched = original(self, *arguments, **options)
-        assert self.delete_expired_segments(NOW_MS + 3000) == 1
+        assert delete_expired(self, NOW_MS + 3000) == 1
         return fetched
 
     monkeypatch.setattr(Log, "read", read_then_expire)
