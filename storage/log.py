@@ -833,7 +833,8 @@ class Log:
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
         """Removes the batch that holds `offset` and everything after it. False when there is nothing at or above it.
 
-        The high watermark, recovery point, epochs and producer state follow.
+        The high watermark, log start, recovery point, epochs and producer state follow, and so do the checkpoints of
+        both offsets before this returns. It waits for the disk.
         """
         if offset >= self.log_end_offset:
             return False
@@ -888,16 +889,14 @@ class Log:
     def _drop(self, segments: Sequence[Segment]) -> None:
         if segments:
             self._segments.replace(segments)
-            for segment in segments:
-                segment.remove()
+            _remove(segments)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
-        """Removes everything; the next batch gets `offset`."""
+        """Removes everything; the next batch gets `offset`. It waits for the disk."""
         self._begin_truncation()
         try:
             old = self._segments.all()
-            for segment in old:
-                segment.remove()
+            _remove(old)
             replacement = self._new_segment(offset, now_ms)
             self._segments.replace(old, [replacement])
             self.log_end_offset = self.log_start_offset = self.high_watermark = self.recovery_point = offset
@@ -1232,6 +1231,12 @@ class Log:
     def _refuse_offline(self) -> None:
         if self.is_offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {self._directory} is offline")
+
+
+def _remove(segments: Sequence[Segment]) -> None:
+    """The last one first: a crash in between leaves a shorter log, and no gap."""
+    for segment in reversed(segments):
+        segment.remove()
 
 
 def _jitter_ms(config: LogConfig, random: Random) -> int:

@@ -729,8 +729,10 @@ class LogManager:
     def _truncated(self, log: Log) -> None:
         directory = self._home.get(log)
         if directory is not None:
-            # The point has fallen; what is appended next is not synced although the checkpoint says that it is.
+            # Both may have fallen. By the old recovery point, what is appended next would count as synced; below the
+            # old log start, it would be removed as deleted.
             self._each_directory(LogDirectory.write_recovery_points, [directory])
+            self._each_directory(LogDirectory.write_log_starts, [directory])
         self.observer.truncated(log)
 
     def _flushed(self, seconds: float) -> None:

@@ -1,6 +1,7 @@
 """The log manager: whose directories, what is loaded, where a log goes, what a failure takes with it."""
 
 import errno
+import itertools
 import os
 import threading
 import uuid
@@ -27,7 +28,7 @@ from storage.log_manager import (
 )
 from storage.meta_properties import MetaProperties
 from tests.storage.builders import NOW_MS, QuickFiles, append, batch, log_config, read_all
-from tests.support.faulty_files import FaultyFiles
+from tests.support.faulty_files import Crashed, FaultyFiles
 
 CONFIG = log_config(segment_bytes=300, file_delete_delay_ms=1000)
 META = MetaProperties(1, "cluster")
@@ -512,3 +513,49 @@ def test_fifty_idle_partitions_are_cheap(tmp_path: Path) -> None:
     for partition in range(50):
         create(manager, "__consumer_offsets", partition)
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+# Truncation
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_is_appended_after_a_truncation_below_the_log_start_survives_a_crash(disks: Disks, is_full: bool) -> None:
+    manager = disks.start()
+    log = manager.get_or_create("topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+    for _ in range(6):
+        append(log, batch(1))
+    log.advance_high_watermark(6)
+    log.delete_records_before(5)
+    manager.checkpoint_log_starts()
+    if is_full:
+        log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
+    else:
+        assert log.truncate_to(2, now_ms=NOW_MS)
+    append(log, batch(1))
+    manager.unlock()
+    found = disks.start().get("topic", 0)
+    assert found is not None
+    assert (found.log_start_offset, found.log_end_offset) == (2, 3)
+    assert [offset for offset, _ in read_all(found)] == [2]
+
+
+def test_a_truncation_cut_off_between_two_segments_leaves_no_gap(tmp_path: Path) -> None:
+    for number in itertools.count():
+        files = FaultyFiles()
+        disks = Disks(tmp_path / str(number))
+        manager = disks.start(files)
+        log = manager.get_or_create("topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+        for _ in range(6):
+            append(log, batch(1, size=200))
+        log.flush(NOW_MS)
+        manager.checkpoint_recovery_points()
+        files.crash_at(len(files.calls) + number)
+        try:
+            log.truncate_to(1, now_ms=NOW_MS)
+            break
+        except Crashed:
+            files.bury()
+        found = disks.start().get("topic", 0)
+        assert found is not None
+        assert [offset for offset, _ in read_all(found)] == list(range(found.log_end_offset))
+    assert number > 20
