@@ -24,7 +24,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -39,9 +39,10 @@ from protocol.records.control import TransactionMarker
 from storage import checkpoints, names
 from storage.checkpoints import TopicPartition
 from storage.compaction import CleanedSegment
+from storage.damaged_batches import DamagedBatches, MetBy
 from storage.files import Files, FileSlice
 from storage.leader_epochs import LeaderEpochs
-from storage.log_loader import LoadedLog, LoadProgress, LogLoader, epochs_writer, state_at
+from storage.log_loader import PRODUCERS_UNKNOWN, LoadedLog, LoadProgress, LogLoader, epochs_writer, state_at
 from storage.log_reader import FetchedRecords, FoundOffset, LogReader
 from storage.mapped_index import CorruptIndexError
 from storage.names import DirectoryState
@@ -110,6 +111,7 @@ class LogOptions:
     random: Random
     on_io_error: Callable[[OSError], None] = _ignore
     on_damage: Callable[[str], None] = _ignore
+    damaged_batches: DamagedBatches = field(default_factory=DamagedBatches)
     on_flush_wanted: Callable[["Log"], None] = _ignore  # after a roll: the sealed segment is to be synced, off the loop
     on_truncated: Callable[["Log"], None] = _ignore
     on_flushed: Callable[[float], None] = _ignore  # with the seconds it took; in the thread of the flush
@@ -662,6 +664,7 @@ class Log:
                 offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, with_aborted=with_aborted
             )
         except (CorruptSegmentError, CorruptIndexError) as error:
+            self._count_damage(error)
             self._report_once(f"{error}; answered CORRUPT_MESSAGE")
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         self._report_once(f"{damage}; read without the index")
@@ -669,6 +672,10 @@ class Log:
         if segment is not None and segment is not self._segments.active:
             segment.offset_index.reset()
         return fetched
+
+    def _count_damage(self, damage: CorruptSegmentError | CorruptIndexError, met_by: MetBy = MetBy.READ) -> None:
+        if isinstance(damage, CorruptSegmentError):
+            self._options.damaged_batches.add(met_by, damage, self._directory)
 
     def _report_once(self, text: str) -> None:
         """A consumer that comes back to the same damage again and again must not fill the broker's log."""
@@ -707,6 +714,7 @@ class Log:
         except (CorruptIndexError, CorruptSegmentError) as damage:
             if self._was_truncated_since(truncation_count):
                 return None
+            self._count_damage(damage)
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
         except OSError as error:
             if self._has_moved(error):
@@ -876,11 +884,15 @@ class Log:
             self._segments,
             self._snapshots,
             self.log_start_offset,
-            self._options.on_damage,
+            self._on_unread_producers,
         )
         self._producers.on_high_watermark(self.high_watermark)
         self.truncation_count += 1
         self._options.on_truncated(self)
+
+    def _on_unread_producers(self, damage: CorruptSegmentError) -> None:
+        self._count_damage(damage)
+        self._options.on_damage(f"{damage}; {PRODUCERS_UNKNOWN}")
 
     def _begin_truncation(self) -> None:
         with self._lowering:
@@ -959,6 +971,7 @@ class Log:
             yield SegmentFacts(end, segment.size, segment.age_timestamp_ms(self._on_hidden_age))
 
     def _on_hidden_age(self, damage: CorruptSegmentError | CorruptIndexError) -> None:
+        self._count_damage(damage)
         self._report_once(f"{damage}; retention goes by the time at which the file was modified")
 
     def _retention_policy(self) -> RetentionPolicy:

@@ -41,6 +41,7 @@ from storage.compaction import (
     SourceSegment,
     cleanable_part,
 )
+from storage.damaged_batches import MetBy
 from storage.files import Files
 from storage.log import Log
 from storage.log_directory import LogDirectory
@@ -207,6 +208,7 @@ class LogCleaning(LogObserver):
         if isinstance(error, OSError):
             self._log_manager.fail_directory(cleaning.directory, error)
             return
+        self._count_damage(log, error)
         level = logging.ERROR if not isinstance(error, _UNCLEANABLE) else logging.WARNING
         _logger.log(level, "%s-%d cannot be cleaned until the next start: %s", log.topic, log.partition, error)
         self.uncleanable.add(log.name)
@@ -289,9 +291,14 @@ class LogCleaning(LogObserver):
             if directory is not None:
                 self._log_manager.fail_directory(directory, error)
         except (KafkaError, *_UNCLEANABLE) as error:
+            self._count_damage(log, error)
             _logger.warning("%s cannot be cleaned until the next start: %s", log.name, error)
             self.uncleanable.add(log.name)
         return None
+
+    def _count_damage(self, log: Log, error: Exception) -> None:
+        if isinstance(error, CorruptSegmentError | Malformed):
+            self._log_manager.damaged_batches.add(MetBy.CLEANING, error, str(log.directory))
 
     def cleanable_part_of(self, log: Log, now_ms: int) -> CleanableLog:
         """Raises OSError, CorruptIndexError, CorruptSegmentError."""

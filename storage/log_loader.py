@@ -30,6 +30,7 @@ from storage.segment import CorruptSegmentError, Segment
 from storage.segments import Segments
 from storage.time_index import TimeIndex
 
+PRODUCERS_UNKNOWN: Final = "what producers did behind it is not known"
 _INDEX_ENTRY_SIZES: Final = {names.OFFSET_INDEX: OffsetIndex.ENTRY.size, names.TIME_INDEX: TimeIndex.ENTRY.size}
 
 
@@ -38,6 +39,9 @@ class LoadProgress:
 
     def on_damage(self, text: str) -> None:
         """Something was wrong, and what was done about it."""
+
+    def on_damaged_batch(self, damage: CorruptSegmentError) -> None:
+        """A batch is damaged. `on_damage` then tells what was done about it."""
 
     def on_bytes_scanned(self, size: int) -> None: ...
 
@@ -132,7 +136,12 @@ class LogLoader:
         ordered = Segments(segments)
         if producer_state is None:
             producer_state = state_at(
-                log_end_offset, self._name, ordered, snapshots, log_start_offset, self._progress.on_damage
+                log_end_offset,
+                self._name,
+                ordered,
+                snapshots,
+                log_start_offset,
+                lambda damage: _on_unread_producers(self._progress, damage),
             )
         return LoadedLog(
             segments=ordered,
@@ -194,6 +203,7 @@ class LogLoader:
         try:
             leader_epochs_in(segments, leader_epochs)
         except CorruptSegmentError as damage:
+            self._progress.on_damaged_batch(damage)
             self._progress.on_damage(f"{damage}; leader epochs behind it are not known")
 
     def _repair(self, repair: "_Repair", without_index: set[int], first_to_scan: int) -> None:
@@ -250,6 +260,7 @@ class _Repair:
         producer_state = self._state_at(segment.base_offset)
         scan = scan_segment(segment, producer_state, self._leader_epochs, self._progress.on_bytes_scanned)
         if scan.damage is not None:
+            self._progress.on_damaged_batch(scan.damage)
             self._progress.on_damage(str(scan.damage))
         segment.seal()
 
@@ -281,6 +292,7 @@ class _Repair:
             scan = scan_segment(segment, producer_state, self._leader_epochs, self._progress.on_bytes_scanned)
             self.log_end_offset = scan.next_offset
             if scan.damage is not None:
+                self._progress.on_damaged_batch(scan.damage)
                 self._cut(number, scan.end_position, scan.damage)
                 break
             if segment is not self.segments[-1]:
@@ -303,7 +315,14 @@ class _Repair:
 
     def _state_at(self, offset: int) -> ProducerState:
         ordered, start_offset = Segments(self.segments), self._log_start_offset
-        return state_at(offset, self._name, ordered, self._snapshots, start_offset, self._progress.on_damage)
+        return state_at(
+            offset,
+            self._name,
+            ordered,
+            self._snapshots,
+            start_offset,
+            lambda damage: _on_unread_producers(self._progress, damage),
+        )
 
 
 def epochs_writer(files: Files, directory: str) -> Callable[[Sequence[EpochStart]], None]:
@@ -318,7 +337,7 @@ def state_at(
     segments: Segments,
     snapshots: ProducerSnapshots,
     log_start_offset: int,
-    on_damage: Callable[[str], None],
+    on_damage: Callable[[CorruptSegmentError], None],
 ) -> ProducerState:
     """The producer state after everything below `offset`: newest usable snapshot, then the batches that follow it.
 
@@ -335,9 +354,14 @@ def state_at(
             segments.covering(producer_state.map_end_offset, offset),
             producer_state,
             offset,
-            lambda damage: on_damage(f"{damage}; what producers did behind it is not known"),
+            on_damage,
         )
     return producer_state
+
+
+def _on_unread_producers(progress: LoadProgress, damage: CorruptSegmentError) -> None:
+    progress.on_damaged_batch(damage)
+    progress.on_damage(f"{damage}; {PRODUCERS_UNKNOWN}")
 
 
 def _segment_file_sizes(entries: Iterable[DirectoryEntry]) -> dict[int, dict[str, int]]:

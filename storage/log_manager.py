@@ -37,6 +37,7 @@ from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage import log_moves, meta_properties, names
 from storage.checkpoints import MalformedCheckpointError, TopicPartition
+from storage.damaged_batches import DamagedBatches, MetBy
 from storage.files import Files
 from storage.log import DroppedSegments, Log, LogOptions
 from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
@@ -44,6 +45,7 @@ from storage.log_loader import LoadProgress
 from storage.log_moves import FoundLog
 from storage.meta_properties import MetaProperties, WrongDirectoryError
 from storage.names import DirectoryState, can_have_future
+from storage.segment import CorruptSegmentError
 
 __all__ = [
     "DirectoryLockedError",
@@ -107,11 +109,15 @@ class LoadStatus(NamedTuple):
 class _Progress(LoadProgress):
     """Counts for all threads of a load. A lost update shifts a progress line by one batch, nothing else."""
 
-    def __init__(self) -> None:
+    def __init__(self, damaged_batches: DamagedBatches) -> None:
         self.logs_done = self.logs_total = self.bytes_done = self.bytes_total = 0
+        self._damaged_batches = damaged_batches
 
     def on_damage(self, text: str) -> None:
         _logger.warning(text)
+
+    def on_damaged_batch(self, damage: CorruptSegmentError) -> None:
+        self._damaged_batches.add(MetBy.RECOVERY, damage, os.path.dirname(damage.path))
 
     def on_bytes_scanned(self, size: int) -> None:
         self.bytes_done += size
@@ -188,6 +194,7 @@ class LogManager:
         self._first_dirty_found: dict[str, dict[TopicPartition, int]] = {}
         self.settings = settings
         self.observer = LogObserver()
+        self.damaged_batches = DamagedBatches()
         self.on_flushed: Callable[[float], object] = lambda seconds: None
         """Told in any thread how long each flush of a log took."""
         self._logs_to_load: Counter[str] = Counter()  # logs by directory while they are loaded, none before and after
@@ -245,7 +252,7 @@ class LogManager:
         Raises ForeignDirectoryError, DuplicateLogError, NoUsableDirectoryError. A directory with an I/O error goes
         offline and the others are loaded.
         """
-        progress = _Progress()
+        progress = _Progress(self.damaged_batches)
         to_load = self._find_logs(now_ms)
         progress.logs_total = len(to_load)
         self._logs_to_load = Counter(item.directory.path for item in to_load)
@@ -744,6 +751,7 @@ class LogManager:
             self._random,
             on_io_error=lambda error: self.fail_directory(directory, error),
             on_damage=_logger.warning,
+            damaged_batches=self.damaged_batches,
             on_flush_wanted=self._want_flush,
             on_truncated=self._truncated,
             on_flushed=self._flushed,
