@@ -77,7 +77,11 @@ def storage_jobs(
             config[properties.PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS],
             lambda: on_loop(logs.expire_producers(clock.now_ms(), config[properties.PRODUCER_ID_EXPIRATION_MS])),
         ),
-        Job("release of idle files", IDLE_RELEASE_INTERVAL_MS, lambda: on_loop(logs.release_idle())),
+        Job(
+            "release of idle files",
+            IDLE_RELEASE_INTERVAL_MS,
+            lambda: take_steps(logs.release_idle(), clock, blocking),
+        ),
     ]
 
 

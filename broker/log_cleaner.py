@@ -217,6 +217,9 @@ class LogCleaner:
                 await slot.end()
 
     async def _look_for_work(self, slot: _Slot) -> None:
+        await self._off_loop(self._cleaning.read_ages)
+        if slot.number >= self._count:
+            return  # fewer cleaners are wanted since
         due = self._cleaning.pick(self._clock.now_ms(), slot.number)
         if due is not None:
             await self._clean(slot, due)

@@ -25,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, overload
@@ -1200,10 +1200,37 @@ class Log:
             segment.release()
         self._reader.forget_positions()
 
-    def release_idle(self) -> bool:
-        """`release` for segments that were not used since the last call. True when nothing is held now."""
-        held = [segment for segment in self._segments.all() if not segment.release_if_idle()]
-        return not held
+    def release_idle(self) -> Sequence[Segment]:
+        """`release` for segments that were not used since the last call; returns those that have to wait.
+
+        They have records that no sync has covered. `finish_writeback` and then `release_written` are for them: a failed
+        write-back that no open descriptor notices would be reported to nobody, and the next sync would succeed.
+        """
+        segments, recovery_point = self._segments.all(), self.recovery_point
+        waiting = []
+        for segment, following in zip_longest(segments, segments[1:]):
+            if not segment.was_idle():
+                continue
+            end_offset = self.log_end_offset if following is None else following.base_offset
+            if segment.size and end_offset > recovery_point:
+                waiting.append(segment)
+            else:
+                segment.release()
+        return waiting
+
+    def finish_writeback(self, segments: Sequence[Segment]) -> None:
+        """Waits until the kernel has written these out. Any thread. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        try:
+            for segment in segments:
+                segment.finish_writeback()
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def release_written(self, segments: Sequence[Segment]) -> None:
+        """`release` for those that were not used since `release_idle`."""
+        for segment in segments:
+            if segment.was_idle():
+                segment.release()
 
     def take_offline(self) -> None:
         """Everything is refused from now on: the directory has failed, or the files are about to go."""

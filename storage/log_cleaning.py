@@ -4,8 +4,8 @@ Owns the first dirty offsets and their checkpoint, the logs that are being clean
 know where a pass runs: the caller takes a job with `pick`, runs `cleaner.clean` on it in a process of its own, and
 brings the result back to `finish`, or the error to `fail`.
 
-`write_checkpoints` and `give_back` wait for the disk and are meant for another thread than the one that owns the logs;
-all else belongs to that one.
+`read_ages`, `write_checkpoints` and `give_back` wait for the disk and are meant for another thread than the one that owns
+the logs; all else belongs to that one.
 
 Invariants: a log is cleaned by one pass at a time, and by none while it is moved to another log directory; a result for
 a log that was truncated, moved, deleted or shortened meanwhile is thrown away and leaves the log as it was; one bad log
@@ -48,7 +48,7 @@ from storage.log_directory import LogDirectory
 from storage.log_manager import LogManager, LogObserver, Steps
 from storage.mapped_index import CorruptIndexError
 from storage.offset_map import MEMORY_MAX
-from storage.segment import CorruptSegmentError
+from storage.segment import CorruptSegmentError, SegmentGoneError
 
 _logger = logging.getLogger(__name__)
 
@@ -126,6 +126,18 @@ class LogCleaning(LogObserver):
                     )
                 else:
                     self._first_dirty[name] = offset
+
+    def read_ages(self) -> None:
+        """Reads the timestamps that `pick` will ask for, so that it waits for no disk. Any thread.
+
+        Errors are left to `pick`, which meets them again.
+        """
+        for log in self._log_manager.logs():
+            if self._may_be_cleaned(log):
+                with contextlib.suppress(OSError, SegmentGoneError, *_UNCLEANABLE):
+                    for segment in log.segments.all()[:-1]:
+                        segment.largest()
+                        _ = segment.first_timestamp_ms
 
     def pick(self, now_ms: int, worker: int = 0) -> Cleaning | None:
         """The log with the greatest share of dirty bytes among those that are due, overdue ones first.

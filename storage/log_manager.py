@@ -8,7 +8,7 @@ checkpointed and closed like a log, and is found by `future` only.
 
 Threads: `get`, `get_or_create`, `delete`, what concerns future logs, `run_retention`, `expire_producers` and
 `release_idle` belong to the thread that owns the logs; the last three go over all logs in steps, between which others
-may have their turn (`Steps` for retention). `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`,
+may have their turn (see `Steps`). `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`,
 `mark_future_whole` and `finish_move` wait for the disk and are meant for another one. `open`, `load` and `close` block
 until done and use threads of their own for the logs of a directory.
 
@@ -45,7 +45,7 @@ from storage.log_loader import LoadProgress
 from storage.log_moves import FoundLog
 from storage.meta_properties import MetaProperties, WrongDirectoryError
 from storage.names import DirectoryState, can_have_future
-from storage.segment import CorruptSegmentError
+from storage.segment import CorruptSegmentError, Segment
 
 __all__ = [
     "DirectoryLockedError",
@@ -623,9 +623,19 @@ class LogManager:
         """Forgets producers of every log that have been idle for so long, one log a step; yields how many."""
         return self._each_online(lambda log: log.expire_producers(now_ms, expiration_ms), self.logs())
 
-    def release_idle(self) -> Iterator[int]:
-        """Gives back descriptors and maps of logs that nobody has used since the last time, one a step."""
-        return self._each_online(Log.release_idle, self._logs_and_copies())
+    def release_idle(self) -> Steps[None]:
+        """Gives back descriptors and maps of segments that nobody has used since the last time."""
+        waiting: dict[Log, Sequence[Segment]] = {}
+        for log in self._logs_and_copies():
+            if segments := log.release_idle():
+                waiting[log] = segments
+            yield None
+        if waiting:
+            yield lambda: _exhaust(self._each_online(lambda log: log.finish_writeback(waiting[log]), waiting))
+        for log, segments in waiting.items():
+            if not log.is_offline:
+                log.release_written(segments)
+            yield None
 
     def flush_due(self, now_ms: int) -> int:
         """Syncs the sealed segments of logs that have rolled, and logs whose flush.ms is over; returns how many."""

@@ -301,15 +301,24 @@ class Segment:
     @property
     def first_timestamp_ms(self) -> int:
         """Greatest timestamp of the first batch, NO_TIMESTAMP when it has none or there is no batch."""
-        if self._first_timestamp_ms is None:
-            self._first_timestamp_ms = self._read_first_timestamp() if self.size else NO_TIMESTAMP
-        return self._first_timestamp_ms
+        timestamp_ms = self._first_timestamp_ms
+        if timestamp_ms is None:
+            size = self.size
+            timestamp_ms = self._read_first_timestamp() if size else NO_TIMESTAMP
+            if self._first_timestamp_ms is None and self.size == size:  # see `largest`
+                self._first_timestamp_ms = timestamp_ms
+        return timestamp_ms
 
     def largest(self) -> TimestampOffset:
         """The greatest timestamp and the last offset of its batch; NO_TIMESTAMP for records without one."""
-        if self._largest is None:
-            self._largest = self._find_largest()
-        return self._largest
+        largest = self._largest
+        if largest is None:
+            size = self.size
+            largest = self._find_largest()
+            # Any thread may ask: what an append or a truncation in the log's thread has changed since is not kept.
+            if self._largest is None and self.size == size:
+                self._largest = largest
+        return largest
 
     def age_timestamp_ms(self, on_damage: Callable[[CorruptSegmentError | CorruptIndexError], None]) -> int:
         """For retention: the greatest timestamp, or the modification time of the file where no record has one.
@@ -506,14 +515,18 @@ class Segment:
         self.offset_index.release()
         self.time_index.release()
 
-    def release_if_idle(self) -> bool:
-        """`release` unless used since the last call. True when nothing is held now."""
-        if not self._used and self.size == self._swept_size:
-            self.release()
-            return True
+    def finish_writeback(self) -> None:
+        """Waits until the kernel has written out what was appended, if a descriptor is open. Any thread."""
+        file = self._file
+        if file is not None:
+            self._files.finish_writeback(file)
+
+    def was_idle(self) -> bool:
+        """Whether nothing has used or appended to the segment since the last call."""
+        is_idle = not self._used and self.size == self._swept_size
         self._used = False
         self._swept_size = self.size
-        return False
+        return is_idle
 
     def set_modified_ms(self, modified_ms: int) -> None:
         self._files.set_modified_ms(self.path, modified_ms)

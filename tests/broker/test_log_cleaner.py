@@ -51,6 +51,9 @@ class NothingDue:
             raise self.error
         self.askers.add(worker)
 
+    def read_ages(self) -> None:
+        pass
+
     def delete_expired(self, now_ms: int) -> Iterator[None]:
         yield None
 

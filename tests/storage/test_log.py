@@ -630,15 +630,59 @@ def test_idle_logs_hold_nothing_open(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(index_interval_bytes=10))
     for _ in range(3):
         append(log, batch(1))
-    assert not log.release_idle()
-    assert log.release_idle()
-    assert log.segments.active._file is None
+    segment = log.segments.active
+
+    def is_released() -> bool:
+        waiting = log.release_idle()
+        log.finish_writeback(waiting)
+        log.release_written(waiting)
+        return segment._file is None
+
+    assert not is_released()
+    assert is_released()
     append(log, batch(1))
     assert len(list(read_all(log))) == 4
-    assert not log.release_idle()
+    assert not is_released()
     append(log, batch(1))
-    assert not log.release_idle(), "to be written is to be in use"
-    assert log.release_idle()
+    assert not is_released(), "to be written is to be in use"
+    log.flush(NOW_MS)
+    assert not log.release_idle(), "what is synced has nothing to wait for"
+    assert segment._file is None
+
+
+class LossyFiles(QuickFiles):
+    """A kernel that fails to write back, and says so only to descriptors that are open at that moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_lost = False
+
+    def finish_writeback(self, file: OpenFile) -> None:
+        if self.is_lost:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
+
+
+def test_a_failed_writeback_of_an_idle_log_is_noticed_before_its_file_is_closed(tmp_path: Path) -> None:
+    files, told = LossyFiles(), []
+    log = create_log(tmp_path, options=log_options(files, on_io_error=told.append))
+    append(log, batch(1))
+    log.release_idle()
+    files.is_lost = True
+    waiting = log.release_idle()
+    assert log.segments.active._file is not None, "closed before its records were written out"
+    with pytest.raises(KafkaError, match="EIO"):
+        log.finish_writeback(waiting)
+    assert (log.is_offline, len(told)) == (True, 1)
+
+
+def test_what_is_used_during_a_writeback_stays_open(tmp_path: Path) -> None:
+    log = create_log(tmp_path)
+    append(log, batch(1))
+    log.release_idle()
+    waiting = log.release_idle()
+    append(log, batch(1))
+    log.release_written(waiting)
+    assert log.segments.active._file is not None
 
 
 def test_a_plain_batch_without_other_replicas_is_committed_with_the_append(log: Log) -> None:

@@ -18,8 +18,19 @@ from storage.log import Log
 from storage.log_cleaning import CleanerSettings
 from storage.log_manager import NoUsableDirectoryError
 from storage.offset_map import MEMORY_MAX
-from storage.segment import CorruptSegmentError
-from tests.storage.builders import NAME, NOW_MS, append, append_marker, delete_expired, done, log_config, marker
+from storage.segment import CorruptSegmentError, Segment
+from storage.time_index import TimestampOffset
+from tests.storage.builders import (
+    NAME,
+    NOW_MS,
+    QuickFiles,
+    append,
+    append_marker,
+    delete_expired,
+    done,
+    log_config,
+    marker,
+)
 from tests.storage.compacted import CONFIG, Broker, commit_and_roll, kept_in, keyed
 
 OTHER = TopicPartition("other", 0)
@@ -312,3 +323,41 @@ def test_a_lowered_first_dirty_offset_is_wanted_on_the_disk(broker: Broker, tmp_
     broker.cleaning.on_checkpoint_wanted = broker.cleaning.write_checkpoints
     log.truncate_to(1, now_ms=NOW_MS)
     assert checkpoint(tmp_path) == "0\n1\ntopic 0 0\n"
+
+
+def test_a_pick_after_the_ages_were_read_opens_no_file(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = broker.log()
+    fill(log, "1")
+    fill(log, "2")
+    for segment in log.segments.all()[:-1]:
+        segment._forget_timestamps()
+    log.release()
+    broker.cleaning.read_ages()
+    log.release()
+    opened: list[str] = []
+    original = QuickFiles.open
+    monkeypatch.setattr(
+        QuickFiles, "open", lambda files, path, **options: opened.append(path) or original(files, path, **options)
+    )
+    assert broker.cleaning.pick(NOW_MS) is not None
+    assert opened == []
+
+
+def test_the_greatest_timestamp_that_a_thread_has_found_does_not_replace_a_later_one(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = broker.log()
+    append(log, keyed(("a", "1")))
+    segment = log.segments.active
+    segment._forget_timestamps()
+    original = Segment._find_largest
+
+    def slow(self: Segment) -> TimestampOffset:
+        found = original(self)
+        monkeypatch.undo()
+        append(log, keyed(("b", "1"), timestamp_ms=NOW_MS + 5000))  # by the thread that owns the log
+        return found
+
+    monkeypatch.setattr(Segment, "_find_largest", slow)
+    segment.largest()
+    assert segment.largest().timestamp_ms == NOW_MS + 5000
