@@ -51,6 +51,7 @@ def storage_jobs(
             initial_delay_ms=RETENTION_INITIAL_DELAY_MS,
         ),
         Job("removal", REMOVAL_INTERVAL_MS, lambda: off_loop(lambda: logs.remove_deleted(clock.now_ms()))),
+        Job("names of deleted logs", REMOVAL_INTERVAL_MS, lambda: off_loop(logs.free_names)),
         Job(
             "flush",
             min(config[properties.LOG_FLUSH_SCHEDULER_INTERVAL_MS], FLUSH_CHECK_INTERVAL_MS_MAX),

@@ -4,8 +4,8 @@ Owns the first dirty offsets and their checkpoint, the logs that are being clean
 know where a pass runs: the caller takes a job with `pick`, runs `cleaner.clean` on it in a process of its own, and
 brings the result back to `finish`, or the error to `fail`.
 
-`read_ages`, `write_checkpoints` and `give_back` wait for the disk and are meant for another thread than the one that owns
-the logs; all else belongs to that one.
+`read_ages`, `write_checkpoints` and `give_back` wait for the disk and are meant for another thread than the one that
+owns the logs; all else belongs to that one.
 
 Invariants: a log is cleaned by one pass at a time, and by none while it is moved to another log directory; a result for
 a log that was truncated, moved, deleted or shortened meanwhile is thrown away and leaves the log as it was; one bad log

@@ -66,6 +66,11 @@ class _LogCheckpoint:
         """The log of that name is gone from the directory, before this call."""
         self._outdated.add(name)
 
+    def free_all(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """`write`, if the file may tell of any log that is gone."""
+        if self._outdated:
+            self.write(logs)
+
     def free(self, name: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
         """`write`, if the file may tell of a log that had this name."""
         if name in self._outdated or name in self._leaving:
@@ -170,6 +175,14 @@ class LogDirectory:
         """
         for checkpoint in self._checkpoints:
             checkpoint.free(name, self.logs)
+
+    def free_names(self) -> None:
+        """The same for all names of logs that are gone, so that `free_name` has not to wait for the disk.
+
+        This waits for it. Any thread. Raises OSError.
+        """
+        for checkpoint in self._checkpoints:
+            checkpoint.free_all(self.logs)
 
     def read_recovery_points(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
         """Without a usable file all logs are scanned whole: only time is lost."""

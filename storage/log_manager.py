@@ -8,7 +8,7 @@ checkpointed and closed like a log, and is found by `future` only.
 
 Threads: `get`, `get_or_create`, `delete`, what concerns future logs, `run_retention`, `expire_producers` and
 `release_idle` belong to the thread that owns the logs; the last three go over all logs in steps, between which others
-may have their turn (see `Steps`). `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`,
+may have their turn (see `Steps`). `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`, `free_names`,
 `mark_future_whole` and `finish_move` wait for the disk and are meant for another one. `open`, `load` and `close` block
 until done and use threads of their own for the logs of a directory.
 
@@ -666,6 +666,10 @@ class LogManager:
             except OSError as error:
                 self.fail_directory(item.directory, error)
         return count
+
+    def free_names(self) -> None:
+        """Makes the names of deleted logs free for new ones; a creation that comes earlier has to wait for the disk."""
+        self._each_directory(LogDirectory.free_names)
 
     def checkpoint_recovery_points(self) -> None:
         self._each_directory(LogDirectory.write_recovery_points)

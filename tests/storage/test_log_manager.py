@@ -559,3 +559,21 @@ def test_a_truncation_cut_off_between_two_segments_leaves_no_gap(tmp_path: Path)
         assert found is not None
         assert [offset for offset, _ in read_all(found)] == list(range(found.log_end_offset))
     assert number > 20
+
+
+# Names of deleted logs
+
+
+def test_the_name_of_a_deleted_log_can_be_freed_before_it_is_used_again(disks: Disks) -> None:
+    files = FaultyFiles()
+    manager = disks.start(files)
+    create(manager, "topic")
+    manager.checkpoint_recovery_points()
+    manager.delete("topic", 0, now_ms=NOW_MS)
+    manager.free_names()
+    before = len(files.calls)
+    manager.free_names()
+    assert len(files.calls) == before, "there is nothing left to be written"
+    create(manager, "topic")
+    assert not [call for call in files.calls[before:] if "checkpoint" in call or call.startswith("sync")]
+    manager.unlock()
