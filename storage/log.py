@@ -92,13 +92,6 @@ class TimestampedOffset(NamedTuple):
     leader_epoch: int
 
 
-class DroppedSegments(NamedTuple):
-    """Segments that are not part of the log any more, oldest first, and files of snapshots that go with them."""
-
-    segments: Sequence[Segment]
-    snapshots: Sequence[str]
-
-
 def _ignore(*_: object) -> None:
     """For callbacks nobody has set."""
 
@@ -123,6 +116,7 @@ class Log:
     __slots__ = (
         "_deleted",
         "_directory",
+        "_dropped",
         "_files",
         "_flushed_ms",
         "_flushing",
@@ -172,6 +166,7 @@ class Log:
         self._snapshots = loaded.snapshots
         self._producers = loaded.producer_state
         self._deleted: deque[tuple[int, str]] = deque()  # (due, file name), rising
+        self._dropped: deque[tuple[Segment, str | None]] = deque()  # out of the log, under their old names; snapshots
         self._flushed_ms = now_ms
         self._reported: set[str] = set()
         self.truncation_count = 0
@@ -846,6 +841,7 @@ class Log:
         """
         if offset >= self.log_end_offset:
             return False
+        self.mark_dropped(now_ms)  # the names of segments become free for others
         if offset < self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return True
@@ -905,6 +901,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Removes everything; the next batch gets `offset`. It waits for the disk."""
+        self.mark_dropped(now_ms)
         self._begin_truncation()
         try:
             old = self._segments.all()
@@ -936,7 +933,7 @@ class Log:
     def expire(self, now_ms: int) -> int:
         """Raises the log's start by retention time and size; returns how many segments lie wholly below it now.
 
-        `drop_expired` and `mark_deleted` then remove them, which must wait until the new start is on the disk: a crash
+        `drop_expired` and `mark_dropped` then remove them, which must wait until the new start is on the disk: a crash
         may keep any of their files, and a log start above a gap between them is what makes the gap harmless. The last
         segment goes only after a new one has been started. Raises KafkaError.
         """
@@ -979,37 +976,39 @@ class Log:
             return RetentionPolicy(NO_LIMIT, NO_LIMIT)
         return RetentionPolicy(self.config.retention_ms, self.config.retention_bytes)
 
-    def drop_expired(self) -> DroppedSegments:
-        """Takes the segments that lie wholly below the log's start out of the log. Their files stay as they are."""
-        dropped = [
-            segment
-            for segment, following in pairwise(self._segments.all())
-            if following.base_offset <= self.log_start_offset
-        ]
+    def drop_expired(self, start_offset: int) -> int:
+        """Takes the segments that lie wholly below an offset out of the log; returns how many. Their files stay.
+
+        `start_offset` is a log start that is on the disk.
+        """
+        assert start_offset <= self.log_start_offset
+        segments = self._segments.all()
+        dropped = [segment for segment, following in pairwise(segments) if following.base_offset <= start_offset]
         if dropped:
             self._segments.replace(dropped)
             self._reader.forget_positions()
-        snapshots = (self._snapshots.forget(segment.base_offset) for segment in dropped)
-        return DroppedSegments(dropped, [path for path in snapshots if path is not None])
+        self._dropped.extend((segment, self._snapshots.forget(segment.base_offset)) for segment in dropped)
+        return len(dropped)
 
-    def mark_deleted(self, dropped: DroppedSegments, now_ms: int) -> None:
+    def mark_dropped(self, now_ms: int) -> None:
         """Gives the files of dropped segments the name under which they wait for `remove_deleted`, oldest first.
 
         That finds them once file.delete.delay.ms is over. Any thread. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         try:
-            self._mark_deleted(dropped.segments, now_ms)
-            for path in dropped.snapshots:
-                self._files.unlink_if_there(path)
+            with self._naming:
+                while self._dropped:
+                    segment, snapshot = self._dropped.popleft()
+                    segment.relocate(self._directory)
+                    self._mark_deleted(segment, now_ms)
+                    if snapshot is not None:
+                        self._files.unlink_if_there(snapshot)
         except OSError as error:
             raise self._storage_error(error) from error
 
-    def _mark_deleted(self, segments: Sequence[Segment], now_ms: int) -> None:
+    def _mark_deleted(self, segment: Segment, now_ms: int) -> None:
         due_ms = now_ms + self.config.file_delete_delay_ms
-        for segment in segments:
-            with self._naming:
-                segment.relocate(self._directory)
-                self._deleted.extend((due_ms, os.path.basename(path)) for path in segment.mark_deleted())
+        self._deleted.extend((due_ms, os.path.basename(path)) for path in segment.mark_deleted())
 
     def swap_in(self, cleaned: CleanedSegment, *, now_ms: int) -> bool:
         """Puts a cleaned segment, staged as `.swap` files, in the place of those that it was made from.
@@ -1035,10 +1034,10 @@ class Log:
             segment.preload()
             self._segments.replace(replaced, [segment])
             self._reader.forget_positions()
-            self._mark_deleted(replaced, now_ms)
-            for offset in cleaned.replaced:
-                if offset != cleaned.base_offset:
-                    self._snapshots.delete(offset)
+            for old in replaced:
+                self._mark_deleted(old, now_ms)
+                if old.base_offset != cleaned.base_offset:
+                    self._snapshots.delete(old.base_offset)
             segment.restage("")
         except OSError as error:
             raise self._storage_error(error) from error

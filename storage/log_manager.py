@@ -39,7 +39,7 @@ from storage import log_moves, meta_properties, names
 from storage.checkpoints import MalformedCheckpointError, TopicPartition
 from storage.damaged_batches import DamagedBatches, MetBy
 from storage.files import Files
-from storage.log import DroppedSegments, Log, LogOptions
+from storage.log import Log, LogOptions
 from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
 from storage.log_loader import LoadProgress
 from storage.log_moves import FoundLog
@@ -598,22 +598,21 @@ class LogManager:
         """
         logs = self._not_moved(self.logs() if logs is None else logs)
         yield lambda: _exhaust(self._each_online(lambda log: log.read_ages(now_ms), logs))
-        expired: list[Log] = []
+        expired: dict[Log, int] = {}
         for log in logs:
             if sum(self._each_online(lambda each: each.expire(now_ms), self._not_moved([log]))):
-                expired.append(log)
+                expired[log] = log.log_start_offset
             yield None
         if not expired:
             return 0
         concerned = {self._home[log].path: self._home[log] for log in expired if log in self._home}
         yield lambda: self._each_directory(LogDirectory.write_log_starts, list(concerned.values()))
-        dropped: dict[Log, DroppedSegments] = {}
-        for log in self._not_moved(expired):
-            if not log.is_offline:
-                dropped[log] = log.drop_expired()
+        count = 0
+        for log in expired:
+            count += sum(self._each_online(lambda each: each.drop_expired(expired[each]), self._not_moved([log])))
             yield None
-        yield lambda: _exhaust(self._each_online(lambda log: log.mark_deleted(dropped[log], now_ms), dropped))
-        return sum(len(each.segments) for each in dropped.values())
+        yield lambda: _exhaust(self._each_online(lambda log: log.mark_dropped(now_ms), expired))
+        return count
 
     def _not_moved(self, logs: Iterable[Log]) -> list[Log]:
         """Without those that are gone or have a copy in another directory, which follows what they hold."""

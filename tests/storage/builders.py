@@ -150,5 +150,6 @@ def done(steps: Steps[T]) -> T:
 def delete_expired(log: Log, now_ms: int) -> int:
     """Retention on one log, without a log manager that writes its start to the disk."""
     count = log.expire(now_ms)
-    log.mark_deleted(log.drop_expired(), now_ms)
+    log.drop_expired(log.log_start_offset)
+    log.mark_dropped(now_ms)
     return count

@@ -1,6 +1,7 @@
 """One pass of retention over the logs of a broker: what is on the disk when, and what runs in a thread."""
 
 import dataclasses
+import os
 from pathlib import Path
 from random import Random
 
@@ -152,3 +153,33 @@ def test_compacted_logs_go_by_their_log_start_alone(tmp_path: Path) -> None:
     assert done(manager.run_retention(NOW_MS + 10_000)) == 0
     log.delete_records_before(2)
     assert done(manager.run_retention(NOW_MS + 10_000)) == 2
+
+
+def test_records_deleted_during_a_pass_wait_for_their_log_start_on_the_disk(tmp_path: Path) -> None:
+    manager = start(tmp_path)
+    log = expirable(manager)
+    steps = manager.run_retention(NOW_MS + 10_000)
+    for work in steps:
+        if work is not None:
+            work()
+        if (tmp_path / "log-start-offset-checkpoint").exists():
+            break
+    log.delete_records_before(5)
+    assert done(steps) == 3
+    assert [segment.base_offset for segment in log.segments.all()] == [3, 4]
+    manager.unlock()
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_a_truncation_during_a_pass_begins_with_an_empty_file(tmp_path: Path, offset: int) -> None:
+    """Segments have left the log, and their files still have their names."""
+    manager = start(tmp_path)
+    log = expirable(manager)
+    assert log.expire(NOW_MS + 10_000) == 3
+    assert log.drop_expired(3) == 3
+    log.truncate_fully_and_start_at(offset, now_ms=NOW_MS)
+    append(log, batch(1, size=50))
+    log.mark_dropped(NOW_MS)
+    assert [found for found, _ in read_all(log)] == [offset]
+    assert os.stat(log.segments.active.path).st_size == log.size
+    manager.unlock()
