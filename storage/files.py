@@ -25,6 +25,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _SYNC_FILE_RANGE_WRITE: Final = 2
 _SYNC_FILE_RANGE_WRITE_AND_WAIT: Final = 1 | 2 | 4
+_NO_SYNC_FILE_RANGE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})
 _LOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _LOCK_IS_HELD: Final = frozenset({errno.EACCES, errno.EAGAIN})
 _NOT_WITHOUT_WAITING: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
@@ -287,7 +288,12 @@ class OsFiles(Files):
         self._sync_file_range(file, position, size, _SYNC_FILE_RANGE_WRITE)
 
     def finish_writeback(self, file: OpenFile) -> None:
-        self._sync_file_range(file, 0, 0, _SYNC_FILE_RANGE_WRITE_AND_WAIT)  # a size of 0 is all
+        try:
+            self._sync_file_range(file, 0, 0, _SYNC_FILE_RANGE_WRITE_AND_WAIT)  # a size of 0 is all
+        except OSError as error:
+            if error.errno not in _NO_SYNC_FILE_RANGE:
+                raise
+            os.fdatasync(file.descriptor)
 
     def _sync_file_range(self, file: OpenFile, position: int, size: int, flags: int) -> None:
         if self._libc.sync_file_range(file.descriptor, position, size, flags) != 0:
