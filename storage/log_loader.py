@@ -102,9 +102,7 @@ class LogLoader:
         )
         snapshots.delete_strays({segment.base_offset for segment in segments})
         leader_epochs, are_epochs_lost = self._open_leader_epochs()
-        # What lies below the log's start is not read: a deletion that a crash has cut off may have left gaps there.
-        first_needed = max(self._recovery_point, self._log_start_offset)
-        first_to_scan = len(segments) if self._is_clean else _floor(segments, first_needed)
+        first_to_scan = len(segments) if self._is_clean else _floor(segments, self._recovery_point)
         if are_epochs_lost:
             self._find_leader_epochs(segments[:first_to_scan], leader_epochs)
         if segments:
@@ -278,13 +276,15 @@ class _Repair:
         """Scans the segments from `first` on and cuts the log at the first bad byte.
 
         A segment that does not begin where the one before it ends is cut off too: a power cut may have taken the end of
-        an older file and not the newer file. Only a log that is or was compacted may have such gaps.
+        an older file and not the newer file. Only a log that is or was compacted may have such gaps. Damage and gaps
+        below the log's start cut nothing: a deletion that a crash has stopped may have left them, and nobody reads there.
         """
         producer_state = self._state_at(self.segments[first].base_offset)
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
             if number > first:
-                if segment.base_offset != self.log_end_offset and not self._may_have_gaps:
+                is_gap = segment.base_offset != self.log_end_offset and segment.base_offset > self._log_start_offset
+                if is_gap and not self._may_have_gaps:
                     gap = CorruptSegmentError(segment.path, 0, f"the segment before ends at {self.log_end_offset}")
                     self._cut(number - 1, self.segments[number - 1].size, gap)
                     break
@@ -293,8 +293,10 @@ class _Repair:
             self.log_end_offset = scan.next_offset
             if scan.damage is not None:
                 self._progress.on_damaged_batch(scan.damage)
-                self._cut(number, scan.end_position, scan.damage)
-                break
+                if not self._is_below_log_start(number):
+                    self._cut(number, scan.end_position, scan.damage)
+                    break
+                self._progress.on_damage(f"{scan.damage}; left alone below the log start {self._log_start_offset}")
             if segment is not self.segments[-1]:
                 segment.seal()
         if self.segments[-1].size:
@@ -303,6 +305,10 @@ class _Repair:
             self.segments[-1].seal()
         producer_state.map_end_offset = self.log_end_offset
         self.producer_state = producer_state
+
+    def _is_below_log_start(self, number: int) -> bool:
+        following = self.segments[number + 1 : number + 2]
+        return bool(following) and following[0].base_offset <= self._log_start_offset
 
     def _cut(self, number: int, position: int, damage: CorruptSegmentError) -> None:
         segment, later = self.segments[number], self.segments[number + 1 :]

@@ -74,8 +74,9 @@ def test_a_log_start_is_on_the_disk_before_a_segment_is_renamed(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("lost", [(1,), (0, 2), (1, 2)])
+@pytest.mark.parametrize("is_torn", [False, True])
 def test_gaps_that_a_power_cut_leaves_below_the_log_start_take_nothing_above_it(
-    tmp_path: Path, lost: tuple[int, ...]
+    tmp_path: Path, lost: tuple[int, ...], is_torn: bool
 ) -> None:
     """The new names of a directory may get to the disk in any order."""
     manager = start(tmp_path)
@@ -89,6 +90,9 @@ def test_gaps_that_a_power_cut_leaves_below_the_log_start_take_nothing_above_it(
     for number in lost:
         for path in tmp_path.glob(f"topic-0/{number:020d}.*"):
             path.unlink()
+    if is_torn:
+        for number in {0, 1, 2} - set(lost):
+            os.truncate(tmp_path / "topic-0" / f"{number:020d}.log", 100)
     (tmp_path / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
     manager = start(tmp_path)
     log = manager.get("topic", 0)
