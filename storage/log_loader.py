@@ -277,7 +277,7 @@ class _Repair:
 
         A segment that does not begin where the one before it ends is cut off too: a power cut may have taken the end of
         an older file and not the newer file. Only a log that is or was compacted may have such gaps. Damage and gaps
-        below the log's start cut nothing: a deletion that a crash has stopped may have left them, and nobody reads there.
+        below the log start cut nothing: a deletion that a crash has stopped may have left them, and nobody reads there.
         """
         producer_state = self._state_at(self.segments[first].base_offset)
         for number in range(first, len(self.segments)):
