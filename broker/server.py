@@ -303,7 +303,9 @@ class Server:
 
     def _bind(self) -> None:
         """Take every listener's address, that of the metrics too. Raises ListenError."""
-        self._sockets = SocketServer(listener_settings(self._config), connection_limits(self._config))
+        self._sockets = SocketServer(
+            listener_settings(self._config), connection_limits(self._config), self._clock.monotonic_ms
+        )
         self._undo.callback(self._sockets.stop_accepting)
         self._sockets.bind(self._config.listeners)
         self._computing.when_full(self._sockets.hold, self._sockets.release)

@@ -7,6 +7,9 @@ Generated code collects small pieces and joins them; only bytes and record sets 
 handed on by reference, between two joined pieces. Neighbouring fixed-width fields, the length that follows them in
 versions with wide lengths, and empty tag sections are packed by one call.
 
+Every list and every element of a list takes one from `elements_left`, so that a caller on the event loop learns early
+that a message is large: `TooManyElements` is raised, and nothing was written.
+
 The objects come from our own code, so a value of the wrong type or range raises whatever `struct` or Python raises.
 """
 
@@ -16,7 +19,7 @@ from struct import pack
 from typing import NoReturn
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.reader import STRING_SIZE_MAX
+from protocol.reader import ELEMENTS_UNLIMITED, STRING_SIZE_MAX, refuse_count
 from protocol.schema import ZERO_UUID, Encoded, Field, MessageInfo, Struct
 from protocol.source import SHORT_LIST, Source, literal, plan
 
@@ -56,13 +59,17 @@ RUNTIME = {
     "join": b"".join,
     "long_string_length": long_string_length,
     "pack": pack,
+    "refuse_count": refuse_count,
     "refuse_loss": refuse_loss,
     "uvarint": uvarint,
 }
 
 
 def writer_source(cls: type[Struct], info: MessageInfo, version: int) -> Source:
-    """A function `write(message, out)` that appends the buffers of one version of a message to the list `out`."""
+    """A function that appends the buffers of one version of a message to the list `out`.
+
+    Its signature is `write(message, out, elements_left=ELEMENTS_UNLIMITED)`.
+    """
     return _Writer(cls, info, version).source
 
 
@@ -73,7 +80,8 @@ class _Writer:
         self.refuses_loss = info.is_request
         self.source = Source(dict(RUNTIME))
         self.append = "append"
-        with self.source.block("def write(o0, out):"):
+        self.path = cls.__name__
+        with self.source.block(f"def write(o0, out, elements_left={ELEMENTS_UNLIMITED}):"):
             self.source.add("parts = []", "append = parts.append")
             self.struct(cls, 0)
             with self.source.block("if parts or not out:"):
@@ -172,6 +180,9 @@ class _Writer:
             self.source.add("out.append(join(parts))", "parts.clear()", f"out.append({local})")
 
     def array(self, field: Field, items: str, depth: int) -> None:
+        self.source.add(f"elements_left -= len({items}) + 1")
+        with self.source.block("if elements_left < 0:"):
+            self.source.add("out.clear()", f"raise refuse_count({self.path + '.' + field.name!r}, elements_left)")
         if field.wire is not None and field.wire.letter:
             self.numbers(field.wire.letter, items)
         elif field.struct is not None:

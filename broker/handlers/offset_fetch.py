@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
-from broker import slices
 from broker.by_topic import by_topic
 from broker.groups.offsets import GroupOffsets, TopicPartition
 from broker.groups.records import NO_LEADER_EPOCH
@@ -46,11 +45,11 @@ P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 def handle(
     services: Services, request: OffsetFetchRequest, context: RequestContext
-) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+) -> Slices[OffsetFetchResponse] | Awaitable[OffsetFetchResponse]:
     if context.api_version == VERSION_OF_CONSUMERS_TREE:
         return _read_consumers_tree(services, request)
     has_several_groups = context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS
-    return slices.run(_answer_groups(services, request) if has_several_groups else _answer_one(services, request))
+    return _answer_groups(services, request) if has_several_groups else _answer_one(services, request)
 
 
 def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode) -> OffsetFetchResponse:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from broker.network.connection import Dispatcher
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
@@ -22,9 +22,11 @@ logger = logging.getLogger("kafka.network.SocketServer")
 class SocketServer:
     """What clients connect to."""
 
-    def __init__(self, settings: ListenerSettings, limits: ConnectionLimits) -> None:
+    def __init__(self, settings: ListenerSettings, limits: ConnectionLimits, monotonic_ms: Callable[[], int]) -> None:
+        """`monotonic_ms` is the clock that turns of connections are measured with."""
         loop = asyncio.get_running_loop()
         self._settings = settings
+        self._monotonic_ms = monotonic_ms
         self.quotas = ConnectionQuotas(limits)
         self.unsent = UnsentAnswers(lambda delay_ms, callback: loop.call_later(delay_ms / 1000, callback))
         queued_max = settings.queued_request_bytes_max
@@ -54,6 +56,7 @@ class SocketServer:
                 self._settings,
                 self.quotas,
                 self.unsent,
+                self._monotonic_ms,
                 request_memory=self._request_memory,
                 on_exceeded=self._close_least_recently_used,
             )

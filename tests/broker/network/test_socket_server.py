@@ -16,7 +16,7 @@ from broker.network.socket_server import SocketServer
 from broker.request_context import Peer
 from config.listeners import Listener as Address
 from config.listeners import SecurityProtocol
-from tests.broker.network.test_connection import Script, framed, read_frame, until
+from tests.broker.network.test_connection import CLOCK, Script, framed, read_frame, until
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -55,7 +55,7 @@ class Served:
 async def serving(
     limits: ConnectionLimits, *names: str, dispatcher: Dispatcher | None = None, **settings: int
 ) -> AsyncIterator[Served]:
-    server = SocketServer(ListenerSettings(request_size_max=1 << 20, **settings), limits)
+    server = SocketServer(ListenerSettings(request_size_max=1 << 20, **settings), limits, CLOCK.monotonic_ms)
     server.bind([Address(name, "127.0.0.1", 0, SecurityProtocol.PLAINTEXT) for name in names])
     server.start(dispatcher or Script())
     served = Served(server)
@@ -259,7 +259,7 @@ async def test_addresses_of_both_families(host: str, reached: list[str]) -> None
     """An empty host is every address; both families then share one port, also when it is any free one."""
     if "::1" in reached and not _has_ipv6():
         pytest.skip("needs IPv6 on the loopback interface: sysctl net.ipv6.conf.lo.disable_ipv6=0")
-    server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits())
+    server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits(), CLOCK.monotonic_ms)
     server.bind([Address("A", host, 0, SecurityProtocol.PLAINTEXT)])
     server.start(Script())
     try:
@@ -286,7 +286,7 @@ async def test_an_address_that_is_taken_leaves_none_of_the_others_taken() -> Non
         other.bind(("127.0.0.1", 0))
         other.listen()
         taken = int(other.getsockname()[1])
-        server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits())
+        server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits(), CLOCK.monotonic_ms)
         addresses = [Address("A", "127.0.0.1", 0, SecurityProtocol.PLAINTEXT)]
         server.bind(addresses)
         with pytest.raises(ListenError, match=str(taken)):
@@ -300,7 +300,7 @@ async def test_an_address_that_is_taken_leaves_none_of_the_others_taken() -> Non
 
 async def test_sockets_have_the_configured_buffers_and_do_not_wait_to_fill_packets() -> None:
     settings = ListenerSettings(request_size_max=1 << 20, send_buffer_bytes=50_000, receive_buffer_bytes=60_000)
-    server = SocketServer(settings, ConnectionLimits())
+    server = SocketServer(settings, ConnectionLimits(), CLOCK.monotonic_ms)
     server.bind([Address("A", "127.0.0.1", 0, SecurityProtocol.PLAINTEXT)])
     server.start(Script())
     try:
