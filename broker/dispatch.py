@@ -148,14 +148,13 @@ class RequestDispatcher:
         """Answer a request of many elements: all that depends on their number is done in threads or in slices."""
         services = self._services
         try:
-            request = await services.computing.run(lambda: route.decode(frame, position, elements_max(len(frame))))
+            limit = elements_max(context.api_key, len(frame))
+            request = await services.computing.run(lambda: route.decode(frame, position, limit))
         except Malformed as error:
             raise Malformed(f"{_named(route.api, context)}: {error}") from error
         try:
             response = route.handle(services, request, context)
-            if is_sliced(response):
-                response = services.sliced_work.run(response)
-            response = await settled(response)
+            response = await services.sliced_work.settled(response)
         except Malformed:
             raise
         except Exception as error:
@@ -221,7 +220,7 @@ class RequestDispatcher:
         self, route: Route, request: object, context: RequestContext, awaited: Awaitable[object | None]
     ) -> Buffers | None:
         try:
-            response = await settled(awaited)
+            response = await self._services.sliced_work.settled(awaited)
         except (Malformed, asyncio.CancelledError):
             raise
         except Exception as error:
@@ -321,13 +320,6 @@ def failure_response(module: ModuleType, api: Api, request: object, context: Req
     """What `module` answers to a request that failed as a whole: its own `failed`, or the response's error code."""
     failed = getattr(module, "failed", None)
     return failed(request, context, code) if failed is not None else api.response(error_code=code)
-
-
-async def settled(outcome: object) -> object:
-    """What a handler's outcome comes to when it is awaited as often as it takes."""
-    while isinstance(outcome, Awaitable):
-        outcome = await outcome
-    return outcome
 
 
 def _framed(encode: Encoder, header: bytes, response: object, elements_max: int = ELEMENTS_UNLIMITED) -> Buffers:

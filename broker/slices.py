@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from types import GeneratorType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -47,6 +47,20 @@ class SlicedWork:
         self._queue.append((work, future))
         return future
 
+    async def settled(self, outcome: object) -> object:
+        """What an outcome comes to: work is done in slices, and what is awaitable is awaited, as often as it takes."""
+        while True:
+            if is_sliced(outcome):
+                outcome = self.run(cast(Slices[object], outcome))
+            elif isinstance(outcome, Awaitable):
+                outcome = await outcome
+            else:
+                return outcome
+
+    def pace(self) -> Pace:
+        """For a loop of a coroutine that may go round often without ever waiting."""
+        return Pace(self._monotonic_ms)
+
     def _slice(self, work: Slices[Any]) -> None:
         """Work for `SLICE_MS`. Raises StopIteration when the work is done, and whatever it raises."""
         end_ms = self._monotonic_ms() + SLICE_MS
@@ -75,6 +89,20 @@ class SlicedWork:
             asyncio.get_running_loop().call_soon(self._take_turn)
 
 
+class Pace:
+    """Gives the other connections their turn in a coroutine's long loop."""
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._end_ms = monotonic_ms() + SLICE_MS
+
+    async def keep(self) -> None:
+        """Wait for the next turn of the event loop once the slice is over; to be called once a round."""
+        if self._monotonic_ms() >= self._end_ms:
+            await asyncio.sleep(0)
+            self._end_ms = self._monotonic_ms() + SLICE_MS
+
+
 def each(items: Iterable[S], work: Callable[[S], T]) -> Slices[list[T]]:
     """What `work` returns for each item, in order; may be interrupted after each."""
     results = []
@@ -82,6 +110,16 @@ def each(items: Iterable[S], work: Callable[[S], T]) -> Slices[list[T]]:
         results.append(work(item))
         yield
     return results
+
+
+def whole(work: Slices[T]) -> T:
+    """What the work comes to when it is done in one step, in a thread."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as finished:
+            result: T = finished.value
+            return result
 
 
 def is_sliced(outcome: object) -> bool:

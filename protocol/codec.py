@@ -36,8 +36,8 @@ class Encoder(Protocol):
     """The compiled writer of one version of a message.
 
     Appends at least one buffer to an empty list. Large bytes and record sets go in by reference and must not change
-    until the buffers are sent; everything between two of them is one buffer. Raises TooManyElements, with `out` empty,
-    when the message has more lists and list elements than `elements_left`.
+    until the buffers are sent; what stands between two of them is one buffer, or several if it is much. Raises
+    TooManyElements, with `out` empty, when the message has more lists and list elements than `elements_left`.
     """
 
     def __call__(self, message: object, out: list[Records], elements_left: int = ELEMENTS_UNLIMITED, /) -> None: ...

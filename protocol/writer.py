@@ -3,12 +3,13 @@
 Owns the templates of encoding and the few functions that generated code calls off its fast path. Must not know when
 something is compiled or kept (`protocol.codec`). `protocol.reader` is its mirror image.
 
-Generated code collects small pieces and joins them; only bytes and record sets from `BY_REFERENCE_SIZE_MIN` up are
-handed on by reference, between two joined pieces. Neighbouring fixed-width fields, the length that follows them in
-versions with wide lengths, and empty tag sections are packed by one call.
+Generated code collects small pieces and joins them, some thousands at a time, as each takes several times the memory of
+its bytes. Only bytes and record sets from `BY_REFERENCE_SIZE_MIN` up are handed on by reference, between joined pieces.
+Neighbouring fixed-width fields, the length that follows them in versions with wide lengths, and empty tag sections are
+packed by one call.
 
 Every list and every element of a list takes one from `elements_left`, so that a caller on the event loop learns early
-that a message is large: `TooManyElements` is raised, and nothing was written.
+that a message is large: `TooManyElements` is raised, and `out` is empty.
 
 The objects come from our own code, so a value of the wrong type or range raises whatever `struct` or Python raises.
 """
@@ -25,6 +26,8 @@ from protocol.source import SHORT_LIST, Source, literal, plan
 
 # Below this, copying the bytes into the joined piece is cheaper than one more buffer for the kernel to gather.
 BY_REFERENCE_SIZE_MIN = 1024
+# So many pieces are collected before they are joined.
+PIECES_MAX = 4096
 
 
 def uvarint(value: int) -> bytes:
@@ -191,10 +194,17 @@ class _Writer:
                     with self.source.block(f"if type(o{depth}) is Encoded:"):
                         self.source.add(f"{self.append}(o{depth})", "continue")
                 self.struct(field.struct, depth)
+                self.join_pieces()
         else:
             with self.source.block(f"for v{depth} in {items}:"):
                 self.primitive(field, f"v{depth}", depth + 1, is_nullable=False)
                 self.flush()
+
+    def join_pieces(self) -> None:
+        """Join what was collected so far if it is much. What is collected apart for a tag is not."""
+        if self.append == "append":
+            with self.source.block(f"if len(parts) > {PIECES_MAX}:"):
+                self.source.add("out.append(join(parts))", "parts.clear()")
 
     def numbers(self, letter: str, items: str) -> None:
         short = f"{self.source.layouts('pack', letter)}[len({items})](*{items})"

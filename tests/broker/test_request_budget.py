@@ -27,14 +27,19 @@ from protocol.records.builder import RecordData, build_batch
 from tests.support.in_process import InProcessBroker, running_broker
 
 MIB = 1 << 20
+METADATA, OFFSET_COMMIT, UPDATE_FEATURES = 3, 8, 57
 
 
 @pytest.mark.parametrize(
     ("frame_size", "expected"),
-    [(0, 100_000), (MIB, 100_000 + MIB // 16), (100 * MIB, 1_000_000)],
+    [(0, 64_000), (MIB, 64_000 + MIB // 32), (16 * MIB, 64_000 + MIB // 2)],
 )
-def test_the_limit_grows_with_the_frame_up_to_a_million(frame_size: int, expected: int) -> None:
-    assert elements_max(frame_size) == expected
+def test_the_limit_of_bulk_requests_grows_with_the_frame(frame_size: int, expected: int) -> None:
+    assert elements_max(METADATA, frame_size) == expected
+
+
+def test_the_limit_of_other_requests_is_fixed() -> None:
+    assert {elements_max(UPDATE_FEATURES, size) for size in (0, MIB, 16 * MIB)} == {10_000}
 
 
 def test_offsets_of_a_hundred_thousand_partitions_are_within_the_limit() -> None:
@@ -44,7 +49,7 @@ def test_offsets_of_a_hundred_thousand_partitions_are_within_the_limit() -> None
     ]
     topics = [OffsetCommitRequestTopic(name=f"topic-{number}", partitions=committed) for number in range(100)]
     size = sum(map(len, encode(OffsetCommitRequest(group_id="g", topics=topics), 8)))
-    assert 100_000 + 2 * len(topics) + 1 <= elements_max(size)
+    assert 100_000 + 2 * len(topics) + 1 <= elements_max(OFFSET_COMMIT, size)
 
 
 def metadata_request(count: int) -> MetadataRequest:

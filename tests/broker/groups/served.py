@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from broker.dispatch import settled
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group import GroupSettings
 from broker.groups.settings import CoordinatorSettings
@@ -36,6 +35,7 @@ class ServicesOfGroups:
     groups: GroupCoordinator
     metadata_cache: MetadataCache
     clock: ManualClock
+    sliced_work: SlicedWork
 
 
 class Served:
@@ -81,7 +81,7 @@ class Served:
 
     def services(self) -> Services:
         """What the handlers work with."""
-        return cast(Services, ServicesOfGroups(self.coordinator, self.metadata, self.here.clock))
+        return cast(Services, ServicesOfGroups(self.coordinator, self.metadata, self.here.clock, self.sliced_work))
 
     def send(self, handler: ModuleType, request: object, version: int) -> Any:
         """The answer if there is one now, else a task that will have it."""
@@ -107,7 +107,7 @@ class Served:
 
     async def _later(self, handler: ModuleType, received: object, context: RequestContext, awaited: Any) -> Any:
         try:
-            answer = await settled(awaited)
+            answer = await self.sliced_work.settled(awaited)
         except KafkaError as error:
             answer = handler.failed(received, context, error.code)
         return _as_received(answer, context.api_version)

@@ -140,7 +140,7 @@ async def test_several_groups(version: int) -> None:
 async def test_a_large_answer_leaves_others_their_turn(version: int) -> None:
     served = await Served.up()
     value = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
-    partitions = [(topic, index) for topic in ("t", "u") for index in range(offset_fetch.SLICE_SIZE)]
+    partitions = [(topic, index) for topic in ("t", "u") for index in range(2 * offset_fetch.STEP_SIZE)]
     served.coordinator.commit("g", Committer(), dict.fromkeys(partitions, value))
     answer = served.send(offset_fetch, request(version, None), version)
     assert isinstance(answer, asyncio.Future)
