@@ -2,10 +2,10 @@
 
 Owns: the attacks, a second connection that asks for ApiVersions all the while, and the readings of the broker's memory.
 Prints, for each attack, what was sent, how it ended, the longest round trip of the other connection and the growth of
-resident memory. Must not know how the broker defends itself.
+resident memory. Of the broker's defences it knows the limits of elements alone, to stay just below them.
 
 There are named attacks, each a way in which few bytes may exhaust or stall a broker, and one generated attack for every
-list of every request that the broker serves: a frame of one MiB that holds as many of the smallest elements as fit.
+list of every request that the broker serves: as many of the smallest elements as the broker takes in 1 MiB.
 
 The goals (docs/connections.md): no round trip above 50 ms; memory grows by at most 20 MiB plus four times what was
 sent, and is within 20 MiB of its start ten seconds later. The machine's own noise is printed first.
@@ -32,6 +32,7 @@ import zstandard
 from crc32c import crc32c
 
 from bench.processes import resident_mib
+from broker.request_budget import elements_max
 from broker.routes import TABLE
 from protocol.api import APIS
 from protocol.codec import decode, encode
@@ -325,8 +326,8 @@ NAMED: Mapping[str, Callable[[], Attack]] = {
     "FindCoordinator with 175,000 keys": lambda: repeated(
         made(FindCoordinatorRequest, key_type=0, coordinator_keys=[f"{number:x}" for number in range(175_000)]), 4, 1
     ),
-    "FindCoordinator with 50,000 keys": lambda: repeated(
-        made(FindCoordinatorRequest, key_type=0, coordinator_keys=[f"{number:x}" for number in range(50_000)]), 4, 1
+    "FindCoordinator with 60,000 keys": lambda: repeated(
+        made(FindCoordinatorRequest, key_type=0, coordinator_keys=[f"{number:x}" for number in range(60_000)]), 4, 1
     ),
     "Metadata of 50,000 unknown topics": lambda: repeated(
         made(
@@ -359,9 +360,17 @@ def generated() -> Iterator[tuple[str, Callable[[], Attack]]]:
         version = api.versions[-1]
         for path in list_paths(api.request, version):
             name = f"{api.name} v{version}: {'.'.join(field.name for field in path)}"
-            yield f"{name}, the same", partial(_stuffed, api.request, version, path, is_distinct=False)
+            count_max = elements_max(key, 0) // _elements_of_one(path[-1], version) - 100
+            stuffed = partial(_stuffed, api.request, version, path, count_max)
+            yield f"{name}, the same", partial(stuffed, is_distinct=False)
             if _named_field(path[-1], version) is not None:
-                yield f"{name}, distinct", partial(_stuffed, api.request, version, path, is_distinct=True)
+                yield f"{name}, distinct", partial(stuffed, is_distinct=True)
+
+
+def _elements_of_one(field: Field, version: int) -> int:
+    """What one element of the list counts: itself and the lists in it."""
+    inner = () if field.struct is None else field.struct.__fields__
+    return 1 + sum(each.is_array and each.is_in(version) for each in inner)
 
 
 def list_paths(cls: type[Struct], version: int) -> Iterator[tuple[Field, ...]]:
@@ -376,24 +385,24 @@ def list_paths(cls: type[Struct], version: int) -> Iterator[tuple[Field, ...]]:
                 yield (field, *path)
 
 
-def _stuffed(cls: type[Struct], version: int, path: Sequence[Field], *, is_distinct: bool) -> Attack:
+def _stuffed(cls: type[Struct], version: int, path: Sequence[Field], count_max: int, *, is_distinct: bool) -> Attack:
     def attack(client: Client) -> None:
         request = smallest(cls)
-        _stuff(request, version, path, is_distinct=is_distinct)
+        _stuff(request, version, path, count_max, is_distinct=is_distinct)
         client.send(framed(request, version))
         client.receive()
 
     return attack
 
 
-def _stuff(value: Any, version: int, path: Sequence[Field], *, is_distinct: bool) -> None:
+def _stuff(value: Any, version: int, path: Sequence[Field], count_max: int, *, is_distinct: bool) -> None:
     field, *rest = path
     if not rest:
-        setattr(value, field.name, _elements(field, version, is_distinct=is_distinct))
+        setattr(value, field.name, _elements(field, version, is_distinct=is_distinct)[:count_max])
         return
     assert field.struct is not None
     inner = smallest(field.struct)
-    _stuff(inner, version, rest, is_distinct=is_distinct)
+    _stuff(inner, version, rest, count_max, is_distinct=is_distinct)
     setattr(value, field.name, [inner] if field.is_array else inner)
 
 

@@ -156,6 +156,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
             config,
             topic_configs,
             metadata,
+            sliced_work,
             on_topic_changed=changed.topic,
             on_broker_changed=changed.broker,
         ),

@@ -7,6 +7,7 @@ import pytest
 
 from broker.config_changes import Alteration, ConfigChanges, KeyChange, Operation, ResourceType
 from broker.metadata_cache import MetadataCache, TopicState
+from broker.slices import SlicedWork
 from broker.topic_configs import TopicConfigs
 from config import broker_properties as rows
 from config.broker import BrokerConfig
@@ -14,6 +15,7 @@ from controller import paths
 from controller.entity_configs import change_overrides, entity_overrides, topic_overrides
 from controller.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
+from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 
 BROKER_ID, OTHER_ID = 1, 2
@@ -36,6 +38,7 @@ class Here:
             self.config,
             self.topic_configs,
             metadata,
+            SlicedWork(ManualClock().monotonic_ms),
             on_topic_changed=self.told.append,
             on_broker_changed=lambda: self.told.append("broker"),
         )
@@ -120,3 +123,13 @@ async def test_without_a_controller_nothing_is_written(here: Here) -> None:
     assert refused.code is ErrorCode.NOT_CONTROLLER
     assert here.told == []
     assert await topic_overrides(here.store, TOPIC) == {}
+
+
+async def test_more_changes_than_there_are_settings_are_refused(here: Here) -> None:
+    changes = [KeyChange(f"key{number}", Operation.SET, "1") for number in range(1001)]
+    (result,) = await here.changes.alter([Alteration(ResourceType.TOPIC, TOPIC, changes)], validate_only=True)
+    assert result is not None
+    assert (result.code, result.message) == (
+        ErrorCode.INVALID_REQUEST,
+        "1001 changes of one resource, expected at most 1000",
+    )
