@@ -42,6 +42,8 @@ _EFFECTLESS_PREFIXES = (
     "telemetry.max.bytes",
 )
 _PLUG_IN_PREFIXES = ("config.providers.", "rsm.config.", "rlmm.config.")
+_LIKENESS_MIN = 0.8
+"""How alike (`difflib` ratio) a known key must be to be suggested for an unknown one."""
 
 
 class BrokerConfig:
@@ -194,13 +196,15 @@ def _warning(key: str) -> str | None:
         return warning
     if base_row(key) is not None or key.startswith(_PLUG_IN_PREFIXES):
         return None
-    return f"Unknown key {key} is kept, and nothing here reads it; the nearest known key is {_nearest_key(key)}"
+    nearest = _nearest_key(key)
+    suggestion = "" if nearest is None else f"; the nearest known key is {nearest}"
+    return f"Unknown key {key} is kept, and nothing here reads it{suggestion}"
 
 
-def _nearest_key(key: str) -> str:
+def _nearest_key(key: str) -> str | None:
     from difflib import get_close_matches  # only a file with a mistake pays for it
 
-    return get_close_matches(key, BROKER_PROPERTIES, n=1, cutoff=0.0)[0]
+    return next(iter(get_close_matches(key, BROKER_PROPERTIES, n=1, cutoff=_LIKENESS_MIN)), None)
 
 
 def _notices(settings: Mapping[str, str]) -> Iterator[str]:

@@ -19,7 +19,7 @@ _HEAD = """\
 
 A broker reads a Java `.properties` file; `--override key=value` on the command line beats the file. A wrong value stops
 the start with one line that names the key, the value and what was expected; every wrong key is named in one go. An
-unknown key costs a warning that names the nearest known one.
+unknown key costs a warning, which names a known key that is spelled much like it.
 
 Numbers carry no unit: it is in the name (`.ms`, `.bytes`, `.minutes`). A list is separated by commas. The value of a
 password never appears in a log or an answer. A value may refer to the environment or to another file once

@@ -86,6 +86,22 @@ def test_unknown_key_is_kept_with_a_warning_that_names_the_nearest(key: str, nea
 
 @pytest.mark.parametrize(
     "key",
+    [
+        "confluent.license.topic",
+        "confluent.metrics.reporter.bootstrap.servers",
+        "kafka.rest.enable",
+        "log.cleanup.interval.mins",
+        "x",
+    ],
+)
+def test_a_key_unlike_every_known_one_gets_no_suggestion(key: str) -> None:
+    assert BrokerConfig.from_properties({key: "1"}).warnings == [
+        f"Unknown key {key} is kept, and nothing here reads it"
+    ]
+
+
+@pytest.mark.parametrize(
+    "key",
     ["super.users", "listener.name.internal.ssl.key.password", "config.providers.x.param.y", "rsm.config.bucket"],
 )
 def test_keys_of_plug_ins_and_listeners_are_known(key: str) -> None:
