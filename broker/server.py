@@ -303,8 +303,12 @@ class Server:
 
     def _bind(self) -> None:
         """Take every listener's address, that of the metrics too. Raises ListenError."""
+        control_plane = self._config.control_plane_listener
         self._sockets = SocketServer(
-            listener_settings(self._config), connection_limits(self._config), self._clock.monotonic_ms
+            listener_settings(self._config),
+            connection_limits(self._config),
+            self._clock.monotonic_ms,
+            None if control_plane is None else control_plane.name,
         )
         self._undo.callback(self._sockets.stop_accepting)
         self._sockets.bind(self._config.listeners)

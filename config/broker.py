@@ -122,6 +122,11 @@ class BrokerConfig:
         """The advertised listener that other brokers connect to."""
         return self._listeners.inter_broker
 
+    @property
+    def control_plane_listener(self) -> Listener | None:
+        """The advertised listener that the controller connects to; None where that is the inter-broker listener."""
+        return self._listeners.control_plane
+
     def apply_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
         """Replaces both dynamic layers at once. Raises ConfigErrors, and changes nothing then."""
         changed = BrokerConfig(self.static, default, broker)

@@ -124,7 +124,7 @@ SECURITY_INTER_BROKER_PROTOCOL = string("security.inter.broker.protocol", "PLAIN
     OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     doc="Security protocol between brokers when no listener is named for it.")
 CONTROL_PLANE_LISTENER_NAME = string("control.plane.listener.name", None, READ_ONLY, HIGH,
-    doc="Separate listener for requests of the controller, so that data cannot delay them.")
+    doc="Listener that the controller sends its requests to. It is read also while requests on the others wait.")
 EARLY_START_LISTENERS = string("early.start.listeners", None, READ_ONLY, HIGH,
     doc="Listeners opened before authorisation data is loaded; without effect here.")
 SOCKET_SEND_BUFFER_BYTES = integer("socket.send.buffer.bytes", 102_400, READ_ONLY, HIGH,

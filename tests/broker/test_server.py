@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from broker.clock import SystemClock
+from broker.request_context import Peer
 from broker.server import Server
 from config.broker import BrokerConfig
 from controller.sqlite_store import METADATA_FILE
-from tests.support.in_process import reason_not_to_start
+from protocol.messages.metadata import MetadataRequest
+from tests.support.in_process import reason_not_to_start, running_broker
 
 
 def settings(folder: Path, **overrides: str) -> BrokerConfig:
@@ -89,6 +91,25 @@ async def test_data_of_another_broker(tmp_path: Path) -> None:
     reason = await reason_not_to_start(config)
     assert "broker.id" in reason
     assert "5" in reason
+
+
+async def test_the_control_plane_is_registered_and_hidden_from_clients_of_other_listeners(tmp_path: Path) -> None:
+    listeners = {
+        "listeners": "CONTROL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "advertised.listeners": "CONTROL://127.0.0.1:7001,PLAINTEXT://127.0.0.1:7002",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
+        "control.plane.listener.name": "CONTROL",
+    }
+    async with running_broker(tmp_path, listeners) as broker:
+        for listener, port in (("PLAINTEXT", 7002), ("CONTROL", 7001)):
+            broker.peer = Peer("127.0.0.1", 50_000, listener)
+            response = await broker.ask(MetadataRequest(topics=[]))
+            assert [(node.host, node.port) for node in response.brokers] == [("127.0.0.1", port)]
+        # What the controller read from this broker's registration.
+        assert broker.services.metadata_cache.brokers[0].endpoints == {
+            "CONTROL": ("127.0.0.1", 7001),
+            "PLAINTEXT": ("127.0.0.1", 7002),
+        }
 
 
 @pytest.mark.parametrize("is_enabled", ["true", "false"])
