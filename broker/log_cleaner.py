@@ -139,7 +139,7 @@ class LogCleaner:
         self,
         cleaning: LogCleaning,
         new_worker: Callable[[], Worker],
-        blocking: Executor,
+        background: Executor,
         clock: Clock,
         *,
         count: int,
@@ -148,7 +148,7 @@ class LogCleaner:
         """`count` passes at a time; with nothing due, look again after `backoff_ms`."""
         self._cleaning = cleaning
         self._new_worker = new_worker
-        self._blocking = blocking
+        self._background = background
         self._clock = clock
         self._count = count
         self._backoff_ms = backoff_ms
@@ -265,4 +265,4 @@ class LogCleaner:
         return self._off_loop(lambda: self._cleaning.give_back(due))
 
     def _off_loop(self, work: Callable[[], None]) -> asyncio.Future[None]:
-        return asyncio.get_running_loop().run_in_executor(self._blocking, work)
+        return asyncio.get_running_loop().run_in_executor(self._background, work)

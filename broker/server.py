@@ -18,7 +18,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -39,6 +38,7 @@ from broker.network.listener import ListenError
 from broker.network.socket_server import SocketServer
 from broker.part_settings import UnknownHostError, connection_limits, controller_settings, listener_settings
 from broker.services import Services
+from broker.thread_pool import ThreadPool
 from config import broker_properties as properties
 from config.addresses import HostAndPort
 from config.broker import BrokerConfig
@@ -80,7 +80,6 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 
 T = TypeVar("T")
 
-BLOCKING_THREADS = 8
 GROUP_PROTOCOLS = {"classic"}
 # What start-up builds never dies: scanning it over and over would take a fifth of a start with thousands of partitions,
 # and would stall the loop afterwards.
@@ -141,7 +140,8 @@ class Server:
         self._sockets: SocketServer
         self._broker_epoch = -1
         self._loop: asyncio.AbstractEventLoop
-        self._blocking: ThreadPoolExecutor
+        self._blocking: ThreadPool
+        self._background: ThreadPool
         self._computing: Computing
         self._log_manager: LogManager
         self._services: Services
@@ -176,8 +176,10 @@ class Server:
         self._state = BrokerState.STARTING
         _refuse_what_is_not_served(self._config)
         self._loop = asyncio.get_running_loop()
-        self._blocking = ThreadPoolExecutor(BLOCKING_THREADS, "blocking")
+        self._blocking = ThreadPool(self._config[properties.NUM_IO_THREADS], "blocking")
         self._undo.callback(self._blocking.shutdown)
+        self._background = ThreadPool(self._config[properties.BACKGROUND_THREADS], "background")
+        self._undo.callback(self._background.shutdown)
         self._computing = Computing(self._config[properties.QUEUED_MAX_REQUESTS])
         self._undo.callback(self._computing.stop)
         self._bind()
@@ -266,7 +268,7 @@ class Server:
         await self._start_cleaning()
         housekeeping = Housekeeping(
             [
-                *storage_jobs(self._config, self._clock, self._log_manager, DirtyPages(), self._blocking),
+                *storage_jobs(self._config, self._clock, self._log_manager, DirtyPages(), self._background),
                 *transaction_jobs(self._clock, services.late_transactions),
             ]
         )
@@ -292,7 +294,7 @@ class Server:
         cleaner = self._cleaner = LogCleaner(
             cleaning,
             WorkerProcess,
-            self._blocking,
+            self._background,
             self._clock,
             count=config[properties.LOG_CLEANER_THREADS],
             backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS],
@@ -380,6 +382,8 @@ class Server:
 
     def _take_over_settings(self) -> None:
         """The dynamic layers of the configuration are known now, or have changed."""
+        self._blocking.resize(self._config[properties.NUM_IO_THREADS])
+        self._background.resize(self._config[properties.BACKGROUND_THREADS])
         self._log_manager.settings = LogManagerSettings.of(self._config)
         try:
             limits = connection_limits(self._config)

@@ -158,9 +158,9 @@ CONNECTIONS_MAX_REAUTH_MS = long("connections.max.reauth.ms", 0, READ_ONLY, MEDI
 NUM_NETWORK_THREADS = integer("num.network.threads", 3, CLUSTER_WIDE, HIGH, POSITIVE,
     doc="Network threads in Kafka's terms; one loop serves all connections, the number shapes metrics only.")
 NUM_IO_THREADS = integer("num.io.threads", 8, CLUSTER_WIDE, HIGH, POSITIVE,
-    doc="Request handler threads in Kafka's terms; the number shapes request quotas and metrics only.")
+    doc="Threads for requests that wait for a disk, such as reads of data that is not in the page cache.")
 BACKGROUND_THREADS = integer("background.threads", 10, CLUSTER_WIDE, HIGH, POSITIVE,
-    doc="Threads for housekeeping work off the event loop.")
+    doc="Threads for housekeeping off the event loop: flushes, checkpoints, removal of deleted files.")
 QUEUED_MAX_REQUESTS = integer("queued.max.requests", 500, READ_ONLY, HIGH, POSITIVE,
     doc="Requests that may wait for a thread before reading from sockets pauses.")
 QUEUED_MAX_REQUEST_BYTES = long("queued.max.request.bytes", -1, READ_ONLY, MEDIUM,
@@ -838,7 +838,7 @@ QUOTA_PRODUCER_DEFAULT = long("quota.producer.default", LONG_MAX, READ_ONLY, HIG
 QUOTA_CONSUMER_DEFAULT = long("quota.consumer.default", LONG_MAX, READ_ONLY, HIGH, POSITIVE, visibility=INTERNAL,
     doc="Bytes per second any client may fetch until a dynamic default says otherwise.")
 LOG_INITIAL_TASK_DELAY_MS = long("log.initial.task.delay.ms", 30000, READ_ONLY, LOW, NOT_NEGATIVE, visibility=INTERNAL,
-    doc="Wait after start before retention, flushes and checkpoints begin.")
+    doc="Wait after start before retention begins.")
 PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS = integer(
     "producer.id.expiration.check.interval.ms", 600_000, READ_ONLY, LOW, POSITIVE, visibility=INTERNAL,
     doc="How often idle producers are looked for.")

@@ -1,11 +1,13 @@
 """What keeps a broker from starting is said in one line that names it."""
 
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
 from broker.clock import SystemClock
+from broker.config_changes import Alteration, KeyChange, Operation, ResourceType
 from broker.request_context import Peer
 from broker.server import Server
 from config.broker import BrokerConfig
@@ -110,6 +112,24 @@ async def test_the_control_plane_is_registered_and_hidden_from_clients_of_other_
             "CONTROL": ("127.0.0.1", 7001),
             "PLAINTEXT": ("127.0.0.1", 7002),
         }
+
+
+async def test_the_sizes_of_the_pools_change_while_the_broker_runs(tmp_path: Path) -> None:
+    server = Server(settings(tmp_path, num_io_threads="2", background_threads="3"), SystemClock())
+    await server.start()
+    try:
+        changes = server._services.config_changes
+        sizes = {"num.io.threads": "4", "background.threads": "5"}
+        alteration = Alteration(
+            ResourceType.BROKER, "", [KeyChange(key, Operation.SET, size) for key, size in sizes.items()]
+        )
+        assert await changes.alter([alteration], validate_only=False) == [None]
+        for pool, size in ((server._blocking, 4), (server._background, 5)):
+            together = threading.Barrier(size)
+            results = [pool.submit(together.wait, 10) for _ in range(size)]
+            assert sorted(result.result() for result in results) == list(range(size))
+    finally:
+        await server.stop()
 
 
 @pytest.mark.parametrize("is_enabled", ["true", "false"])
