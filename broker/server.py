@@ -39,6 +39,7 @@ from broker.network.socket_server import SocketServer
 from broker.part_settings import UnknownHostError, connection_limits, controller_settings, listener_settings
 from broker.services import Services
 from broker.thread_pool import ThreadPool
+from broker.unmet_settings import unmet_by_one_broker
 from config import broker_properties as properties
 from config.addresses import HostAndPort
 from config.broker import BrokerConfig
@@ -196,6 +197,7 @@ class Server:
         await self._begin(foundation, services)
         self._on_directory_lost = lambda: self._lose_directory(foundation, services)
         self._lose_directory(foundation, services)  # one that failed meanwhile
+        self._warn_of_unmet_settings(services)
         await self._open_doors(services)
         self._state = BrokerState.RUNNING
         logger.info("[KafkaServer id=%d] started", foundation.broker_id)
@@ -282,6 +284,12 @@ class Server:
         self._sockets.start(self.dispatcher)
         self._undo.callback(self._sockets.close_connections)
         self._undo.callback(self._sockets.stop_accepting)
+
+    def _warn_of_unmet_settings(self, services: Services) -> None:
+        """A broker without ZooKeeper is the only one of its cluster."""
+        topics = {name: services.topic_configs.overrides(name) for name in services.metadata_cache.topics}
+        for line in unmet_by_one_broker(self._config, topics):
+            logger.warning("%s", line)
 
     async def _start_cleaning(self) -> None:
         """Begin to compact, unless `log.cleaner.enable` says otherwise."""
