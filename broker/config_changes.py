@@ -136,10 +136,15 @@ class ConfigChanges:
         """Read the dynamic layers of this broker's configuration; without the callback."""
         default = await self._usable_layer(broker_entity(None), per_broker=False)
         broker = await self._usable_layer(broker_entity(self._broker_id), per_broker=True)
+        known = {**self._config.dynamic_default, **self._config.dynamic_broker}
         try:
             self._config.apply_dynamic(default=default, broker=broker)
         except ConfigErrors as failure:
             logger.error("stored dynamic settings contradict others, the values before stay in force: %s", failure)
+            return
+        changed = {key: text for key, text in {**default, **broker}.items() if known.get(key) != text}
+        for warning in self._config.without_effect(changed):
+            logger.warning("%s", warning)
 
     # -- one resource ----------------------------------------------------------------------------------------------
 

@@ -104,6 +104,17 @@ async def test_what_is_answered_is_in_force_here(here: Here) -> None:
     assert here.told == [TOPIC, "broker"]
 
 
+async def test_a_dynamic_value_without_effect_is_named_once(here: Here, caplog: pytest.LogCaptureFixture) -> None:
+    assert await here.set(ResourceType.BROKER, str(BROKER_ID), "num.network.threads", "4") is None
+    await here.changes.apply(paths.broker_entity(BROKER_ID))
+    await here.write(paths.broker_entity(None), {"metric.reporters": "a.B", "message.max.bytes": "2000"})
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert [warning.split(": ")[0] for warning in warnings] == [
+        "num.network.threads has no effect",
+        "metric.reporters has no effect",
+    ]
+
+
 async def test_concurrent_changes_of_one_topic_are_all_made(here: Here) -> None:
     keys = {"flush.ms": "9", "retention.ms": "8", "segment.ms": "7", "retention.bytes": "6"}
     results = await asyncio.gather(*(here.set(ResourceType.TOPIC, TOPIC, key, keys[key]) for key in keys))

@@ -100,12 +100,9 @@ def test_a_key_unlike_every_known_one_gets_no_suggestion(key: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["super.users", "listener.name.internal.ssl.key.password", "config.providers.x.param.y", "rsm.config.bucket"],
-)
-def test_keys_of_plug_ins_and_listeners_are_known(key: str) -> None:
-    assert BrokerConfig.from_properties({key: "x"}).warnings == []
+@pytest.mark.parametrize("key", ["config.providers.x.param.y", "listener.name.plaintext.max.connections"])
+def test_keys_with_a_known_beginning_are_known(key: str) -> None:
+    assert BrokerConfig.from_properties({key: "1"}).warnings == []
 
 
 def test_listener_settings_are_checked_as_well() -> None:
@@ -136,12 +133,6 @@ def test_node_id_is_broker_id() -> None:
         assert (config[rows.BROKER_ID], config[rows.NODE_ID]) == (3, 3)
     with pytest.raises(ConfigErrors, match=r"the same as broker.id"):
         BrokerConfig.from_properties({"broker.id": "3", "node.id": "4"})
-
-
-def test_settings_without_effect_are_named_in_one_line() -> None:
-    config = BrokerConfig.from_properties({"process.roles": "broker", "controller.quorum.voters": "1@a:1"})
-    assert "Accepted without effect: controller.quorum.voters, process.roles" in config.notices
-    assert config.warnings == []
 
 
 def test_embedded_store_is_announced() -> None:
@@ -271,4 +262,6 @@ class TestSamples:
             }
         )
         assert config[rows.NUM_PARTITIONS] == 8
-        assert len(config.warnings) == 4
+        without_effect = [warning for warning in config.warnings if "has no effect" in warning]
+        assert len(without_effect) == 9
+        assert len(config.warnings) - len(without_effect) == 4
