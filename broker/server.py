@@ -434,7 +434,8 @@ def _refuse_what_is_not_served(config: BrokerConfig) -> None:
         if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
             raise StartupError(
                 f"Invalid value {listener} for configuration listeners: "
-                f"security protocol {listener.security_protocol.name} is not served yet, expected PLAINTEXT"
+                f"security protocol {listener.security_protocol.name} is not served yet, expected PLAINTEXT; "
+                "see docs/not-yet.md"
             )
     protocols = set(config[properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS])
     if protocols != GROUP_PROTOCOLS:
@@ -445,7 +446,8 @@ def _refuse_what_is_not_served(config: BrokerConfig) -> None:
     if config[properties.ZOOKEEPER_CONNECT]:
         raise StartupError(
             f"Invalid value {config[properties.ZOOKEEPER_CONNECT]} for configuration zookeeper.connect: "
-            "clusters are not served yet, expected none (metadata is kept in the first of log.dirs)"
+            "clusters are not served yet, expected none (metadata is kept in the first of log.dirs); "
+            "see docs/not-yet.md"
         )
 
 

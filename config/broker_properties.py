@@ -41,7 +41,7 @@ NON_EMPTY_STRING = NotEmpty("non-empty string")
 NON_EMPTY_LIST = NotEmpty("non-empty list")
 HOST_AND_PORT = Check(host_and_port_problem, "host:port")
 RELEASED_VERSION = Check(version_problem, f"[{', '.join(RELEASED_VERSIONS)}]")
-NO_PLUG_IN = KnownClass()
+SASL_PLUG_IN = KnownClass("SASL and its plug-ins are")
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 REPLICA_SELECTORS = (
     "org.apache.kafka.common.replica.LeaderSelector",
@@ -212,10 +212,10 @@ CONTROLLER_SOCKET_TIMEOUT_MS = integer("controller.socket.timeout.ms", 30000, RE
 INTER_BROKER_PROTOCOL_VERSION = string("inter.broker.protocol.version", "3.9-IV0", READ_ONLY, MEDIUM, RELEASED_VERSION,
     no_effect=NoEffect.ONE_BROKER, doc="Release whose protocol is spoken between brokers, for rolling upgrades.")
 CREATE_TOPIC_POLICY_CLASS_NAME = class_name("create.topic.policy.class.name", None, READ_ONLY, LOW,
-    NO_PLUG_IN,
+    KnownClass("Policies for the creation of topics are"),
     no_effect=NoEffect.PLUG_INS, doc="Plug-in that may refuse the creation of a topic.")
 ALTER_CONFIG_POLICY_CLASS_NAME = class_name("alter.config.policy.class.name", None, READ_ONLY, LOW,
-    NO_PLUG_IN,
+    KnownClass("Policies for changes of configuration are"),
     no_effect=NoEffect.PLUG_INS, doc="Plug-in that may refuse a change of configuration.")
 
 # Replication
@@ -242,7 +242,7 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = long(
     "replica.high.watermark.checkpoint.interval.ms", 5000, READ_ONLY, HIGH,
     doc="How often high watermarks are written to disk.")
 REPLICA_SELECTOR_CLASS = string("replica.selector.class", None, READ_ONLY, MEDIUM,
-    KnownClass(REPLICA_SELECTORS),
+    KnownClass("Other replica selectors are", REPLICA_SELECTORS),
     no_effect=NoEffect.ONE_BROKER, doc="Chooses the replica a consumer reads from; unset means the leader.")
 FETCH_PURGATORY_PURGE_INTERVAL_REQUESTS = integer("fetch.purgatory.purge.interval.requests", 1000, READ_ONLY, MEDIUM,
     doc="Finished fetches that may stay in the purgatory before it is swept, or as many as wait.")
@@ -480,12 +480,12 @@ ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = integer(
     POSITIVE,
     no_effect=NoEffect.WINDOWS, doc="Length of one sample for the throttle on moves between folders.")
 CLIENT_QUOTA_CALLBACK_CLASS = class_name("client.quota.callback.class", None, READ_ONLY, LOW,
-    NO_PLUG_IN,
+    KnownClass("Callbacks for client quotas are"),
     no_effect=NoEffect.QUOTAS, doc="Plug-in that decides client quotas.")
 
 # Authorisation and secrets
 AUTHORIZER_CLASS_NAME = string("authorizer.class.name", "", READ_ONLY, LOW,
-    KnownClass(("",), "non-null string"),
+    KnownClass("Authorization (ACLs) is", ("",), "non-null string"),
     no_effect=NoEffect.AUTHORIZATION,
     doc="Authoriser that decides what a principal may do; empty lets everyone do everything.")
 SUPER_USERS = string("super.users", "", READ_ONLY, LOW, visibility=FOREIGN,
@@ -495,7 +495,7 @@ ALLOW_EVERYONE_IF_NO_ACL_FOUND = boolean(
     "allow.everyone.if.no.acl.found", False, READ_ONLY, LOW, visibility=FOREIGN,
     no_effect=NoEffect.AUTHORIZATION, doc="Whether a resource without any rule is open to everyone.")
 PRINCIPAL_BUILDER_CLASS = class_name("principal.builder.class", DEFAULT_PRINCIPAL_BUILDER, PER_BROKER, MEDIUM,
-    KnownClass((DEFAULT_PRINCIPAL_BUILDER,)),
+    KnownClass("Other principal builders are", (DEFAULT_PRINCIPAL_BUILDER,)),
     no_effect=NoEffect.PLUG_INS, doc="Builds the principal of a connection from its credentials.")
 PASSWORD_ENCODER_SECRET = password("password.encoder.secret", None, READ_ONLY, MEDIUM,
     doc="Secret that encrypts passwords stored in the cluster's metadata.")
@@ -584,15 +584,15 @@ SASL_JAAS_CONFIG = password("sasl.jaas.config", None, PER_BROKER, MEDIUM,
 SASL_SERVER_MAX_RECEIVE_SIZE = integer("sasl.server.max.receive.size", 524_288, READ_ONLY, MEDIUM,
     no_effect=NoEffect.TLS_AND_SASL, doc="Largest SASL message accepted before authentication.")
 SASL_SERVER_CALLBACK_HANDLER_CLASS = class_name("sasl.server.callback.handler.class", None, READ_ONLY, MEDIUM,
-    NO_PLUG_IN,
+    SASL_PLUG_IN,
     no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that checks SASL credentials of clients.")
 SASL_CLIENT_CALLBACK_HANDLER_CLASS = class_name("sasl.client.callback.handler.class", None, READ_ONLY, MEDIUM,
-    NO_PLUG_IN,
+    SASL_PLUG_IN,
     no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that supplies SASL credentials towards other brokers.")
 SASL_LOGIN_CALLBACK_HANDLER_CLASS = class_name("sasl.login.callback.handler.class", None, READ_ONLY, MEDIUM,
-    NO_PLUG_IN,
+    SASL_PLUG_IN,
     no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that supplies credentials at login.")
-SASL_LOGIN_CLASS = class_name("sasl.login.class", None, READ_ONLY, MEDIUM, NO_PLUG_IN,
+SASL_LOGIN_CLASS = class_name("sasl.login.class", None, READ_ONLY, MEDIUM, SASL_PLUG_IN,
     no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that performs the login.")
 SASL_LOGIN_CONNECT_TIMEOUT_MS = integer("sasl.login.connect.timeout.ms", None, READ_ONLY, LOW,
     no_effect=NoEffect.TLS_AND_SASL, doc="Wait for the connection to an identity provider.")

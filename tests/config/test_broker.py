@@ -135,6 +135,54 @@ def test_node_id_is_broker_id() -> None:
         BrokerConfig.from_properties({"broker.id": "3", "node.id": "4"})
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"},
+            "Authorization (ACLs) is not supported yet, expected no class; see docs/not-yet.md",
+        ),
+        (
+            {"create.topic.policy.class.name": "a.B"},
+            "Policies for the creation of topics are not supported yet, expected no class; see docs/not-yet.md",
+        ),
+        (
+            {"alter.config.policy.class.name": "a.B"},
+            "Policies for changes of configuration are not supported yet, expected no class; see docs/not-yet.md",
+        ),
+        (
+            {"client.quota.callback.class": "a.B"},
+            "Callbacks for client quotas are not supported yet, expected no class; see docs/not-yet.md",
+        ),
+        (
+            {"principal.builder.class": "a.B"},
+            (
+                "Other principal builders are not supported yet, expected one of "
+                "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder; "
+                "see docs/not-yet.md"
+            ),
+        ),
+        (
+            {"sasl.login.class": "a.B"},
+            "SASL and its plug-ins are not supported yet, expected no class; see docs/not-yet.md",
+        ),
+        (
+            {"remote.log.storage.system.enable": "true"},
+            "Expected false; tiered storage is not supported, see docs/not-yet.md",
+        ),
+        (
+            {"zookeeper.metadata.migration.enable": "true"},
+            "Expected false; migration to KRaft is not supported",
+        ),
+    ],
+)
+def test_a_missing_feature_is_named(settings: dict[str, str], expected: str) -> None:
+    ((key, value),) = settings.items()
+    with pytest.raises(ConfigErrors) as failure:
+        BrokerConfig.from_properties(settings)
+    assert str(failure.value) == f"Invalid value {value} for configuration {key}: {expected}"
+
+
 def test_embedded_store_is_announced() -> None:
     assert any("embedded store" in notice for notice in BrokerConfig.from_properties({}).notices)
     with_zookeeper = BrokerConfig.from_properties({"zookeeper.connect": "localhost:2181"})
