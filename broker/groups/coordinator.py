@@ -670,7 +670,10 @@ class GroupCoordinator:
         except KafkaError as error:
             return CommitAnswer(COMMIT_APPEND_ERRORS.get(error.code, error.code), refused)
         if producer is not None:
-            kept.begin_in_transaction(producer.producer_id, order, offsets)
+            if awaited is None:
+                kept.put_in_transaction(producer.producer_id, order, offsets)
+            else:
+                kept.begin_in_transaction(producer.producer_id, order, offsets)
             partition.groups_by_producer.setdefault(producer.producer_id, set()).add(group.machine.group_id)
         elif awaited is None:
             kept.put(order, offsets)
@@ -686,6 +689,8 @@ class GroupCoordinator:
                 kept.fail(order) if error else kept.succeed(order)
             elif error:
                 kept.fail_in_transaction(producer.producer_id, order)
+            else:
+                kept.succeed_in_transaction(producer.producer_id, order)
             if not error:
                 self.commit_count += count
             if not waiter.done():  # else its client is gone
