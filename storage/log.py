@@ -344,6 +344,15 @@ class Log:
         """
         return prepare_at_once(records, self._rules, now_ms=now_ms, origin=origin)
 
+    def assign_epoch(self, leader_epoch: int) -> None:
+        """Records that a leader's epoch begins at the end of the log, before the leader accepts records.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self._refuse_offline()
+        if leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.begin(leader_epoch, self.log_end_offset)
+
     def append_as_leader(
         self,
         records: memoryview | PreparedAppend,
@@ -460,7 +469,7 @@ class Log:
         """Raises KafkaError: KAFKA_STORAGE_ERROR."""
         segment = self._segments.active
         try:
-            if leader_epoch > self.leader_epochs.latest:
+            if leader_epoch > self.leader_epochs.latest_written:
                 self.leader_epochs.assign(leader_epoch, first_offset)
             if not segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms):
                 segment = self._roll(first_offset, now_ms)
@@ -812,6 +821,11 @@ class Log:
         The high watermark, recovery point, epochs and producer state follow.
         """
         if offset >= self.log_end_offset:
+            # An epoch that began here and wrote nothing may contradict what the new leader has at this offset.
+            try:
+                self.leader_epochs.truncate_from_end(self.log_end_offset)
+            except OSError as error:
+                raise self._storage_error(error) from error
             return False
         if offset < self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
