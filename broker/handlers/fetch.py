@@ -151,6 +151,7 @@ class _Fetch:
         """Park until there are enough bytes, something changed, or the time is over; then answer with what there is."""
         manager = self._services.replica_manager
         promise: Promise[FetchResponse] = Promise()
+        isolation = self._limits.isolation
         operation = manager.await_bytes(
             [
                 AwaitedPartition(
@@ -158,7 +159,8 @@ class _Fetch:
                     partition.leader_epoch,
                     wanted.fetch_offset,
                     wanted.bytes_max,
-                    self._limits.read_committed,
+                    isolation,
+                    self._told_high_watermark(wanted, partition),
                 )
                 for _, wanted, partition, _ in self._located
                 if partition is not None
@@ -169,6 +171,12 @@ class _Fetch:
         )
         promise.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
         return promise
+
+    def _told_high_watermark(self, wanted: FetchPartition, partition: Partition) -> int | None:
+        """What a follower knows of the high watermark: without a session, that it is at least what it is now."""
+        if not self._is_follower:
+            return None
+        return partition.log.high_watermark if self._wanted.session is None else wanted.sent_high_watermark
 
     def _answer_what_there_is(self, promise: Promise[FetchResponse]) -> None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable
 
-from broker.replica.partition import Partition
+from broker.replica.partition import FetchIsolation, Partition
 from broker.request_context import RequestContext
 from broker.services import Services
 from broker.slices import Slices, whole
@@ -103,9 +103,11 @@ def _answer(
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"isolation level {request.isolation_level}: expected is 0 or 1"
             )
-        end_offset = partition.readable_end_offset(read_committed=request.isolation_level == READ_COMMITTED)
+        is_committed = request.isolation_level == READ_COMMITTED
+        isolation = FetchIsolation.LAST_STABLE_OFFSET if is_committed else FetchIsolation.HIGH_WATERMARK
     else:
-        end_offset = partition.log.log_end_offset
+        isolation = FetchIsolation.LOG_END
+    end_offset = partition.readable_end_offset(isolation)
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.NONE)
     _require_known(wanted.timestamp, context.api_version)
     if context.api_version == 0:

@@ -1,6 +1,7 @@
 """A fetch that waits for enough bytes.
 
-Owns when it is done: bytes, leadership, an offset that moved. Must not know the answer's layout or what wakes it.
+Owns when it is done: bytes up to the bound of this reader, leadership, an offset that moved. Must not know the answer's
+layout or what wakes it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from broker.purgatory import DelayedOperation
-from broker.replica.partition import Partition
+from broker.replica.partition import FetchIsolation, Partition
 
 WAIT_PARTS = 128
 LATER_MS_MAX = 250
@@ -23,7 +24,10 @@ class AwaitedPartition:
     leader_epoch: int
     fetch_offset: int
     bytes_max: int
-    read_committed: bool
+    isolation: FetchIsolation
+    told_high_watermark: int | None = None
+    """The high watermark as the follower that reads knows it. One that has moved is news to it, without any bytes; of
+    a consumer None."""
 
     def bytes_available(self, bytes_wanted: int) -> int | None:
         """Bytes the reader may see now, or None when it must be answered at once: leadership or offset changed.
@@ -36,7 +40,9 @@ class AwaitedPartition:
         log = partition.log
         if self.fetch_offset < log.log_start_offset:
             return None
-        end_offset = partition.readable_end_offset(read_committed=self.read_committed)
+        if self.told_high_watermark is not None and self.told_high_watermark < log.high_watermark:
+            return None
+        end_offset = partition.readable_end_offset(self.isolation)
         if end_offset <= self.fetch_offset:
             return 0
         if bytes_wanted <= 1:

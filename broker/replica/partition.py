@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from uuid import UUID
 
 from broker.replica.isr import low_watermark, next_high_watermark
@@ -21,6 +22,16 @@ from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend
 NO_LEADER = -1
 NO_EPOCH = -1
 HIGH_WATERMARK = -1
+
+
+class FetchIsolation(Enum):
+    """How far a reader may read."""
+
+    LOG_END = auto()
+    """Followers, and tools that read a replica as it is."""
+    HIGH_WATERMARK = auto()
+    LAST_STABLE_OFFSET = auto()
+    """Consumers with read_committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +231,13 @@ class Partition:
         waited_for = (it for it in self.leadership.replicas if it == self._broker_id or is_live(it))
         return low_watermark(waited_for, self._start_offsets)
 
-    def readable_end_offset(self, *, read_committed: bool) -> int:
-        """Where a consumer's view of this partition ends (exclusive)."""
-        return self.log.last_stable_offset if read_committed else self.log.high_watermark
+    def readable_end_offset(self, isolation: FetchIsolation) -> int:
+        """Where a reader's view of this partition ends (exclusive)."""
+        if isolation is FetchIsolation.HIGH_WATERMARK:
+            return self.log.high_watermark
+        if isolation is FetchIsolation.LAST_STABLE_OFFSET:
+            return self.log.last_stable_offset
+        return self.log.log_end_offset
 
     def _take(self, leadership: Leadership) -> None:
         self.leadership = leadership

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from broker.replica.fetch_sessions import FetchPartition, PartitionKey
-from broker.replica.partition import NO_EPOCH, Partition
+from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -38,6 +38,12 @@ class FetchLimits:
     """Who reads: consumers read what is committed, all others up to the log's end."""
     may_slice: bool = False
     """Whether records may stay in their file, because nobody here looks at them."""
+
+    @property
+    def isolation(self) -> FetchIsolation:
+        if self.replica_id != CONSUMER:
+            return FetchIsolation.LOG_END
+        return FetchIsolation.LAST_STABLE_OFFSET if self.read_committed else FetchIsolation.HIGH_WATERMARK
 
 
 @dataclass(slots=True)
@@ -125,10 +131,7 @@ def _read_one(
         read.diverging = _divergence(partition, wanted)
         if read.diverging is not None:
             return
-    if limits.replica_id == CONSUMER:
-        upper_bound_offset = read.last_stable_offset if limits.read_committed else read.high_watermark
-    else:
-        upper_bound_offset = log.log_end_offset
+    upper_bound_offset = partition.readable_end_offset(limits.isolation)
     fetched = log.read(
         wanted.fetch_offset,
         min(bytes_left, wanted.bytes_max),

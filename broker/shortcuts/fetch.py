@@ -16,7 +16,7 @@ from typing import cast
 
 from broker.replica.delayed_fetch import AwaitedPartition, end_of_wait_ms
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD
-from broker.replica.partition import NO_EPOCH, Partition
+from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
 from broker.request_context import RequestContext
 from broker.services import Services
 from broker.shortcuts import (
@@ -253,7 +253,7 @@ class FetchShortcut:
         awaited = self._awaited
         if awaited is None or awaited.fetch_offset != offset:
             awaited = self._awaited = AwaitedPartition(
-                self._partition, self._leader_epoch, offset, self._bytes_max, read_committed=False
+                self._partition, self._leader_epoch, offset, self._bytes_max, FetchIsolation.HIGH_WATERMARK
             )
         operation = manager.await_bytes(
             (awaited,),
