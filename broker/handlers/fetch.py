@@ -71,6 +71,11 @@ def failed(request: FetchRequest, context: RequestContext, code: ErrorCode) -> F
     return FetchResponse(error_code=code, responses=topics if context.api_version < 7 else [])
 
 
+def replica_id_of(request: FetchRequest) -> int:
+    """Who reads: `CONSUMER`, a follower, or below a tool."""
+    return request.replica_id if request.replica_state is None else request.replica_state.replica_id
+
+
 class _Fetch:
     """One request on its way."""
 
@@ -227,8 +232,7 @@ class _Fetch:
 
     @property
     def _replica_id(self) -> int:
-        request = self._request
-        return request.replica_id if request.replica_state is None else request.replica_state.replica_id
+        return replica_id_of(self._request)
 
     @property
     def _is_follower(self) -> bool:
