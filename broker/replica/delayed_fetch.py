@@ -6,7 +6,7 @@ layout or what wakes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from broker.purgatory import DelayedOperation
@@ -28,6 +28,10 @@ class AwaitedPartition:
     told_high_watermark: int | None = None
     """The high watermark as the follower that reads knows it. One that has moved is news to it, without any bytes; of
     a consumer None."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.partition.topic, self.partition.partition
 
     def bytes_available(self, bytes_wanted: int) -> int | None:
         """Bytes the reader may see now, or None when it must be answered at once: leadership or offset changed.
@@ -62,9 +66,12 @@ def end_of_wait_ms(now_ms: int, wait_ms_max: int) -> int:
 
 
 class DelayedFetch(DelayedOperation):
-    """Completes when its partitions hold `bytes_min` readable bytes, or one of them has an error to tell."""
+    """Completes when its partitions hold `bytes_min` readable bytes, or one of them has an error to tell.
 
-    __slots__ = ("_bytes_min", "_on_ready", "_partitions")
+    At an event of one partition, only that one is looked at: the bytes found in each are kept, and their sum.
+    """
+
+    __slots__ = ("_bytes_min", "_gathered", "_on_ready", "_partitions", "_seen")
 
     def __init__(self, partitions: Sequence[AwaitedPartition], bytes_min: int, on_ready: Callable[[], None]) -> None:
         """`on_ready` is called once; it reads again, and answers with what there is."""
@@ -72,17 +79,41 @@ class DelayedFetch(DelayedOperation):
         self._partitions = partitions
         self._bytes_min = bytes_min
         self._on_ready = on_ready
+        self._gathered = 0
+        self._seen: dict[Hashable, tuple[AwaitedPartition, int]] | None = None
+        """Each partition and the bytes last found in it. None of one partition: there is nothing else to remember, and
+        thousands of consumers may wait like this."""
 
     def is_satisfied(self) -> bool:
-        gathered = 0
-        for partition in self._partitions:
-            available = partition.bytes_available(self._bytes_min - gathered)
-            if available is None:
+        self._gathered = 0
+        if len(self._partitions) == 1:
+            return self._is_enough_with(self._partitions[0])
+        seen = self._seen = {}
+        for awaited in self._partitions:
+            before = self._gathered
+            if self._is_enough_with(awaited):
                 return True
-            gathered += available
-            if gathered >= self._bytes_min:
-                return True
+            seen[awaited.key] = awaited, self._gathered - before
         return False
+
+    def is_satisfied_after(self, key: Hashable) -> bool:
+        if self._seen is None:
+            return self.is_satisfied()
+        awaited, size = self._seen[key]
+        self._gathered -= size
+        before = self._gathered
+        if self._is_enough_with(awaited):
+            return True
+        self._seen[key] = awaited, self._gathered - before
+        return False
+
+    def _is_enough_with(self, awaited: AwaitedPartition) -> bool:
+        """Whether it is satisfied, once the bytes of one more partition are gathered."""
+        available = awaited.bytes_available(self._bytes_min - self._gathered)
+        if available is None:
+            return True
+        self._gathered += available
+        return self._gathered >= self._bytes_min
 
     def on_complete(self) -> None:
         on_ready = self._on_ready
@@ -96,6 +127,7 @@ class DelayedFetch(DelayedOperation):
     def _let_go(self) -> None:
         # It stays listed under its other partitions until they are looked at, and the answer must not stay with it.
         self._partitions = ()
+        self._seen = None
         self._on_ready = _nothing
 
 

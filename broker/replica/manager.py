@@ -122,8 +122,8 @@ class ReplicaManager:
 
     def await_commit(self, appends: list[AwaitedAppend], deadline_ms: int, on_decided: Callable[[], None]) -> None:
         """Call `on_decided` once every append is committed, failed, or `deadline_ms` (monotonic) has passed."""
-        keys = [(append.partition.topic, append.partition.partition) for append in appends if append.error is None]
-        self.produce_purgatory.try_complete_else_watch(DelayedProduce(appends, on_decided), keys, deadline_ms)
+        operation = DelayedProduce(appends, on_decided)
+        self.produce_purgatory.try_complete_else_watch(operation, operation.keys, deadline_ms)
 
     # -- deleting records --------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class ReplicaManager:
     ) -> DelayedFetch:
         """Call `on_ready` once `bytes_min` bytes are readable, something changed, or the deadline has passed."""
         operation = DelayedFetch(partitions, bytes_min, on_ready)
-        keys = [(one.partition.topic, one.partition.partition) for one in partitions]
+        keys = [one.key for one in partitions]
         self.fetch_purgatory.try_complete_else_watch(operation, keys, deadline_ms)
         return operation
 
