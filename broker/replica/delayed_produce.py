@@ -18,7 +18,8 @@ class AwaitedAppend:
     """One appended batch that is not committed yet."""
 
     partition: Partition
-    leader_epoch: int
+    leading_since: int
+    """`Partition.leading_since` at the append. New epochs of the same leader change nothing: it still has the batch."""
     end_offset: int
     """Committed once the high watermark is here or beyond."""
     error: ErrorCode | None = None
@@ -32,7 +33,7 @@ class AwaitedAppend:
         partition = self.partition
         if partition.log.is_offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
+        if not partition.is_leader or partition.leading_since != self.leading_since:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if partition.log.high_watermark < self.end_offset:
             return None
