@@ -60,9 +60,10 @@ class _OpenTransaction:
 
     def remove(self, partition: TopicPartition) -> bool:
         """Forget the partition; True if there was a commit of it."""
-        places = [self.latest.pop(partition, None)]
-        places += [offsets.pop(partition, None) for offsets in self.in_flight.values()]
-        return any(place is not None for place in places)
+        was_there = self.latest.pop(partition, None) is not None
+        for offsets in self.in_flight.values():
+            was_there |= offsets.pop(partition, None) is not None
+        return was_there
 
     def is_touched_since(self, order: int, partition: TopicPartition) -> bool:
         """Whether a commit of the partition has begun at `order` or later."""
@@ -178,10 +179,12 @@ class GroupOffsets:
         removed = []
         transactions, in_flight = self._transactions.values(), self._in_flight.values()
         for partition in partitions:
-            places: list[object] = [self.committed.pop(partition, None)]
-            places += [offsets.pop(partition, None) for offsets in in_flight]
-            was_pending = [transaction.remove(partition) for transaction in transactions]
-            if any(was_pending) or any(place is not None for place in places):
+            was_there = self.committed.pop(partition, None) is not None
+            for offsets in in_flight:
+                was_there |= offsets.pop(partition, None) is not None
+            for transaction in transactions:
+                was_there |= transaction.remove(partition)
+            if was_there:
                 removed.append(partition)
         self._drop_emptied_transactions()
         return removed
