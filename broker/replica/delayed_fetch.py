@@ -6,7 +6,7 @@ layout or what wakes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from broker.purgatory import DelayedOperation
@@ -28,10 +28,6 @@ class AwaitedPartition:
     told_high_watermark: int | None = None
     """The high watermark as the follower that reads knows it. One that has moved is news to it, without any bytes; of
     a consumer None."""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.partition.topic, self.partition.partition
 
     def bytes_available(self, bytes_wanted: int) -> int | None:
         """Bytes the reader may see now, or None when it must be answered at once: leadership or offset changed.
@@ -71,7 +67,7 @@ class DelayedFetch(DelayedOperation):
     At an event of one partition, only that one is looked at: the bytes found in each are kept, and their sum.
     """
 
-    __slots__ = ("_bytes_min", "_gathered", "_on_ready", "_partitions", "_seen")
+    __slots__ = ("_by_key", "_bytes_min", "_gathered", "_on_ready", "_partitions", "_sizes")
 
     def __init__(self, partitions: Sequence[AwaitedPartition], bytes_min: int, on_ready: Callable[[], None]) -> None:
         """`on_ready` is called once; it reads again, and answers with what there is."""
@@ -80,31 +76,41 @@ class DelayedFetch(DelayedOperation):
         self._bytes_min = bytes_min
         self._on_ready = on_ready
         self._gathered = 0
-        self._seen: dict[Hashable, tuple[AwaitedPartition, int]] | None = None
-        """Each partition and the bytes last found in it. None of one partition: there is nothing else to remember, and
-        thousands of consumers may wait like this."""
+        # Of one partition there is nothing to remember, and thousands of consumers may wait like this.
+        self._by_key: dict[Hashable, AwaitedPartition] | None = None
+        self._sizes: dict[Hashable, int] | None = None  # bytes last found, by key, where there were any
+        if len(partitions) != 1:
+            self._by_key = {(it.partition.topic, it.partition.partition): it for it in partitions}
+
+    @property
+    def keys(self) -> Iterable[Hashable]:
+        """What to watch it under."""
+        if self._by_key is not None:
+            return self._by_key.keys()
+        return [(it.partition.topic, it.partition.partition) for it in self._partitions]
 
     def is_satisfied(self) -> bool:
+        if self._by_key is None:
+            available = self._partitions[0].bytes_available(self._bytes_min)
+            return available is None or available >= self._bytes_min
         self._gathered = 0
-        if len(self._partitions) == 1:
-            return self._is_enough_with(self._partitions[0])
-        seen = self._seen = {}
-        for awaited in self._partitions:
+        sizes = self._sizes = {}
+        for key, awaited in self._by_key.items():
             before = self._gathered
             if self._is_enough_with(awaited):
                 return True
-            seen[awaited.key] = awaited, self._gathered - before
+            if self._gathered != before:
+                sizes[key] = self._gathered - before
         return False
 
     def is_satisfied_after(self, key: Hashable) -> bool:
-        if self._seen is None:
+        if self._by_key is None or self._sizes is None:
             return self.is_satisfied()
-        awaited, size = self._seen[key]
-        self._gathered -= size
+        self._gathered -= self._sizes.get(key, 0)
         before = self._gathered
-        if self._is_enough_with(awaited):
+        if self._is_enough_with(self._by_key[key]):
             return True
-        self._seen[key] = awaited, self._gathered - before
+        self._sizes[key] = self._gathered - before
         return False
 
     def _is_enough_with(self, awaited: AwaitedPartition) -> bool:
@@ -127,7 +133,7 @@ class DelayedFetch(DelayedOperation):
     def _let_go(self) -> None:
         # It stays listed under its other partitions until they are looked at, and the answer must not stay with it.
         self._partitions = ()
-        self._seen = None
+        self._by_key = self._sizes = None
         self._on_ready = _nothing
 
 

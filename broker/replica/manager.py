@@ -159,8 +159,7 @@ class ReplicaManager:
     ) -> DelayedFetch:
         """Call `on_ready` once `bytes_min` bytes are readable, something changed, or the deadline has passed."""
         operation = DelayedFetch(partitions, bytes_min, on_ready)
-        keys = [one.key for one in partitions]
-        self.fetch_purgatory.try_complete_else_watch(operation, keys, deadline_ms)
+        self.fetch_purgatory.try_complete_else_watch(operation, operation.keys, deadline_ms)
         return operation
 
     # -- what the controller says ------------------------------------------------------------------------------------

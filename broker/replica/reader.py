@@ -91,12 +91,13 @@ def read_partitions(
     answer = FetchRead()
     bytes_left = limits.bytes_max
     needs_whole_batch = limits.is_first_batch_whole
+    isolation = limits.isolation
     for key, wanted, partition, error_code in partitions:
         read = PartitionRead(key, wanted, error_code, partition=partition)
         answer.partitions.append(read)
         if partition is not None:
             try:
-                _read_one(read, partition, wanted, bytes_left, limits, needs_whole_batch, nowait)
+                _read_one(read, partition, wanted, bytes_left, limits, isolation, needs_whole_batch, nowait)
             except KafkaError as error:
                 read.error_code = error.code
         if read.error_code or read.diverging is not None:
@@ -117,6 +118,7 @@ def _read_one(
     wanted: FetchPartition,
     bytes_left: int,
     limits: FetchLimits,
+    isolation: FetchIsolation,
     needs_whole_batch: bool,
     nowait: bool,
 ) -> None:
@@ -131,7 +133,7 @@ def _read_one(
         read.diverging = _divergence(partition, wanted)
         if read.diverging is not None:
             return
-    upper_bound_offset = partition.readable_end_offset(limits.isolation)
+    upper_bound_offset = partition.readable_end_offset(isolation)
     fetched = log.read(
         wanted.fetch_offset,
         min(bytes_left, wanted.bytes_max),

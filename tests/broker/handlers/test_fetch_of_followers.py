@@ -54,10 +54,21 @@ class Leader:
 
     async def parked(self, offset: int, session: tuple[int, int]) -> asyncio.Task[FetchResponse]:
         fetching = asyncio.ensure_future(self.fetch(offset, session))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert not fetching.done()
+        assert not await is_done(fetching)
         return fetching
+
+
+async def is_done(fetching: asyncio.Task[FetchResponse]) -> bool:
+    """Whether the fetch has its response, without any time passing."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    return fetching.done()
+
+
+async def answered(fetching: asyncio.Task[FetchResponse]) -> PartitionData:
+    """The response that is there by now."""
+    assert await is_done(fetching)
+    return only(fetching.result())
 
 
 def only(response: FetchResponse) -> PartitionData:
@@ -83,7 +94,7 @@ async def test_a_follower_has_records_with_the_append_and_not_when_they_are_comm
         session = ((await leader.fetch(0, SESSION, wait_ms=0)).session_id, 1)
     fetching = await leader.parked(0, session)
     await leader.append()
-    data = only(await fetching)
+    data = await answered(fetching)
     assert (data.high_watermark, bool(data.records)) == (0, True)
 
 
@@ -92,11 +103,11 @@ async def test_a_follower_in_a_session_is_told_of_every_high_watermark_once(lead
     first = await leader.fetch(0, SESSION)
     assert only(first).high_watermark == 0
     leader.has_fetched(1)
-    data = only(await leader.fetch(1, (first.session_id, 1)))
+    data = await answered(asyncio.ensure_future(leader.fetch(1, (first.session_id, 1))))
     assert (data.high_watermark, bool(data.records)) == (1, False), "it moved since the follower was told"
     fetching = await leader.parked(1, (first.session_id, 2))
     await leader.append()
-    assert only(await fetching).records
+    assert (await answered(fetching)).records
 
 
 @pytest.mark.parametrize("has_session", [True, False])
@@ -107,5 +118,5 @@ async def test_a_high_watermark_that_moves_wakes_the_follower(leader: Leader, ha
         session = ((await leader.fetch(0, SESSION)).session_id, 1)
     fetching = await leader.parked(1, session)
     leader.has_fetched(1)
-    data = only(await fetching)
+    data = await answered(fetching)
     assert (data.high_watermark, bool(data.records)) == (1, False)

@@ -68,7 +68,7 @@ class Waiting:
         for _ in range(fetch_count):
             awaited = [partition.awaited(bytes_max) for partition in self.partitions]
             operation = DelayedFetch(awaited, bytes_min, self._on_ready)
-            self.purgatory.try_complete_else_watch(operation, [one.key for one in awaited], 1_000)
+            self.purgatory.try_complete_else_watch(operation, operation.keys, 1_000)
 
     def _on_ready(self) -> None:
         self.ready_count += 1

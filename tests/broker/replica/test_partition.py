@@ -32,7 +32,9 @@ def partition(tmp_path: Path) -> Partition:
     return partition_in(tmp_path)
 
 
-def led_by(leader: int, epoch: int, isr: tuple[int, ...] = REPLICAS, replicas: tuple[int, ...] = REPLICAS) -> Leadership:
+def led_by(
+    leader: int, epoch: int, isr: tuple[int, ...] = REPLICAS, replicas: tuple[int, ...] = REPLICAS
+) -> Leadership:
     return Leadership(1, leader, epoch, isr, epoch, replicas)
 
 
