@@ -191,7 +191,7 @@ NUM_PARTITIONS = integer("num.partitions", 1, READ_ONLY, MEDIUM, POSITIVE,
 DEFAULT_REPLICATION_FACTOR = integer("default.replication.factor", 1, READ_ONLY, MEDIUM,
     doc="Replicas of a topic created without a factor.")
 MIN_INSYNC_REPLICAS = integer("min.insync.replicas", 1, CLUSTER_WIDE, HIGH, POSITIVE,
-    doc="In-sync replicas that must exist for acks=all to be accepted.")
+    doc="In-sync replicas that must exist for acks=all to be accepted and for records to be committed.")
 UNCLEAN_LEADER_ELECTION_ENABLE = boolean("unclean.leader.election.enable", False, CLUSTER_WIDE, HIGH,
     doc="Whether a replica that is not in sync may lead when no other is left; that can lose records.")
 AUTO_LEADER_REBALANCE_ENABLE = boolean("auto.leader.rebalance.enable", True, READ_ONLY, HIGH,

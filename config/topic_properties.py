@@ -107,7 +107,7 @@ MIN_CLEANABLE_DIRTY_RATIO = double("min.cleanable.dirty.ratio", 0.5, DYNAMIC, ME
 MIN_COMPACTION_LAG_MS = long("min.compaction.lag.ms", 0, DYNAMIC, MEDIUM, NOT_NEGATIVE,
     doc="Age below which a record is never compacted.")
 MIN_INSYNC_REPLICAS = integer("min.insync.replicas", 1, DYNAMIC, MEDIUM, POSITIVE,
-    doc="In-sync replicas that must exist for acks=all to be accepted.")
+    doc="In-sync replicas that must exist for acks=all to be accepted and for records to be committed.")
 PREALLOCATE = boolean("preallocate", False, DYNAMIC, MEDIUM,
     doc="Whether a new segment's file takes its full size at once.")
 REMOTE_LOG_COPY_DISABLE = boolean("remote.log.copy.disable", False, DYNAMIC, MEDIUM,
