@@ -165,7 +165,7 @@ class _Fetch:
                     wanted.fetch_offset,
                     wanted.bytes_max,
                     isolation,
-                    self._told_high_watermark(wanted, partition),
+                    self._known_high_watermark(wanted, partition),
                 )
                 for _, wanted, partition, _ in self._located
                 if partition is not None
@@ -177,8 +177,8 @@ class _Fetch:
         promise.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
         return promise
 
-    def _told_high_watermark(self, wanted: FetchPartition, partition: Partition) -> int | None:
-        """What a follower knows of the high watermark: without a session, that it is at least what it is now."""
+    def _known_high_watermark(self, wanted: FetchPartition, partition: Partition) -> int | None:
+        """The high watermark last sent to this follower; without a session, the present one. None for consumers."""
         if not self._is_follower:
             return None
         return partition.log.high_watermark if self._wanted.session is None else wanted.sent_high_watermark

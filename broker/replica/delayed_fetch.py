@@ -25,9 +25,8 @@ class AwaitedPartition:
     fetch_offset: int
     bytes_max: int
     isolation: FetchIsolation
-    told_high_watermark: int | None = None
-    """The high watermark as the follower that reads knows it. One that has moved is news to it, without any bytes; of
-    a consumer None."""
+    known_high_watermark: int | None = None
+    """What the follower that reads knows: a higher one completes its fetch without any bytes. None for consumers."""
 
     def bytes_available(self, bytes_wanted: int) -> int | None:
         """Bytes the reader may see now, or None when it must be answered at once: leadership or offset changed.
@@ -40,7 +39,7 @@ class AwaitedPartition:
         log = partition.log
         if self.fetch_offset < log.log_start_offset:
             return None
-        if self.told_high_watermark is not None and self.told_high_watermark < log.high_watermark:
+        if self.known_high_watermark is not None and self.known_high_watermark < log.high_watermark:
             return None
         end_offset = partition.readable_end_offset(self.isolation)
         if end_offset <= self.fetch_offset:

@@ -1,4 +1,4 @@
-"""A follower's fetch waits for the end of the leader's log, or for a high watermark that it was not told of."""
+"""A follower's fetch waits for the end of the leader's log, or for a high watermark that it does not know."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ async def test_a_follower_has_records_with_the_append_and_not_when_they_are_comm
     assert (data.high_watermark, bool(data.records)) == (0, True)
 
 
-async def test_a_follower_in_a_session_is_told_of_every_high_watermark_once(leader: Leader) -> None:
+async def test_a_follower_in_a_session_gets_every_high_watermark_once(leader: Leader) -> None:
     await leader.append()
     first = await leader.fetch(0, SESSION)
     assert only(first).high_watermark == 0
     leader.has_fetched(1)
     data = await answered(asyncio.ensure_future(leader.fetch(1, (first.session_id, 1))))
-    assert (data.high_watermark, bool(data.records)) == (1, False), "it moved since the follower was told"
+    assert (data.high_watermark, bool(data.records)) == (1, False), "it moved after the last response"
     fetching = await leader.parked(1, (first.session_id, 2))
     await leader.append()
     assert (await answered(fetching)).records

@@ -121,9 +121,9 @@ def reader_of(
     offset: int = 0,
     *,
     isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
-    told_high_watermark: int | None = None,
+    known_high_watermark: int | None = None,
 ) -> AwaitedPartition:
-    return AwaitedPartition(partition, partition.leader_epoch, offset, 10_000, isolation, told_high_watermark)
+    return AwaitedPartition(partition, partition.leader_epoch, offset, 10_000, isolation, known_high_watermark)
 
 
 @pytest.mark.parametrize("min_in_sync", ["2", "3"])
@@ -286,7 +286,7 @@ def test_a_repeated_leader_epoch_changes_nothing(manager: ReplicaManager, partit
     assert led(manager).log.high_watermark == 0
 
 
-def test_a_repeated_leader_epoch_may_tell_the_id_of_the_topic(manager: ReplicaManager) -> None:
+def test_a_repeated_leader_epoch_may_add_the_topic_id(manager: ReplicaManager) -> None:
     tell(manager, topic_id=ZERO_UUID)
     assert led(manager).topic_id is None
     assert tell(manager) == ErrorCode.NONE
@@ -327,7 +327,7 @@ def test_a_stopped_replica_is_not_started_by_what_was_sent_before(manager: Repli
     with pytest.raises(KafkaError) as refused:
         append(manager)
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert led(manager).leadership.leader_id == -1, "clients are not sent back here"
+    assert led(manager).leadership.leader_id == -1, "clients are not directed to this broker"
     assert tell(manager, leader_epoch=6) == ErrorCode.NONE
     append(manager)
 
@@ -396,13 +396,15 @@ def test_followers_wait_for_the_end_of_the_log_and_consumers_for_the_high_waterm
     assert woken == ["follower", "consumer"]
 
 
-def test_a_follower_is_told_of_a_moved_high_watermark_at_once(manager: ReplicaManager) -> None:
+def test_a_moved_high_watermark_completes_the_fetch_of_a_follower_that_does_not_know_it(
+    manager: ReplicaManager,
+) -> None:
     tell(manager, isr=(ME, OTHER))
     append(manager)
     woken: list[str] = []
     for offset in (0, 1):
         led(manager).follower_fetched(OTHER, offset, 0)
-        awaited = reader_of(led(manager), 1, isolation=FetchIsolation.LOG_END, told_high_watermark=0)
+        awaited = reader_of(led(manager), 1, isolation=FetchIsolation.LOG_END, known_high_watermark=0)
         manager.await_bytes([awaited], 1, 1000, lambda offset=offset: woken.append(offset))  # type: ignore[misc]
         assert woken == [1] * offset
     manager.wake_readers(led(manager))
