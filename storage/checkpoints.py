@@ -15,6 +15,7 @@ from storage.files import Files
 from storage.leader_epochs import EpochStart
 
 _VERSION: Final = "0"
+_DIGITS_MAX: Final = 19  # of an int64
 
 
 class MalformedCheckpointError(Exception):
@@ -36,7 +37,7 @@ def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
     offsets = {}
     for number, line in _read_lines(files, path):
         fields = line.split(" ")
-        if len(fields) != 3 or not fields[1].isdecimal() or not fields[2].isdecimal():
+        if len(fields) != 3 or not _is_number(fields[1]) or not _is_number(fields[2]):
             raise MalformedCheckpointError(f'{path} line {number}: "{line}", expected "<topic> <partition> <offset>"')
         offsets[TopicPartition(fields[0], int(fields[1]))] = int(fields[2])
     return offsets
@@ -53,7 +54,7 @@ def read_leader_epochs(files: Files, path: str) -> list[EpochStart]:
     entries: list[EpochStart] = []
     for number, line in _read_lines(files, path):
         fields = line.split(" ")
-        if len(fields) != 2 or not fields[0].isdecimal() or not fields[1].isdecimal():
+        if len(fields) != 2 or not _is_number(fields[0]) or not _is_number(fields[1]):
             raise MalformedCheckpointError(f'{path} line {number}: "{line}", expected "<epoch> <start offset>"')
         entry = EpochStart(int(fields[0]), int(fields[1]))
         if entries and (entry.epoch <= entries[-1].epoch or entry.start_offset <= entries[-1].start_offset):
@@ -98,6 +99,10 @@ def decode_id(text: str) -> uuid.UUID:
     return uuid.UUID(bytes=decoded)
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
+
+
 def _encode(lines: Sequence[str]) -> bytes:
     return "".join(f"{line}\n" for line in [_VERSION, str(len(lines)), *lines]).encode()
 
@@ -111,7 +116,7 @@ def _read_lines(files: Files, path: str) -> Iterable[tuple[int, str]]:
         return []
     if lines[0] != _VERSION:
         raise MalformedCheckpointError(f'{path} line 1: "{lines[0]}", expected version {_VERSION}')
-    if len(lines) < 2 or not lines[1].isdecimal() or int(lines[1]) != len(lines) - 2:
+    if len(lines) < 2 or not _is_number(lines[1]) or int(lines[1]) != len(lines) - 2:
         said = lines[1] if len(lines) > 1 else ""
         raise MalformedCheckpointError(f'{path} line 2: "{said}", expected the number of entries, {len(lines) - 2}')
     return enumerate(lines[2:], start=3)

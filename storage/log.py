@@ -237,7 +237,7 @@ class Log:
 
         `was_cleaned`: compacted once, whatever its policy is now, so that offsets may be missing between segments.
 
-        Raises OSError, MalformedCheckpointError. Any thread.
+        Raises OSError. Any thread.
         """
         loader = LogLoader(
             options.files,

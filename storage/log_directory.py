@@ -173,19 +173,26 @@ class LogDirectory:
 
     def read_recovery_points(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
         """Without a usable file all logs are scanned whole: only time is lost."""
-        return _read_or_none(self._recovery_points, on_damage)
+        return _or_empty(self._recovery_points.read, on_damage)
 
     def read_log_starts(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
         """Without a usable file logs start at their first segment: deleted records may show up again."""
-        return _read_or_none(self._log_starts, on_damage)
+        return _or_empty(self._log_starts.read, on_damage)
 
-    def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """Raises OSError, MalformedCheckpointError: a wrong high watermark is not to be guessed."""
-        return self._high_watermarks.read()
+    def read_high_watermarks(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
+        """Without a usable file high watermarks start at 0 and rise again with the in-sync replicas."""
+        return _or_empty(self._high_watermarks.read, on_damage)
 
-    def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """The first dirty offset of each compacted log. Raises OSError, MalformedCheckpointError."""
-        return checkpoints.read_offsets(self._files, self._path(names.CLEANER_CHECKPOINT))
+    def read_cleaner_offsets(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int] | None:
+        """The first dirty offset of each compacted log; None without a usable file: cleaning begins at the log start.
+
+        Raises OSError.
+        """
+        try:
+            return checkpoints.read_offsets(self._files, self._path(names.CLEANER_CHECKPOINT))
+        except MalformedCheckpointError as error:
+            on_damage(f"{error}; not used")
+            return None
 
     def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         checkpoints.write_offsets(self._files, self._path(names.CLEANER_CHECKPOINT), offsets)
@@ -223,9 +230,11 @@ class LogDirectory:
         return f"{self.path}/{name}"
 
 
-def _read_or_none(checkpoint: _LogCheckpoint, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
+def _or_empty(
+    read: Callable[[], dict[TopicPartition, int]], on_damage: Callable[[str], None]
+) -> dict[TopicPartition, int]:
     try:
-        return checkpoint.read()
+        return read()
     except MalformedCheckpointError as error:
         on_damage(f"{error}; not used")
         return {}

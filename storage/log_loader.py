@@ -85,7 +85,7 @@ class LogLoader:
         self._name = os.path.basename(directory)
 
     def load(self) -> LoadedLog:
-        """Raises OSError, and MalformedCheckpointError for a partition.metadata that is not understood."""
+        """Raises OSError."""
         entries = leftovers.clear(
             self._files, self._directory, lambda base, size: self._segment(base, {names.LOG: size})
         )
@@ -137,7 +137,7 @@ class LogLoader:
             producer_state=producer_state,
             snapshots=snapshots,
             leader_epochs=leader_epochs,
-            topic_id=checkpoints.read_partition_metadata(self._files, self._path(names.PARTITION_METADATA)),
+            topic_id=self._read_topic_id(),
             log_start_offset=log_start_offset,
             log_end_offset=log_end_offset,
             recovery_point=min(log_end_offset if self._is_clean else self._recovery_point, log_end_offset),
@@ -183,6 +183,14 @@ class LogLoader:
             are_lost = True
 
         return LeaderEpochs(entries, epochs_writer(self._files, self._directory)), are_lost
+
+    def _read_topic_id(self) -> UUID | None:
+        """The id in partition.metadata. The metadata of the cluster holds it too, so a file is no loss."""
+        try:
+            return checkpoints.read_partition_metadata(self._files, self._path(names.PARTITION_METADATA))
+        except MalformedCheckpointError as error:
+            self._progress.on_damage(f"{error}; taken from the metadata instead")
+            return None
 
     def _find_leader_epochs(self, segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> None:
         """In the batches of segments that nothing else is going to read. A scan finds those of the others."""

@@ -36,7 +36,7 @@ from config.broker_properties import (
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage import log_moves, meta_properties, names
-from storage.checkpoints import MalformedCheckpointError, TopicPartition
+from storage.checkpoints import TopicPartition
 from storage.files import Files
 from storage.log import Log, LogOptions
 from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
@@ -123,6 +123,8 @@ class _Offsets(NamedTuple):
     log_starts: dict[TopicPartition, int]
     high_watermarks: dict[TopicPartition, int]
     first_dirty: dict[TopicPartition, int]
+    knows_cleaned: bool
+    """Whether `first_dirty` names every log that was ever cleaned."""
 
 
 class _LogToLoad(NamedTuple):
@@ -275,14 +277,16 @@ class LogManager:
                     if os.path.basename(path) not in self._files_beside:
                         _logger.warning("%s does not belong to a log directory, left alone", path)
                 is_clean = directory.take_clean_marker()
+                first_dirty = directory.read_cleaner_offsets(_logger.warning)
                 offsets[directory.path] = _Offsets(
                     is_clean,
                     directory.read_recovery_points(_logger.warning),
                     directory.read_log_starts(_logger.warning),
-                    directory.read_high_watermarks(),
-                    directory.read_cleaner_offsets(),
+                    directory.read_high_watermarks(_logger.warning),
+                    first_dirty or {},
+                    knows_cleaned=first_dirty is not None,
                 )
-            except (OSError, MalformedCheckpointError) as error:
+            except OSError as error:
                 self.fail_directory(directory, error)
                 continue
             found.extend(listed)
@@ -304,8 +308,14 @@ class LogManager:
         self._first_dirty_found = {path: each.first_dirty for path, each in offsets.items()}
         # A log that was moved just before the stop may be known to its old directory alone.
         cleaned = {name for each in offsets.values() for name in each.first_dirty}
+        knows_cleaned = all(each.knows_cleaned for each in offsets.values())
         return [
-            self._to_load(directories[one.directory], one, offsets[one.directory], was_cleaned=one.name in cleaned)
+            self._to_load(
+                directories[one.directory],
+                one,
+                offsets[one.directory],
+                was_cleaned=one.name in cleaned or not knows_cleaned,
+            )
             for one in served
         ]
 
@@ -386,7 +396,7 @@ class LogManager:
             )
             if log.is_future or log_moves.read_marker(self._files, item.path) in self._live_paths():
                 log_moves.remove_marker(self._files, item.path)
-        except (OSError, MalformedCheckpointError) as error:
+        except OSError as error:
             self.fail_directory(item.directory, error)
             return
         # A producer that had been forgotten before the stop must not come back with a snapshot that still knew it.

@@ -173,16 +173,12 @@ FAULTS: dict[str, Fault] = {
     "an index that is cut off": Fault(cut_index),
     "garbage in the recovery points": Fault(garbage("recovery-point-offset-checkpoint")),
     "garbage in the log starts": Fault(garbage("log-start-offset-checkpoint")),
-    "garbage in the high watermarks": Fault(
-        garbage("replication-offset-checkpoint"), tuple(range(COUNT)), ErrorCode.KAFKA_STORAGE_ERROR
-    ),
+    "garbage in the high watermarks": Fault(garbage("replication-offset-checkpoint")),
     "a torn tail": Fault(torn_tail, (COUNT - 1,), ErrorCode.NONE),
     "garbage behind the tail": Fault(garbage_behind),
-    "garbage in the first dirty offsets": Fault(
-        garbage("cleaner-offset-checkpoint"), tuple(range(COUNT)), ErrorCode.KAFKA_STORAGE_ERROR
-    ),
+    "garbage in the first dirty offsets": Fault(garbage("cleaner-offset-checkpoint")),
     "garbage in the leader epochs": Fault(garbled_epochs),
-    "garbage in the topic id": Fault(garbled_topic_id, tuple(range(COUNT)), ErrorCode.KAFKA_STORAGE_ERROR),
+    "garbage in the topic id": Fault(garbled_topic_id),
     "a flipped byte in a value": Fault(flipped_value),
     "a time index that lies": Fault(lying_time_index),
     "a file that does not belong to the log directory": Fault(foreign_file("notes.txt")),

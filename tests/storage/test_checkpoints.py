@@ -61,6 +61,9 @@ MALFORMED_OFFSETS = {
     b"0\n1\na 0\n": "line 3",
     b"0\n2\na 0 1\na 0 -1\n": "line 4",
     b"0\n1\na x 1\n": "line 3",
+    b"0\n1\na 0 %s\n" % (b"9" * 5000): "line 3",
+    b"0\n%s\n" % (b"1" * 5000): "line 2",
+    "0\n1\na 0 \u0663\n".encode(): "line 3",
     bytes(40): "line 1",
 }
 

@@ -16,7 +16,6 @@ from storage.cleaner import clean
 from storage.cleaning_metrics import Uncleanable
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings
-from storage.log_manager import NoUsableDirectoryError
 from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError
 from tests.storage.builders import NAME, NOW_MS, append, append_marker, log_config, marker
@@ -190,12 +189,19 @@ def test_a_first_dirty_offset_of_another_life_is_not_used(tmp_path: Path, caplog
     assert checkpoint(tmp_path) == "0\n1\ntopic 0 3\n"
 
 
-def test_an_unreadable_checkpoint_takes_the_directory_out_of_service(tmp_path: Path) -> None:
+def test_without_a_readable_checkpoint_cleaning_begins_at_the_log_start(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
+    fill(broker.log(), "1", "2", "3")
+    assert broker.clean()
     broker.manager.close(NOW_MS)
     (tmp_path / names.CLEANER_CHECKPOINT).write_text("what\n")
-    with pytest.raises(NoUsableDirectoryError):
-        Broker(tmp_path)
+    broker = Broker(tmp_path)
+    log = broker.log()
+    log.advance_high_watermark(3)
+    fill(log, "4")
+    assert broker.clean()
+    assert kept_in(log) == [(3, b"a", b"4")]
+    assert checkpoint(tmp_path) == "0\n1\ntopic 0 4\n"
 
 
 # Errors and figures

@@ -220,25 +220,64 @@ def test_a_partition_in_two_directories_stops_the_start(disks: Disks, tmp_path: 
         disks.start()
 
 
-GARBLED: dict[str, bool] = {
-    "recovery-point-offset-checkpoint": True,
-    "log-start-offset-checkpoint": True,
-    "replication-offset-checkpoint": False,
-}
+GARBLED = (
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+)
 
 
-@pytest.mark.parametrize(("name", "is_usable"), GARBLED.items())
-def test_garbled_checkpoints(disks: Disks, tmp_path: Path, name: str, is_usable: bool) -> None:
+@pytest.mark.parametrize("name", GARBLED)
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_garbled_checkpoint_counts_as_an_empty_one(
+    disks: Disks, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, is_clean: bool
+) -> None:
     manager = disks.start()
     create(manager, "one")
     create(manager, "two")
     append(manager.get("one", 0), batch(3))  # type: ignore[arg-type]
-    manager.close(NOW_MS)
+    if is_clean:
+        manager.close(NOW_MS)
+    else:
+        manager.unlock()
     (tmp_path / "a" / name).write_bytes(b"garbage")
     again = disks.start()
-    assert disks.failed == ([] if is_usable else [str(tmp_path / "a")])
-    assert (again.get("one", 0) is not None) is is_usable
+    assert disks.failed == []
+    log = again.get("one", 0)
+    assert log is not None
+    assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+    assert log.high_watermark <= 3
     assert again.get("two", 0) is not None
+    assert caplog.text.count(str(tmp_path / "a" / name)) == 1
+
+
+def test_any_log_may_have_gaps_while_it_is_not_known_which_were_cleaned(tmp_path: Path) -> None:
+    """The second of three segments is missing, as after a cleaning that left nothing of it."""
+    disks = Disks(tmp_path / "a")
+    manager = disks.start()
+    create(manager, "topic")
+    for _ in range(3):
+        append(the_log(manager), batch(1, size=150))
+    assert [segment.base_offset for segment in the_log(manager).segments.all()] == [0, 1, 2]
+    manager.unlock()
+    for path in (tmp_path / "a" / "topic-0").glob(f"{1:020d}.*"):
+        path.unlink()
+    (tmp_path / "a" / "cleaner-offset-checkpoint").write_bytes(b"garbage")
+    assert the_log(disks.start()).log_end_offset == 3
+
+
+def test_a_garbled_topic_id_counts_as_none(disks: Disks, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manager = disks.start()
+    manager.get_or_create("topic", 0, topic_id=uuid.uuid4(), config=CONFIG, now_ms=NOW_MS)
+    append(the_log(manager), batch(3))
+    manager.close(NOW_MS)
+    path = tmp_path / "a" / "topic-0" / "partition.metadata"
+    path.write_bytes(b"garbage")
+    log = the_log(disks.start())
+    assert disks.failed == []
+    assert (log.topic_id, log.log_end_offset) == (None, 3)
+    assert caplog.text.count(str(path)) == 1
 
 
 # Placement and deletion
