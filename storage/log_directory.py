@@ -120,8 +120,14 @@ class LogDirectory:
         return self._path(names.META_PROPERTIES)
 
     def take_clean_marker(self) -> bool:
-        """Whether the last stop was clean; true once, as the marker is removed."""
-        return self._files.unlink_if_there(self._path(names.CLEAN_SHUTDOWN))
+        """Whether the last stop was clean; true once, as the marker is removed.
+
+        Durably: a marker that came back after a power cut would vouch for batches that were appended since.
+        """
+        is_clean = self._files.unlink_if_there(self._path(names.CLEAN_SHUTDOWN))
+        if is_clean:
+            self._files.sync_directory(self.path)
+        return is_clean
 
     def write_clean_marker(self) -> None:
         self._files.replace(self._path(names.CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT, durable=True)

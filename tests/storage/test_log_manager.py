@@ -168,6 +168,26 @@ def test_the_marker_of_a_clean_stop_is_taken_away(disks: Disks, tmp_path: Path) 
     assert not marker.exists()
 
 
+def test_the_marker_of_a_clean_stop_stays_away_after_a_power_cut(tmp_path: Path) -> None:
+    """It would vouch for a batch that was appended after it was removed, and of which zeros are left."""
+    disks = Disks(tmp_path / "a")
+    files = FaultyFiles()
+    manager = disks.start(files)
+    create(manager, "topic")
+    append(the_log(manager), batch(1))
+    manager.close(NOW_MS)
+    files.free_locks()
+    manager = disks.start(files)
+    append(the_log(manager), batch(1))
+    path = Path(the_log(manager).directory) / f"{0:020d}.log"
+    written = path.read_bytes()
+    files.bury()
+    files.lose_unsynced(tmp_path / "a")
+    assert not (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+    path.write_bytes(written[: len(written) // 2] + bytes(len(written) // 2))
+    assert the_log(disks.start()).log_end_offset == 1
+
+
 @pytest.mark.parametrize("content", ["", "0", '{"version":0,"brokerEpoch":4711}', '{"version":7}'])
 def test_any_marker_of_a_clean_stop_is_believed(disks: Disks, tmp_path: Path, content: str) -> None:
     manager = disks.start()
