@@ -6,6 +6,7 @@ Invariants: nothing is written before the lock is held; the marker of a clean st
 opened and comes back only after the last one was closed without an error.
 """
 
+import os.path
 import threading
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -95,9 +96,9 @@ class LogDirectory:
         return _LogCheckpoint(self._files, self._path(name), offset_of)
 
     def open(self) -> None:
-        """Makes the directory when missing, and locks it. Raises OSError, DirectoryLockedError."""
+        """Makes the directory, durably, when missing, and locks it. Raises OSError, DirectoryLockedError."""
         if not self._files.exists(self.path):
-            self._files.make_directory(self.path)
+            self._make()
         lock = self._files.lock(self._path(names.LOCK))
         if lock is None:
             raise DirectoryLockedError(
@@ -107,6 +108,15 @@ class LogDirectory:
 
     def unlock(self) -> None:
         self._lock = None
+
+    def _make(self) -> None:
+        """Each parent that got a new name is synced: otherwise a power cut takes the directory with all its logs."""
+        made = [os.path.abspath(self.path)]
+        while not self._files.exists(parent := os.path.dirname(made[-1])):
+            made.append(parent)
+        self._files.make_directory(self.path)
+        for path in made:
+            self._files.sync_directory(os.path.dirname(path))
 
     def read_meta(self) -> MetaProperties | None:
         """None in a new directory. Raises OSError, WrongDirectoryError."""

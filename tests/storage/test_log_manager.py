@@ -113,6 +113,19 @@ def test_a_directory_that_cannot_be_used_is_skipped(tmp_path: Path) -> None:
 # Loading
 
 
+def test_a_new_directory_is_durable_with_its_parents(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    path = tmp_path / "new" / "newer" / "data"
+    Disks(path).manager(files).open()
+    first_write = next(number for number, call in enumerate(files.calls) if call.startswith("create"))
+    synced = [call for call in files.calls[:first_write] if call.startswith("sync directory")]
+    assert sorted(synced) == sorted(f"sync directory {parent.name}" for parent in list(path.parents)[:3])
+    files.free_locks()
+    again = FaultyFiles()
+    Disks(path).manager(again).open()
+    assert not [call for call in again.calls if call.startswith("sync directory")]
+
+
 def test_how_many_logs_are_still_to_be_loaded(tmp_path: Path) -> None:
     disks = Disks(tmp_path / "a")
     manager = disks.start()
