@@ -182,6 +182,7 @@ class LogManager:
         self._to_remove: list[_ToRemove] = []
         self._flush_wanted: dict[Log, None] = {}
         self._first_dirty_found: dict[str, dict[TopicPartition, int]] = {}
+        self._vanished: dict[TopicPartition, tuple[str, int]] = {}
         self.settings = settings
         self.observer = LogObserver()
         self.on_flushed: Callable[[float], object] = lambda seconds: None
@@ -261,6 +262,13 @@ class LogManager:
         """How many logs of a directory a load has still before it; 0 when none is under way. Any thread."""
         return max(self._logs_to_load[directory.path] - len(directory.logs), 0)
 
+    def take_vanished(self, topic: str, partition: int) -> tuple[str, int] | None:
+        """A log that was in none of the directories although the checkpoint of one knows it; to be asked once.
+
+        Returns that directory, and the high watermark that the log had there.
+        """
+        return self._vanished.pop(TopicPartition(topic, partition), None)
+
     def take_first_dirty(self) -> list[tuple[LogDirectory, dict[TopicPartition, int]]]:
         """What the cleaner's checkpoint of each live directory said when the logs were loaded; to be asked once."""
         found, self._first_dirty_found = self._first_dirty_found, {}
@@ -306,6 +314,13 @@ class LogManager:
                 self._remove_later(directories[one.directory], renamed.path, now_ms)
         _refuse_duplicates(served)
         self._first_dirty_found = {path: each.first_dirty for path, each in offsets.items()}
+        present = {one.name for one in found}
+        self._vanished = {
+            name: (path, high_watermark)
+            for path, each in offsets.items()
+            for name, high_watermark in each.high_watermarks.items()
+            if name not in present
+        }
         # A log that was moved just before the stop may be known to its old directory alone.
         cleaned = {name for each in offsets.values() for name in each.first_dirty}
         knows_cleaned = all(each.knows_cleaned for each in offsets.values())

@@ -257,11 +257,8 @@ class ReplicaManager:
         return ErrorCode.NONE
 
     def _open(self, topic: str, topic_id: UUID | None, state: LeaderAndIsrPartitionState, now_ms: int) -> Partition:
-        logs = self._log_manager
-        if not state.is_new and logs.has_offline_directory and logs.get(topic, state.partition_index) is None:
-            # An empty log in its place would be taken for the whole truth.
-            self._offline.add((topic, state.partition_index))
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its log may lie in a log directory that is offline")
+        if not state.is_new and self._log_manager.get(topic, state.partition_index) is None:
+            self._log_is_missing(topic, state.partition_index)
         log = self._log_manager.get_or_create(
             topic,
             state.partition_index,
@@ -277,6 +274,18 @@ class ReplicaManager:
         self._partitions[topic, state.partition_index] = partition
         self.on_opened(partition)
         return partition
+
+    def _log_is_missing(self, topic: str, partition_index: int) -> None:
+        """An existing replica has no log. Raises KafkaError while a log directory that may hold it is offline."""
+        if self._log_manager.has_offline_directory:
+            # An empty log in its place would be taken for the whole truth.
+            self._offline.add((topic, partition_index))
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its log may lie in a log directory that is offline")
+        vanished = self._log_manager.take_vanished(topic, partition_index)
+        known = "" if vanished is None else f"; it was in {vanished[0]}, committed up to offset {vanished[1]}"
+        logger.warning(
+            "no log directory holds %s-%d, which exists: an empty log is created%s", topic, partition_index, known
+        )
 
     def _lead_or_follow(self, partition: Partition, leadership: Leadership) -> None:
         was_leader = partition.is_leader

@@ -1,5 +1,6 @@
 """Leadership, commits and waiters over real logs, told by control requests as the controller sends them."""
 
+import shutil
 import weakref
 from pathlib import Path
 from random import Random
@@ -69,6 +70,7 @@ def tell(
     partition_epoch: int = 0,
     replicas: tuple[int, ...] = (ME, OTHER),
     topic_id: UUID = TOPIC_ID,
+    is_new: bool = False,
 ) -> ErrorCode:
     """One LeaderAndIsr about t-0; the partition's error."""
     state = LeaderAndIsrPartitionState(
@@ -79,6 +81,7 @@ def tell(
         isr=list(isr),
         partition_epoch=partition_epoch,
         replicas=list(replicas),
+        is_new=is_new,
     )
     response = manager.become_leader_or_follower(
         LeaderAndIsrRequest(
@@ -353,6 +356,38 @@ def test_a_log_that_was_there_before(
     else:
         assert manager.find("t", 0) is None
         assert log.topic_id == found_id
+
+
+def test_an_existing_partition_without_its_folder_is_warned_of(
+    manager: ReplicaManager, log_manager: LogManager, timer: Timer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell(manager)
+    append(manager)
+    folder = led(manager).log.directory
+    log_manager.checkpoint_high_watermarks()
+    log_manager.unlock()
+    shutil.rmtree(folder)
+    again = LogManager([str(tmp_path / "data")], LogManagerSettings(), OsFiles(), random=Random(1))
+    again.open()
+    again.load(lambda topic: CONFIG, now_ms=NOW_MS)
+    restarted = ReplicaManager(
+        ME, again, timer, topic_config=lambda topic: CONFIG, produce_purge_interval=1, fetch_purge_interval=1
+    )
+    caplog.clear()
+    assert tell(restarted, leader_epoch=1) == ErrorCode.NONE
+    log = led(restarted).log
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, 0, 0)
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert "t-0" in line
+    assert f"it was in {tmp_path / 'data'}, committed up to offset 1" in line
+    caplog.clear()
+    tell(restarted, leader_epoch=2)
+    assert not caplog.records
+
+
+def test_a_new_partition_is_not_warned_of(manager: ReplicaManager, caplog: pytest.LogCaptureFixture) -> None:
+    assert tell(manager, is_new=True) == ErrorCode.NONE
+    assert not caplog.records
 
 
 def test_coordinators_hear_of_their_partitions(manager: ReplicaManager) -> None:
