@@ -34,6 +34,7 @@ from broker.jobs import storage_jobs, transaction_jobs
 from broker.load_display import load_display
 from broker.log_cleaner import LogCleaner, WorkerProcess
 from broker.loop_timer import LoopTimer
+from broker.metadata_store import NoMetadataError, open_store
 from broker.network.listener import ListenError
 from broker.network.socket_server import SocketServer
 from broker.part_settings import UnknownHostError, connection_limits, controller_settings, listener_settings
@@ -94,6 +95,7 @@ STARTUP_ERRORS = (
     ForeignDirectoryError,
     IdentityError,
     ListenError,
+    NoMetadataError,
     NoUsableDirectoryError,
     StoreError,
     StoreUnavailable,
@@ -145,6 +147,7 @@ class Server:
         self._background: ThreadPool
         self._computing: Computing
         self._log_manager: LogManager
+        self._store: SqliteStore | None = None
         self._services: Services
         self._on_fatal: Callable[[], None] = lambda: None
         self._on_directory_lost: Callable[[], None] = lambda: None
@@ -215,9 +218,11 @@ class Server:
         )
         meta = await self._in_thread(log_manager.open)
         self._undo.callback(log_manager.unlock)
-        # Always the first directory, also when it is the one that failed: another one would begin a new cluster.
-        store = SqliteStore(Path(config.log_dirs[0]) / METADATA_FILE, clock)
-        await store.open()
+        store = self._store = await open_store(
+            log_manager,
+            clock,
+            on_lost=lambda error: self._give_up(f"no copy of the metadata store can be written any more: {error}"),
+        )
         self._undo.push_async_callback(store.close)
         cluster_id = await ensure_cluster_id(store, stored=None if meta is None else meta.cluster_id)
         check_cluster_id(stored=None if meta is None else meta.cluster_id, cluster_id=cluster_id)
@@ -371,12 +376,19 @@ class Server:
 
     def _directory_failed(self, path: str, error: Exception) -> None:
         """Called from any thread."""
+        if self._store is not None:
+            self._store.leave(Path(path) / METADATA_FILE)
         if self._log_manager.live_directories:
             self._loop.call_soon_threadsafe(self._on_directory_lost)
-            return
-        logger.critical("stopping: all log directories have failed, the last one was %s: %s", path, error)
-        self.has_failed = True
-        self._loop.call_soon_threadsafe(self._on_fatal)
+        else:
+            self._give_up(f"all log directories have failed, the last one was {path}: {error}")
+
+    def _give_up(self, reason: str) -> None:
+        """The broker cannot go on. Called from any thread; what follows from the first reason is not reported."""
+        if not self.has_failed:
+            self.has_failed = True
+            logger.critical("stopping: %s", reason)
+            self._loop.call_soon_threadsafe(self._on_fatal)
 
     def _lose_directory(self, foundation: Foundation, services: Services) -> None:
         """Stop serving what lay in log directories that have failed, and tell the controller."""
@@ -446,8 +458,7 @@ def _refuse_what_is_not_served(config: BrokerConfig) -> None:
     if config[properties.ZOOKEEPER_CONNECT]:
         raise StartupError(
             f"Invalid value {config[properties.ZOOKEEPER_CONNECT]} for configuration zookeeper.connect: "
-            "clusters are not served yet, expected none (metadata is kept in the first of log.dirs); "
-            "see docs/not-yet.md"
+            "clusters are not served yet, expected none (metadata is kept in each of log.dirs); see docs/not-yet.md"
         )
 
 
