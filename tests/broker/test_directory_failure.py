@@ -279,6 +279,27 @@ def test_a_process_whose_disk_takes_no_more(tmp_path: Path) -> None:
         consumer.close()
 
 
+@pytest.mark.parametrize("met_by", ["a producer", "the metadata"])
+def test_a_process_whose_only_disk_is_full_says_so_in_one_line(tmp_path: Path, met_by: str) -> None:
+    broker = BrokerProcess(tmp_path / "broker", {"log.index.size.max.bytes": "4096"})
+    with broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("t", 100, 1)])["t"].result()
+        size_max = 64 * 1024
+        assert (broker.log_dir / "metadata.sqlite-wal").stat().st_size > size_max
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (size_max, resource.RLIM_INFINITY))
+        if met_by == "a producer":
+            producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 2000, "linger.ms": 0})
+            for _ in range(100):
+                producer.produce("t", bytes(2000), partition=0)
+        else:
+            admin.create_topics([NewTopic("new", 1, 1)])
+        assert broker.wait_for_exit() == 1
+    lines = (tmp_path / "broker" / "server.log").read_text().splitlines()
+    assert not [line for line in lines if "Traceback" in line]
+    assert len([line for line in lines if "stopping: " in line and str(broker.log_dir) in line]) == 1
+
+
 def leaders(admin: AdminClient, expected: dict[int, int]) -> dict[int, int]:
     """Of the partitions as clients see them, once they are as expected or the time is up."""
     deadline = time.monotonic() + TIMEOUT_S
