@@ -34,7 +34,7 @@ from broker.jobs import storage_jobs, transaction_jobs
 from broker.load_display import load_display
 from broker.log_cleaner import LogCleaner, WorkerProcess
 from broker.loop_timer import LoopTimer
-from broker.metadata_store import NoMetadataError, open_store
+from broker.metadata_store import NoMetadataError, open_store, record_directories
 from broker.network.listener import ListenError
 from broker.network.socket_server import SocketServer
 from broker.part_settings import UnknownHostError, connection_limits, controller_settings, listener_settings
@@ -218,11 +218,14 @@ class Server:
         )
         meta = await self._in_thread(log_manager.open)
         self._undo.callback(log_manager.unlock)
-        store = self._store = await open_store(
+        store, accepted = await open_store(
             log_manager,
             clock,
+            self._blocking,
+            accepts_changed=config[properties.LOG_DIRS_ACCEPT_CHANGED],
             on_lost=lambda error: self._give_up(f"no copy of the metadata store can be written any more: {error}"),
         )
+        self._store = store
         self._undo.push_async_callback(store.close)
         cluster_id = await ensure_cluster_id(store, stored=None if meta is None else meta.cluster_id)
         check_cluster_id(stored=None if meta is None else meta.cluster_id, cluster_id=cluster_id)
@@ -233,6 +236,7 @@ class Server:
             generation_enabled=config[properties.BROKER_ID_GENERATION_ENABLE],
             reserved_id_max=config[properties.RESERVED_BROKER_MAX_ID],
         )
+        await record_directories(store, log_manager, accepted)
         log_manager.claim(MetaProperties(broker_id, cluster_id))
         loop_timer = LoopTimer(self._loop, clock)
         self._undo.callback(loop_timer.close)

@@ -258,6 +258,11 @@ LOG_DIR = string("log.dir", "/tmp/kafka-logs", READ_ONLY, HIGH,
     doc="Folder of the partition logs when log.dirs is unset.")
 LOG_DIRS = string("log.dirs", None, READ_ONLY, HIGH,
     doc="Folders of the partition logs, comma separated.")
+LOG_DIRS_ACCEPT_CHANGED = boolean("log.dirs.accept.changed", False, READ_ONLY, LOW, visibility=FOREIGN,
+    doc="Whether a start uses a log directory that is not what it was: one that is empty although it was in use, as "
+        "below a mount that failed, or that another was begun in the place of. Partitions that only such a directory "
+        "can hold are then begun anew; otherwise it is offline. For one start, on the command line. Milena's own "
+        "setting.")
 LOG_SEGMENT_BYTES = integer("log.segment.bytes", 1_073_741_824, CLUSTER_WIDE, HIGH, Range(14),
     doc="Size at which the active segment is closed and a new one begun.")
 LOG_ROLL_MS = long("log.roll.ms", None, CLUSTER_WIDE, HIGH,

@@ -87,6 +87,8 @@ class LogDirectory:
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
         self.is_offline = False
+        self.is_claimed = False
+        """Whether the directory says whose it is; known once that was read."""
         self._recovery_points = self._checkpoint(names.RECOVERY_POINT_CHECKPOINT, lambda log: log.recovery_point)
         self._log_starts = self._checkpoint(names.LOG_START_CHECKPOINT, _start_beyond_file_name)
         self._high_watermarks = self._checkpoint(names.HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark)
@@ -120,10 +122,13 @@ class LogDirectory:
 
     def read_meta(self) -> MetaProperties | None:
         """None in a new directory. Raises OSError, WrongDirectoryError."""
-        return meta_properties.read(self._files, self.meta_path)
+        meta = meta_properties.read(self._files, self.meta_path)
+        self.is_claimed = meta is not None
+        return meta
 
     def write_meta(self, meta: MetaProperties) -> None:
         meta_properties.write(self._files, self.meta_path, meta)
+        self.is_claimed = True
 
     @property
     def meta_path(self) -> str:
