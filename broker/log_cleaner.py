@@ -229,6 +229,7 @@ class LogCleaner:
     async def _clean(self, slot: _Slot, due: Cleaning) -> None:
         try:
             result = await self._pass(slot, due)
+            await self._off_loop(lambda: self._cleaning.make_durable(due))
             self._cleaning.finish(due, result, now_ms=self._clock.now_ms())
         except KafkaError as error:
             logger.error("cannot put cleaned segments into service: %s", error)

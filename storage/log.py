@@ -930,6 +930,8 @@ class Log:
     def _segment_facts(self, segments: Sequence[Segment]) -> Iterator[SegmentFacts]:
         ends = [*(segment.base_offset for segment in segments[1:]), self.log_end_offset]
         for segment, end in zip(segments, ends, strict=True):
+            if segment is self._segments.active and not segment.size:
+                return  # removing it would make another one like it
             yield SegmentFacts(end, segment.size, _age_timestamp_ms(segment))
 
     def _retention_policy(self) -> RetentionPolicy:
@@ -953,9 +955,14 @@ class Log:
                 self._snapshots.delete(segment.base_offset)
 
     def swap_in(self, cleaned: CleanedSegment, *, now_ms: int) -> bool:
-        """Puts a cleaned segment, staged as `.swap` files, in the place of those that it was made from.
+        """Puts a cleaned segment, in `.cleaned` files, in the place of those that it was made from.
 
-        False when those are no longer what they were; then nothing has changed. Offsets stay as they are.
+        False when those are no longer what they were; then nothing has changed. Offsets stay as they are. Raises
+        KafkaError KAFKA_STORAGE_ERROR.
+
+        From the first rename to the last the log is not truncated, trimmed or cleaned, because this is one step of
+        the thread that owns it. A start after a crash in between goes by the names (`storage.leftovers`); the file
+        system keeps renames within one directory in their order.
         """
         replaced = [segment for segment in self._segments.all() if segment.base_offset in cleaned.replaced]
         if len(replaced) != len(cleaned.replaced) or self._segments.active in replaced:
@@ -971,15 +978,21 @@ class Log:
                 size=cleaned.size,
                 offset_index_size=cleaned.offset_index_size,
                 time_index_size=cleaned.time_index_size,
-                stage=names.SWAP,
+                stage=names.CLEANED,
             )
             segment.preload()
+        except OSError as error:
+            raise self._storage_error(error) from error
+        try:
+            segment.restage(names.SWAP)
             self._segments.replace(replaced, [segment])
             self._reader.forget_positions()
             self._mark_deleted(replaced, now_ms, keep_snapshot_of=cleaned.base_offset)
             segment.restage("")
         except OSError as error:
-            raise self._storage_error(error) from error
+            failure = self._storage_error(error)
+            self.take_offline()  # half done: the next start ends it or takes it back
+            raise failure from error
         return True
 
     def remove_deleted(self, now_ms: int) -> int:
@@ -1190,6 +1203,9 @@ def _jitter_ms(config: LogConfig, random: Random) -> int:
 
 
 def _age_timestamp_ms(segment: Segment) -> int:
-    """For retention: the greatest timestamp, or the file's modification time where no record has one."""
+    """For retention: the greatest timestamp, or the file's modification time where no record has one.
+
+    A segment of which cleaning has kept no record has the modification time of the newest one that it was made from.
+    """
     timestamp_ms = segment.largest().timestamp_ms
-    return timestamp_ms if timestamp_ms >= 0 or segment.size == 0 else segment.modified_ms
+    return timestamp_ms if timestamp_ms >= 0 else segment.modified_ms

@@ -150,6 +150,10 @@ class _ToRemove(NamedTuple):
 class LogObserver:
     """Who keeps something about logs by their names. As it stands it keeps nothing. Called by the owning thread."""
 
+    def owns_retention_of(self, log: Log) -> bool:
+        """Whether the observer applies retention to this log, because it knows when the segments may go."""
+        return False
+
     def truncated(self, log: Log) -> None: ...
 
     def deleted(self, name: TopicPartition) -> None: ...
@@ -604,10 +608,15 @@ class LogManager:
     # Periodic work
 
     def run_retention(self, now_ms: int) -> Iterator[int]:
-        """Applies retention to every log that is not being moved, one a step; yields how many segments went."""
+        """Applies retention to every log that is not being moved, one a step; yields how many segments went.
+
+        Leaves out the logs of which the observer does that.
+        """
 
         def apply(log: Log) -> int:
-            return 0 if log.name in self._future_logs else log.delete_expired_segments(now_ms)
+            if log.name in self._future_logs or self.observer.owns_retention_of(log):
+                return 0
+            return log.delete_expired_segments(now_ms)
 
         return self._each_online(apply, self.logs())
 

@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from storage.cleaner import clean
 from storage.cleaning_metrics import Uncleanable
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings
+from storage.log_manager import LogObserver
 from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError
 from tests.storage.builders import NAME, NOW_MS, append, append_marker, log_config, marker
@@ -136,10 +138,100 @@ def test_retention_leaves_a_log_alone_while_a_pass_reads_it(broker: Broker) -> N
     assert picked is not None
     log.delete_records_before(1)
     assert broker.cleaning.delete_expired(NOW_MS) == 0
+    assert sum(broker.manager.run_retention(NOW_MS)) == 0
     assert broker.cleaning.is_wanted(picked)
-    # The housekeeping of all logs does not ask: then the pass is of no use any more.
     assert log.delete_expired_segments(NOW_MS) == 1
     assert not broker.cleaning.is_wanted(picked)
+
+
+def test_without_a_cleaner_compacted_logs_get_the_retention_of_all_others(broker: Broker) -> None:
+    log = broker.log()
+    fill(log, "1")
+    log.delete_records_before(1)
+    assert sum(broker.manager.run_retention(NOW_MS)) == 0
+    broker.manager.observer = LogObserver()
+    assert sum(broker.manager.run_retention(NOW_MS)) == 1
+
+
+@pytest.mark.parametrize("rule", ["time", "size", "log start"])
+def test_a_segment_of_which_nothing_was_kept_does_not_stop_retention(broker: Broker, rule: str) -> None:
+    log = broker.log()
+    limits = {"time": {"retention_ms": 10_000}, "size": {"retention_bytes": 1}}.get(rule, {})
+    both = frozenset({"compact", "delete"})
+    config = dataclasses.replace(CONFIG, cleanup_policy=both, segment_bytes=1500, retention_ms=-1, retention_bytes=-1)
+    log.reconfigure(dataclasses.replace(config, **limits))
+    for number in range(3):
+        fill(log, f"{number}" * 1000)
+    append(log, keyed(("b", "1"), timestamp_ms=NOW_MS + 60_000))
+    log.advance_high_watermark(4)
+    assert broker.clean()
+    assert [(segment.base_offset, segment.size > 0) for segment in log.segments.all()] == [
+        (0, False),
+        (1, False),
+        (2, True),
+        (3, True),
+    ]
+    if rule == "log start":
+        log.delete_records_before(3)
+    now_ms = max(segment.modified_ms for segment in log.segments.all()) + 10_001
+    now_ms = max(now_ms, NOW_MS + 60_000) if rule == "time" else NOW_MS
+    assert broker.cleaning.delete_expired(now_ms) >= 3
+    assert log.log_start_offset >= 3
+
+
+# Changes of the log between the end of a pass and the swap, and a crash after that
+
+
+def truncate_and_append(log: Log) -> None:
+    log.truncate_to(1, now_ms=NOW_MS)
+    for number in range(6):
+        append(log, keyed((f"n{number}", "new")), leader_epoch=5)
+    log.advance_high_watermark(log.log_end_offset)
+
+
+def start_anew(log: Log) -> None:
+    log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
+    append(log, keyed(("n", "new")), leader_epoch=5)
+
+
+def expire(log: Log) -> None:
+    assert log.delete_expired_segments(NOW_MS + 2500) == 2
+
+
+def delete_records(log: Log) -> None:
+    log.delete_records_before(2)
+    assert log.delete_expired_segments(NOW_MS) == 2
+
+
+@pytest.mark.parametrize("change", [truncate_and_append, start_anew, expire, delete_records])
+@pytest.mark.parametrize("is_given_back", [True, False])
+def test_a_finished_pass_undoes_no_later_change_of_the_log(
+    tmp_path: Path, change: Callable[[Log], None], is_given_back: bool
+) -> None:
+    both = frozenset({"compact", "delete"})
+    config = dataclasses.replace(CONFIG, cleanup_policy=both, retention_ms=1000, segment_bytes=1000)
+    broker = Broker(tmp_path, config)
+    log = broker.log()
+    log.reconfigure(config)
+    for number in range(4):
+        append(log, keyed((f"k{number}", "v" * 300), timestamp_ms=NOW_MS + number * 1000))
+        commit_and_roll(log)
+    append(log, keyed(("z", "z"), timestamp_ms=NOW_MS + 9000))
+    log.advance_high_watermark(log.log_end_offset)
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    result = clean(picked.job, broker.files)
+    broker.cleaning.make_durable(picked)
+    change(log)
+    if is_given_back:
+        assert not broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+    log.flush(NOW_MS)
+    broker.manager.checkpoint_recovery_points()
+    broker.manager.checkpoint_log_starts()
+    expected = log.log_start_offset, kept_in(log), log.log_end_offset
+    broker.manager.unlock()  # killed
+    log = Broker(tmp_path, config).log()
+    assert (log.log_start_offset, kept_in(log), log.log_end_offset) == expected
 
 
 # First dirty offsets
