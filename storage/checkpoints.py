@@ -35,7 +35,7 @@ def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
     """Empty when the file does not exist or is empty. Raises MalformedCheckpointError."""
     offsets = {}
-    for number, line in _read_lines(files, path):
+    for number, line in _read_lines(files, path) or []:
         fields = line.split(" ")
         if len(fields) != 3 or not _is_number(fields[1]) or not _is_number(fields[2]):
             raise MalformedCheckpointError(f'{path} line {number}: "{line}", expected "<topic> <partition> <offset>"')
@@ -49,10 +49,13 @@ def write_leader_epochs(files: Files, path: str, entries: Sequence[EpochStart]) 
     files.replace(path, _encode(lines), durable=False)
 
 
-def read_leader_epochs(files: Files, path: str) -> list[EpochStart]:
-    """Empty when the file does not exist or is empty. Raises MalformedCheckpointError."""
+def read_leader_epochs(files: Files, path: str) -> list[EpochStart] | None:
+    """None when the file does not exist or has no bytes. Raises MalformedCheckpointError."""
+    lines = _read_lines(files, path)
+    if lines is None:
+        return None
     entries: list[EpochStart] = []
-    for number, line in _read_lines(files, path):
+    for number, line in lines:
         fields = line.split(" ")
         if len(fields) != 2 or not _is_number(fields[0]) or not _is_number(fields[1]):
             raise MalformedCheckpointError(f'{path} line {number}: "{line}", expected "<epoch> <start offset>"')
@@ -107,13 +110,14 @@ def _encode(lines: Sequence[str]) -> bytes:
     return "".join(f"{line}\n" for line in [_VERSION, str(len(lines)), *lines]).encode()
 
 
-def _read_lines(files: Files, path: str) -> Iterable[tuple[int, str]]:
+def _read_lines(files: Files, path: str) -> Iterable[tuple[int, str]] | None:
+    """The numbered lines of the entries; None when the file does not exist or has no bytes."""
     try:
         lines = files.read_whole(path).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
-        return []
+        return None
     if not lines:
-        return []
+        return None
     if lines[0] != _VERSION:
         raise MalformedCheckpointError(f'{path} line 1: "{lines[0]}", expected version {_VERSION}')
     if len(lines) < 2 or not _is_number(lines[1]) or int(lines[1]) != len(lines) - 2:

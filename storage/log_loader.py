@@ -172,17 +172,15 @@ class LogLoader:
     def _open_leader_epochs(self) -> tuple[LeaderEpochs, bool]:
         """The epochs, and whether they have to be found again in the batches."""
         path = self._path(names.LEADER_EPOCH_CHECKPOINT)
-        entries: list[EpochStart] = []
-        are_lost = False
+        entries: Sequence[EpochStart] | None = None
         try:
             entries = checkpoints.read_leader_epochs(self._files, path)
-            # The file is synced with the data, not before; so a crash of the machine may have emptied it.
-            are_lost = not entries and not self._is_clean
         except MalformedCheckpointError as error:
             self._progress.on_damage(f"{error}; read from the batches instead")
-            are_lost = True
-
-        return LeaderEpochs(entries, epochs_writer(self._files, self._directory)), are_lost
+        # The file is synced with the data, so a power cut may have emptied it: also after a clean stop, which syncs
+        # only logs that have new data. One that says that there are no epochs is believed after a clean stop.
+        are_lost = entries is None or (not entries and not self._is_clean)
+        return LeaderEpochs(entries or (), epochs_writer(self._files, self._directory)), are_lost
 
     def _read_topic_id(self) -> UUID | None:
         """The id in partition.metadata. The metadata of the cluster holds it too, so a file is no loss."""
@@ -198,6 +196,10 @@ class LogLoader:
             leader_epochs_in(segments, leader_epochs)
         except CorruptSegmentError as damage:
             self._progress.on_damage(f"{damage}; leader epochs behind it are not known")
+            return
+        if self._is_clean and not leader_epochs.entries and any(segment.size for segment in segments):
+            # Batches of old formats carry no epochs. Without the file the next start would read them all again.
+            epochs_writer(self._files, self._directory)(())
 
     def _repair(self, repair: "_Repair", without_index: set[int], first_to_scan: int) -> None:
         segments = repair.segments

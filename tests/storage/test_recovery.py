@@ -178,8 +178,7 @@ def test_derived_files_are_rebuilt(
     assert found is not None
     assert found.offset == 0
     assert log.producers().producers[3].last_sequence == COUNT - 1
-    if pattern != "leader-epoch-checkpoint" or not (is_clean and spoil is not _garble):
-        assert list(log.leader_epochs.entries) == [(0, 0), (1, 5), (2, 10)]
+    assert list(log.leader_epochs.entries) == [(0, 0), (1, 5), (2, 10)]
 
 
 class _CountingFiles(QuickFiles):
@@ -202,6 +201,19 @@ def test_every_byte_is_read_once_although_the_epochs_are_lost(filled: Log, tmp_p
     log = load_log(tmp_path, CONFIG, log_options(files))
     assert files.bytes_read == filled.size
     assert list(log.leader_epochs.entries) == [(0, 0), (1, 5), (2, 10)]
+
+
+def test_a_log_without_epochs_is_read_for_them_by_one_clean_start_only(tmp_path: Path) -> None:
+    log = create_log(tmp_path, CONFIG)
+    old = memoryview(bytearray(build_message_set([Record(0, NOW_MS, None, b"x" * 900, [])], magic=1)))
+    log.append_as_follower(old, now_ms=NOW_MS)
+    log.close(NOW_MS)
+    read = []
+    for _ in range(2):
+        files = _CountingFiles()
+        load_log(tmp_path, CONFIG, log_options(files), is_clean=True).close(NOW_MS)
+        read.append(files.bytes_read)
+    assert read[1] <= read[0] - log.size
 
 
 def test_damage_below_the_recovery_point_does_not_keep_lost_epochs_from_being_found(
