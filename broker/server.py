@@ -273,6 +273,7 @@ class Server:
         self._undo.push_async_callback(services.directory_moves.stop)
         await services.controller.start()
         self._undo.push_async_callback(services.controller.stop)
+        services.replica_manager.report_unclaimed_logs()
         for coordinator in (services.groups, services.transactions):
             coordinator.start()
             self._undo.push_async_callback(coordinator.stop)

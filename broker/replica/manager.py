@@ -197,6 +197,21 @@ class ReplicaManager:
         ]
         return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
+    def report_unclaimed_logs(self) -> None:
+        """Log which logs the controller has not assigned to this broker, once it has assigned everything else.
+
+        As in Kafka with ZooKeeper they stay as they are: a controller that does not know a topic is no proof that its
+        records are not wanted. A topic that gets the name again, with an id of its own, is refused, see `_open`.
+        """
+        for log in self._log_manager.logs():
+            if not log.is_offline and (log.topic, log.partition) not in self._partitions:
+                logger.warning(
+                    "%s, topic id %s, is kept but not served: the metadata assigns no such replica to this broker; "
+                    "remove the folder while the broker is stopped if its records are not needed",
+                    log.directory,
+                    log.topic_id,
+                )
+
     def reconfigure(self, topic: str) -> None:
         """The topic's overrides changed: give its logs the new effective configuration."""
         config = self._topic_config(topic)

@@ -1,6 +1,7 @@
 """A broker over folders that something has spoiled: what can be read is served, and each fault is told once."""
 
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -256,3 +257,23 @@ async def test_a_directory_that_is_no_partition_stops_the_start(tmp_path: Path) 
     folders = Folders(tmp_path)
     (folders.second / "lost+found").mkdir(parents=True)
     assert str(folders.second / "lost+found") in await folders.reason_not_to_start()
+
+
+def copy_of_partition(folder: Path, name: str) -> Path:
+    partition = next(folder.glob("*/t-0"))
+    return Path(shutil.copytree(partition, partition.with_name(name)))
+
+
+async def test_a_folder_that_the_metadata_does_not_know_is_reported_and_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = Folders(tmp_path)
+    async with folders.running() as broker:
+        await broker.create_topic("t")
+    unknown = copy_of_partition(tmp_path, "unknown-0")
+    caplog.clear()
+    async with folders.running() as broker:
+        assert broker.services.replica_manager.find("unknown", 0) is None
+    kept = [line for line in caplog.messages if "kept but not served" in line]
+    assert [line.split(",")[0] for line in kept] == [str(unknown)]
+    assert unknown.is_dir()

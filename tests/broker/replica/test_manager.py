@@ -390,6 +390,29 @@ def test_a_new_partition_is_not_warned_of(manager: ReplicaManager, caplog: pytes
     assert not caplog.records
 
 
+def test_logs_that_the_controller_does_not_assign_are_reported_and_kept(
+    manager: ReplicaManager, log_manager: LogManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    unknown = log_manager.get_or_create("unknown", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
+    tell(manager, is_new=True)
+    manager.report_unclaimed_logs()
+    (line,) = caplog.messages
+    assert line.startswith(f"{unknown.directory}, topic id {UUID(int=8)}, is kept but not served")
+    assert unknown.directory.exists()
+    assert manager.find("unknown", 0) is None
+
+
+def test_a_log_that_no_partition_holds_goes_when_the_controller_deletes_it(
+    manager: ReplicaManager, log_manager: LogManager
+) -> None:
+    log = log_manager.get_or_create("t", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
+    assert tell(manager) == ErrorCode.INCONSISTENT_TOPIC_ID
+    stop(manager, is_deleted=True)
+    assert log_manager.get("t", 0) is None
+    assert not log.directory.exists()
+    assert tell(manager) == ErrorCode.NONE
+
+
 def test_coordinators_hear_of_their_partitions(manager: ReplicaManager) -> None:
     heard: list[tuple[str, int]] = []
     manager.on_leadership(
