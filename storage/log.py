@@ -48,7 +48,7 @@ from storage.producer_snapshots import ProducerSnapshots
 from storage.producer_state import BatchMetadata, ProducerState, marker_in
 from storage.replicated import check_replicated
 from storage.retention import NO_LIMIT, RetentionPolicy, SegmentFacts, count_to_delete
-from storage.segment import CorruptSegmentError, NotInMemoryError, Segment, SegmentGoneError
+from storage.segment import RELATIVE_OFFSET_MAX, CorruptSegmentError, NotInMemoryError, Segment, SegmentGoneError
 from storage.segments import Segments
 from storage.stored_batch import StoredBatch
 from storage.transaction_index import AbortedTransaction
@@ -231,11 +231,11 @@ class Log:
         is_clean: bool,
         now_ms: int,
         progress: LoadProgress,
-        was_cleaned: bool = False,
+        gaps_below: int = 0,
     ) -> "Log":
         """Opens what is there, repairing it. The offsets are those of the checkpoints, 0 where there is none.
 
-        `was_cleaned`: compacted once, whatever its policy is now, so that offsets may be missing between segments.
+        Below `gaps_below`, and below the recovery point, offsets may be missing between two segments.
 
         Raises OSError. Any thread.
         """
@@ -246,7 +246,7 @@ class Log:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             is_clean=is_clean,
-            was_cleaned=was_cleaned,
+            gaps_below=gaps_below,
             now_ms=now_ms,
             progress=progress,
         )
@@ -472,9 +472,14 @@ class Log:
             if leader_epoch > self.leader_epochs.latest_written:
                 self.leader_epochs.assign(leader_epoch, first_offset)
             if not segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms):
-                segment = self._roll(first_offset, now_ms)
+                # At the log's end also where the leader's log has a gap behind that, so that a start after a crash can
+                # tell such a gap from records that were lost. Only a gap of 2^31 offsets is too wide for a segment.
+                base_offset = self.log_end_offset
+                if last_offset - base_offset > RELATIVE_OFFSET_MAX:
+                    base_offset = first_offset
+                segment = self._roll(base_offset, now_ms)
                 taken = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
-                assert taken, f"a segment from {first_offset} on cannot hold offset {last_offset}"
+                assert taken, f"a segment from {base_offset} on cannot hold offset {last_offset}"
         except OSError as error:
             raise self._storage_error(error) from error
         self.log_end_offset = end_offset = last_offset + 1

@@ -192,28 +192,27 @@ class LogDirectory:
         for checkpoint in self._checkpoints:
             checkpoint.free(name, self.logs)
 
-    def read_recovery_points(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
-        """Without a usable file all logs are scanned whole: only time is lost."""
-        return _or_empty(self._recovery_points.read, on_damage)
+    def read_recovery_points(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int] | None:
+        """None without a usable file: then all logs are scanned whole, and gaps between segments are accepted."""
+        if not self._files.exists(self._path(names.RECOVERY_POINT_CHECKPOINT)):
+            return None
+        return _read_or_none(self._recovery_points.read, on_damage)
 
     def read_log_starts(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
         """Without a usable file logs start at their first segment: deleted records may show up again."""
-        return _or_empty(self._log_starts.read, on_damage)
+        return _read_or_none(self._log_starts.read, on_damage) or {}
 
     def read_high_watermarks(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
         """Without a usable file high watermarks start at 0 and rise again with the in-sync replicas."""
-        return _or_empty(self._high_watermarks.read, on_damage)
+        return _read_or_none(self._high_watermarks.read, on_damage) or {}
 
     def read_cleaner_offsets(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int] | None:
         """The first dirty offset of each compacted log; None without a usable file: cleaning begins at the log start.
 
         Raises OSError.
         """
-        try:
-            return checkpoints.read_offsets(self._files, self._path(names.CLEANER_CHECKPOINT))
-        except MalformedCheckpointError as error:
-            on_damage(f"{error}; not used")
-            return None
+        path = self._path(names.CLEANER_CHECKPOINT)
+        return _read_or_none(lambda: checkpoints.read_offsets(self._files, path), on_damage)
 
     def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         checkpoints.write_offsets(self._files, self._path(names.CLEANER_CHECKPOINT), offsets)
@@ -251,11 +250,11 @@ class LogDirectory:
         return f"{self.path}/{name}"
 
 
-def _or_empty(
+def _read_or_none(
     read: Callable[[], dict[TopicPartition, int]], on_damage: Callable[[str], None]
-) -> dict[TopicPartition, int]:
+) -> dict[TopicPartition, int] | None:
     try:
         return read()
     except MalformedCheckpointError as error:
         on_damage(f"{error}; not used")
-        return {}
+        return None

@@ -68,18 +68,18 @@ class LogLoader:
         log_start_offset: int,
         recovery_point: int,
         is_clean: bool,
-        was_cleaned: bool,
+        gaps_below: int,
         now_ms: int,
         progress: LoadProgress,
     ) -> None:
-        """The two offsets are the checkpointed ones, 0 where there is none."""
+        """The first two offsets are the checkpointed ones, 0 where there is none; `gaps_below` as in `Log.load`."""
         self._files = files
         self._directory = directory
         self._config = config
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
         self._is_clean = is_clean
-        self._may_have_gaps = was_cleaned or "compact" in config.cleanup_policy
+        self._gaps_below = max(gaps_below, recovery_point)
         self._now_ms = now_ms
         self._progress = progress
         self._name = os.path.basename(directory)
@@ -115,7 +115,7 @@ class LogLoader:
                 leader_epochs,
                 self._log_start_offset,
                 self._progress,
-                may_have_gaps=self._may_have_gaps,
+                gaps_below=self._gaps_below,
             )
             self._repair(repair, without_index, first_to_scan)
             segments, log_end_offset, producer_state = repair.segments, repair.log_end_offset, repair.producer_state
@@ -236,7 +236,7 @@ class _Repair:
         log_start_offset: int,
         progress: LoadProgress,
         *,
-        may_have_gaps: bool,
+        gaps_below: int,
     ) -> None:
         self.segments = segments
         self.log_end_offset = log_start_offset
@@ -246,7 +246,7 @@ class _Repair:
         self._leader_epochs = leader_epochs
         self._log_start_offset = log_start_offset
         self._progress = progress
-        self._may_have_gaps = may_have_gaps
+        self._gaps_below = gaps_below
 
     def rebuild_indexes(self, number: int) -> None:
         """Of a sealed segment. Nothing is cut: what lies behind damage was synced once, and is reported, not judged."""
@@ -271,16 +271,16 @@ class _Repair:
     def scan_from(self, first: int) -> None:
         """Scans the segments from `first` on and cuts the log at the first bad byte.
 
-        A segment that does not begin where the one before it ends is cut off too: a power cut may have taken the end of
-        an older file and not the newer file. Only a log that is or was compacted may have such gaps.
+        A new segment begins at the log's end. If the one before it ends earlier now, a power cut has taken the end of
+        the older file and not the newer file, and the log ends there. Gaps of another origin lie below `gaps_below`:
+        cleaning leaves them below the recovery point, and what is below that was synced.
         """
         producer_state = self._state_at(self.segments[first].base_offset)
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
             if number > first:
-                if segment.base_offset != self.log_end_offset and not self._may_have_gaps:
-                    gap = CorruptSegmentError(segment.path, 0, f"the segment before ends at {self.log_end_offset}")
-                    self._cut(number - 1, self.segments[number - 1].size, gap)
+                if segment.base_offset != self.log_end_offset and segment.base_offset > self._gaps_below:
+                    self._detach_from(number)
                     break
                 self._snapshots.write(segment.base_offset, producer_state.producers.values())
             scan = scan_segment(segment, producer_state, self._leader_epochs, self._progress.on_bytes_scanned)
@@ -305,6 +305,21 @@ class _Repair:
         for dropped in later:
             dropped.remove()
         self.segments = self.segments[: number + 1]
+
+    def _detach_from(self, number: int) -> None:
+        """Ends the log before a segment that does not begin where the log ends.
+
+        The log files stay under another name: nothing is wrong with them, and Kafka, if it has written them, may have
+        left the gap.
+        """
+        detached = self.segments[number:]
+        self._progress.on_damage(
+            f"{detached[0].path}: the segment before ends at {self.log_end_offset}, so records were lost; "
+            f"segments from here on, kept as *{names.DETACHED} and not served: {len(detached)}"
+        )
+        for segment in reversed(detached):
+            segment.detach()
+        self.segments = self.segments[:number]
 
     def _state_at(self, offset: int) -> ProducerState:
         ordered, start_offset = Segments(self.segments), self._log_start_offset

@@ -61,6 +61,8 @@ _PROGRESS_INTERVAL_SECONDS: Final = 0.5
 
 _PREFERENCES_MAX: Final = 100_000
 
+_GAPS_ANYWHERE: Final = 2**63 - 1
+
 _logger = logging.getLogger(__name__)
 
 _Item = TypeVar("_Item")
@@ -119,7 +121,7 @@ class _Offsets(NamedTuple):
     """What the root of a log directory says about all its logs."""
 
     is_clean: bool
-    recovery_points: dict[TopicPartition, int]
+    recovery_points: dict[TopicPartition, int] | None  # None when they are not known
     log_starts: dict[TopicPartition, int]
     high_watermarks: dict[TopicPartition, int]
     first_dirty: dict[TopicPartition, int]
@@ -135,7 +137,7 @@ class _LogToLoad(NamedTuple):
     recovery_point: int
     high_watermark: int
     is_clean: bool
-    was_cleaned: bool
+    gaps_below: int  # see `Log.load`
 
 
 class _ToRemove(NamedTuple):
@@ -247,7 +249,7 @@ class LogManager:
         offline and the others are loaded.
         """
         progress = _Progress()
-        to_load = self._find_logs(now_ms)
+        to_load, unclean = self._find_logs(now_ms)
         progress.logs_total = len(to_load)
         self._logs_to_load = Counter(item.directory.path for item in to_load)
         progress.bytes_total = sum(self._bytes_to_scan(item) for item in to_load if not item.is_clean)
@@ -258,7 +260,9 @@ class LogManager:
             lambda: on_progress(progress.status),
         )
         self._logs_to_load.clear()
-        self._each_directory(LogDirectory.write_recovery_points, _shorter_than_checkpointed(to_load))
+        # From here on a log that the file does not name has not been synced, which a missing file would not prove.
+        outdated = dict.fromkeys([*unclean, *_shorter_than_checkpointed(to_load)])
+        self._each_directory(LogDirectory.write_recovery_points, outdated)
         if not self.live_directories:
             raise NoUsableDirectoryError("None of the log directories could be loaded")
 
@@ -278,8 +282,11 @@ class LogManager:
         found, self._first_dirty_found = self._first_dirty_found, {}
         return [(directory, found.get(directory.path, {})) for directory in self.live_directories]
 
-    def _find_logs(self, now_ms: int) -> list[_LogToLoad]:
-        """What is to be loaded, after moves that a crash has cut off were finished. Raises DuplicateLogError."""
+    def _find_logs(self, now_ms: int) -> tuple[list[_LogToLoad], list[LogDirectory]]:
+        """What is to be loaded, after moves that a crash has cut off were finished; which directories were not closed.
+
+        Raises DuplicateLogError.
+        """
         found: list[FoundLog] = []
         offsets: dict[str, _Offsets] = {}
         for directory in self.live_directories:
@@ -326,16 +333,23 @@ class LogManager:
             if name not in present
         }
         # A log that was moved just before the stop may be known to its old directory alone.
-        cleaned = {name for each in offsets.values() for name in each.first_dirty}
-        knows_cleaned = all(each.knows_cleaned for each in offsets.values())
-        return [
+        cleaned: dict[TopicPartition, int] = {}
+        for each in offsets.values():
+            for name, first_dirty in each.first_dirty.items():
+                cleaned[name] = max(first_dirty, cleaned.get(name, 0))
+        # While it is unknown which logs were cleaned, a gap in any log may be the cleaner's.
+        unlisted = 0 if all(each.knows_cleaned for each in offsets.values()) else _GAPS_ANYWHERE
+        to_load = [
             self._to_load(
                 directories[one.directory],
                 one,
                 offsets[one.directory],
-                was_cleaned=one.name in cleaned or not knows_cleaned,
+                gaps_below=max(cleaned.get(one.name, 0), unlisted),
             )
             for one in served
+        ]
+        return to_load, [
+            directories[path] for path, each in offsets.items() if not each.is_clean and path in directories
         ]
 
     def _list_logs(self, directory: LogDirectory, now_ms: int) -> Iterator[FoundLog]:
@@ -371,16 +385,18 @@ class LogManager:
     def _directory_with(self, path: str) -> LogDirectory:
         return next(one for one in self.directories if one.path == path)
 
-    def _to_load(self, directory: LogDirectory, found: FoundLog, offsets: _Offsets, *, was_cleaned: bool) -> _LogToLoad:
+    def _to_load(self, directory: LogDirectory, found: FoundLog, offsets: _Offsets, *, gaps_below: int) -> _LogToLoad:
+        recovery_points = offsets.recovery_points
         return _LogToLoad(
             directory,
             found.path,
             found.name,
             offsets.log_starts.get(found.name, 0),
-            offsets.recovery_points.get(found.name, 0),
+            0 if recovery_points is None else recovery_points.get(found.name, 0),
             offsets.high_watermarks.get(found.name, 0),
             offsets.is_clean,
-            was_cleaned,
+            # Without recovery points a gap may be old and below what was synced, so it proves no loss.
+            _GAPS_ANYWHERE if recovery_points is None else gaps_below,
         )
 
     def _remove_later(self, directory: LogDirectory, path: str, now_ms: int) -> None:
@@ -409,15 +425,19 @@ class LogManager:
                 recovery_point=item.recovery_point,
                 high_watermark=item.high_watermark,
                 is_clean=item.is_clean,
-                was_cleaned=item.was_cleaned,
+                gaps_below=item.gaps_below,
                 now_ms=now_ms,
                 progress=progress,
             )
+            if item.gaps_below == _GAPS_ANYWHERE and not item.is_clean:
+                log.flush(now_ms)  # so that the next start finds the accepted gaps below the recovery point
             if log.is_future or log_moves.read_marker(self._files, item.path) in self._live_paths():
                 log_moves.remove_marker(self._files, item.path)
         except OSError as error:
             self.fail_directory(item.directory, error)
             return
+        except KafkaError:
+            return  # the log has reported it, and its directory is offline
         # A producer that had been forgotten before the stop must not come back with a snapshot that still knew it.
         log.expire_producers(now_ms, self.settings.producer_id_expiration_ms)
         self._add(log, item.directory)
@@ -683,7 +703,7 @@ class LogManager:
                     _logger.error("%s-%d: %s", log.topic, log.partition, error)
 
     def _each_directory(
-        self, action: Callable[[LogDirectory], None], directories: Sequence[LogDirectory] | None = None
+        self, action: Callable[[LogDirectory], None], directories: Collection[LogDirectory] | None = None
     ) -> None:
         for directory in self.directories if directories is None else directories:
             if directory.is_offline:

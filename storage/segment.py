@@ -534,6 +534,13 @@ class Segment:
         for path in self.mark_deleted():
             self._files.unlink_if_there(path)
 
+    def detach(self) -> None:
+        """Takes the log file out of the log without unlinking it. The indexes go: they are derived."""
+        self.release()
+        for suffix in names.INDEX_SUFFIXES:
+            self._files.unlink_if_there(self._path(suffix))
+        self._files.rename(self.path, self.path + names.DETACHED)
+
     def read_from(self, path: str) -> None:
         """Reads a log file that does not have its final name yet."""
         self._file = self._files.open_for_reading(path)

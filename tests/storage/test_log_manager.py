@@ -467,12 +467,13 @@ def test_checkpoints_are_not_written_for_names_that_they_do_not_tell_of(tmp_path
 
 def test_a_name_is_not_free_while_a_checkpoint_is_written_with_it(tmp_path: Path) -> None:
     recreating: list[threading.Thread] = []
+    manager: LogManager | None = None
 
     class Files(QuickFiles):
         """While the checkpoint is on its way to the disk, its log is deleted and made again."""
 
         def rename(self, old: str, new: str) -> None:
-            if new.endswith(CHECKPOINTS[0]) and manager.get("topic", 0) is not None and not recreating:
+            if new.endswith(CHECKPOINTS[0]) and manager and manager.get("topic", 0) is not None and not recreating:
                 deleted = threading.Event()
 
                 def recreate() -> None:
