@@ -296,14 +296,14 @@ class LogManager:
                     if os.path.basename(path) not in self._files_beside:
                         _logger.warning("%s does not belong to a log directory, left alone", path)
                 is_clean = directory.take_clean_marker()
-                first_dirty = directory.read_cleaner_offsets(_logger.warning)
+                cleaner_offsets = directory.read_cleaner_offsets(_logger.warning)
                 offsets[directory.path] = _Offsets(
                     is_clean,
                     directory.read_recovery_points(_logger.warning),
                     directory.read_log_starts(_logger.warning),
                     directory.read_high_watermarks(_logger.warning),
-                    first_dirty or {},
-                    knows_cleaned=first_dirty is not None,
+                    cleaner_offsets or {},
+                    knows_cleaned=cleaner_offsets is not None,
                 )
             except OSError as error:
                 self.fail_directory(directory, error)
