@@ -140,7 +140,7 @@ class LogCleaner:
         self,
         cleaning: LogCleaning,
         new_worker: Callable[[], Worker],
-        blocking: Executor,
+        background: Executor,
         clock: Clock,
         *,
         count: int,
@@ -149,7 +149,7 @@ class LogCleaner:
         """`count` passes at a time; with nothing due, look again after `backoff_ms`."""
         self._cleaning = cleaning
         self._new_worker = new_worker
-        self._blocking = blocking
+        self._background = background
         self._clock = clock
         self._count = count
         self._backoff_ms = backoff_ms
@@ -224,7 +224,7 @@ class LogCleaner:
         if due is not None:
             await self._clean(slot, due)
         if slot.number == 0:
-            await take_steps(self._cleaning.delete_expired(self._clock.now_ms()), self._clock, self._blocking)
+            await take_steps(self._cleaning.delete_expired(self._clock.now_ms()), self._clock, self._background)
         await self._off_loop(self._cleaning.write_checkpoints)
         if due is None:
             await slot.end()
@@ -233,6 +233,7 @@ class LogCleaner:
     async def _clean(self, slot: _Slot, due: Cleaning) -> None:
         try:
             result = await self._pass(slot, due)
+            await self._off_loop(lambda: self._cleaning.make_durable(due))
             self._cleaning.finish(due, result, now_ms=self._clock.now_ms())
         except KafkaError as error:
             logger.error("cannot put cleaned segments into service: %s", error)
@@ -269,4 +270,4 @@ class LogCleaner:
         return self._off_loop(lambda: self._cleaning.give_back(due))
 
     def _off_loop(self, work: Callable[[], None]) -> asyncio.Future[None]:
-        return asyncio.get_running_loop().run_in_executor(self._blocking, work)
+        return asyncio.get_running_loop().run_in_executor(self._background, work)

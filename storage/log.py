@@ -50,7 +50,7 @@ from storage.producer_snapshots import ProducerSnapshots
 from storage.producer_state import BatchMetadata, ProducerState, marker_in
 from storage.replicated import check_replicated
 from storage.retention import NO_LIMIT, RetentionPolicy, SegmentFacts, count_to_delete
-from storage.segment import CorruptSegmentError, NotInMemoryError, Segment, SegmentGoneError
+from storage.segment import RELATIVE_OFFSET_MAX, CorruptSegmentError, NotInMemoryError, Segment, SegmentGoneError
 from storage.segments import Segments
 from storage.stored_batch import StoredBatch
 from storage.transaction_index import AbortedTransaction
@@ -236,13 +236,13 @@ class Log:
         is_clean: bool,
         now_ms: int,
         progress: LoadProgress,
-        was_cleaned: bool = False,
+        gaps_below: int = 0,
     ) -> "Log":
         """Opens what is there, repairing it. The offsets are those of the checkpoints, 0 where there is none.
 
-        `was_cleaned`: compacted once, whatever its policy is now, so that offsets may be missing between segments.
+        Below `gaps_below`, and below the recovery point, offsets may be missing between two segments.
 
-        Raises OSError, MalformedCheckpointError. Any thread.
+        Raises OSError. Any thread.
         """
         loader = LogLoader(
             options.files,
@@ -251,7 +251,7 @@ class Log:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             is_clean=is_clean,
-            was_cleaned=was_cleaned,
+            gaps_below=gaps_below,
             now_ms=now_ms,
             progress=progress,
         )
@@ -348,6 +348,15 @@ class Log:
         Then `records` are as they were. Raises KafkaError as `append_as_leader`.
         """
         return prepare_at_once(records, self._rules, now_ms=now_ms, origin=origin)
+
+    def assign_epoch(self, leader_epoch: int) -> None:
+        """Records that a leader's epoch begins at the end of the log, before the leader accepts records.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self._refuse_offline()
+        if leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.begin(leader_epoch, self.log_end_offset)
 
     def append_as_leader(
         self,
@@ -465,12 +474,17 @@ class Log:
         """Raises KafkaError: KAFKA_STORAGE_ERROR."""
         segment = self._segments.active
         try:
-            if leader_epoch > self.leader_epochs.latest:
+            if leader_epoch > self.leader_epochs.latest_written:
                 self.leader_epochs.assign(leader_epoch, first_offset)
             if not segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms):
-                segment = self._roll(first_offset, now_ms)
+                # At the log's end also where the leader's log has a gap behind that, so that a start after a crash can
+                # tell such a gap from records that were lost. Only a gap of 2^31 offsets is too wide for a segment.
+                base_offset = self.log_end_offset
+                if last_offset - base_offset > RELATIVE_OFFSET_MAX:
+                    base_offset = first_offset
+                segment = self._roll(base_offset, now_ms)
                 taken = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
-                assert taken, f"a segment from {first_offset} on cannot hold offset {last_offset}"
+                assert taken, f"a segment from {base_offset} on cannot hold offset {last_offset}"
         except OSError as error:
             raise self._storage_error(error) from error
         self.log_end_offset = end_offset = last_offset + 1
@@ -840,6 +854,11 @@ class Log:
         both offsets before this returns. It waits for the disk.
         """
         if offset >= self.log_end_offset:
+            # An epoch that began here and wrote nothing may contradict what the new leader has at this offset.
+            try:
+                self.leader_epochs.truncate_from_end(self.log_end_offset)
+            except OSError as error:
+                raise self._storage_error(error) from error
             return False
         self.mark_dropped(now_ms)  # the names of segments become free for others
         if offset < self._segments.first.base_offset:
@@ -965,6 +984,8 @@ class Log:
     def _segment_facts(self, segments: Sequence[Segment]) -> Iterator[SegmentFacts]:
         ends = [*(segment.base_offset for segment in self._segments.all()[1:]), self.log_end_offset]
         for segment, end in zip(segments, ends, strict=False):
+            if segment is self._segments.active and not segment.size:
+                return  # removing it would make another one like it
             yield SegmentFacts(end, segment.size, segment.age_timestamp_ms(self._on_hidden_age))
 
     def _on_hidden_age(self, damage: CorruptSegmentError | CorruptIndexError) -> None:
@@ -1011,9 +1032,14 @@ class Log:
         self._deleted.extend((due_ms, os.path.basename(path)) for path in segment.mark_deleted())
 
     def swap_in(self, cleaned: CleanedSegment, *, now_ms: int) -> bool:
-        """Puts a cleaned segment, staged as `.swap` files, in the place of those that it was made from.
+        """Puts a cleaned segment, in `.cleaned` files, in the place of those that it was made from.
 
-        False when those are no longer what they were; then nothing has changed. Offsets stay as they are.
+        False when those are no longer what they were; then nothing has changed. Offsets stay as they are. Raises
+        KafkaError KAFKA_STORAGE_ERROR.
+
+        From the first rename to the last the log is not truncated, trimmed or cleaned, because this is one step of
+        the thread that owns it. A start after a crash in between goes by the names (`storage.leftovers`); the file
+        system keeps renames within one directory in their order.
         """
         replaced = [segment for segment in self._segments.all() if segment.base_offset in cleaned.replaced]
         if len(replaced) != len(cleaned.replaced) or self._segments.active in replaced:
@@ -1029,9 +1055,13 @@ class Log:
                 size=cleaned.size,
                 offset_index_size=cleaned.offset_index_size,
                 time_index_size=cleaned.time_index_size,
-                stage=names.SWAP,
+                stage=names.CLEANED,
             )
             segment.preload()
+        except OSError as error:
+            raise self._storage_error(error) from error
+        try:
+            segment.restage(names.SWAP)
             self._segments.replace(replaced, [segment])
             self._reader.forget_positions()
             for old in replaced:
@@ -1040,7 +1070,9 @@ class Log:
                     self._snapshots.delete(old.base_offset)
             segment.restage("")
         except OSError as error:
-            raise self._storage_error(error) from error
+            failure = self._storage_error(error)
+            self.take_offline()  # half done: the next start ends it or takes it back
+            raise failure from error
         return True
 
     def remove_deleted(self, now_ms: int) -> int:

@@ -2,14 +2,15 @@
 
 Owns the first dirty offsets and their checkpoint, the logs that are being cleaned and those that cannot be. Must not
 know where a pass runs: the caller takes a job with `pick`, runs `cleaner.clean` on it in a process of its own, and
-brings the result back to `finish`, or the error to `fail`.
+brings the result back to `make_durable` and `finish`, or the error to `fail`.
 
-`read_ages`, `write_checkpoints` and `give_back` wait for the disk and are meant for another thread than the one that
-owns the logs; all else belongs to that one.
+`read_ages`, `make_durable`, `write_checkpoints` and `give_back` wait for the disk and are meant for another thread than
+the one that owns the logs; all else belongs to that one.
 
 Invariants: a log is cleaned by one pass at a time, and by none while it is moved to another log directory; a result for
 a log that was truncated, moved, deleted or shortened meanwhile is thrown away and leaves the log as it was; one bad log
-never keeps the others from being cleaned.
+never keeps the others from being cleaned; no gap between two segments that cleaning leaves lies above the recovery
+point that is on the disk.
 """
 
 import contextlib
@@ -180,6 +181,23 @@ class LogCleaning(LogObserver):
         present = {segment.base_offset for segment in log.segments.all()}
         return all(source.base_offset in present for source in cleaning.job.segments)
 
+    def make_durable(self, cleaning: Cleaning) -> None:
+        """Raises the recovery point on the disk to the end of the segments that a pass has read, before `finish`.
+
+        A cleaned segment may end below the one that follows it. After a crash such a gap above the recovery point would
+        be taken for records that a power cut took from an older file. Waits for the disk; any thread. Raises KafkaError
+        KAFKA_STORAGE_ERROR.
+        """
+        log = cleaning.log
+        if log.is_offline:
+            return
+        if log.recovery_point < cleaning.job.segments[-1].next_offset:
+            log.flush_sealed()
+        try:
+            cleaning.directory.write_recovery_points()
+        except OSError as error:
+            self._log_manager.fail_directory(cleaning.directory, error)
+
     def finish(self, cleaning: Cleaning, result: CleaningResult, *, now_ms: int) -> bool:
         """Puts the cleaned segments in service. False when the log has changed so that they are of no use.
 
@@ -230,14 +248,15 @@ class LogCleaning(LogObserver):
 
         Returns how many segments went.
         """
-        compacted = [
-            log
-            for log in self._log_manager.logs()
-            if "compact" in log.config.cleanup_policy and log.name not in self._in_progress
+        logs = [
+            log for log in self._log_manager.logs() if self.owns_retention_of(log) and log.name not in self._in_progress
         ]
-        return self._log_manager.run_retention(now_ms, compacted)
+        return self._log_manager.run_retention(now_ms, logs)
 
     # What happens to logs meanwhile
+
+    def owns_retention_of(self, log: Log) -> bool:
+        return "compact" in log.config.cleanup_policy
 
     def truncated(self, log: Log) -> None:
         first_dirty = self._first_dirty.get(log.name)

@@ -334,7 +334,7 @@ class Segment:
             on_damage(damage)
             self._age_ms_if_damaged = max(self.modified_ms, self._last_indexed_timestamp())
             return self._age_ms_if_damaged
-        return timestamp_ms if timestamp_ms >= 0 or self.size == 0 else self.modified_ms
+        return timestamp_ms if timestamp_ms >= 0 else self.modified_ms
 
     def _last_indexed_timestamp(self) -> int:
         try:
@@ -573,6 +573,13 @@ class Segment:
         """Unlinks every file at once, where nobody reads yet."""
         for path in self.mark_deleted():
             self._files.unlink_if_there(path)
+
+    def detach(self) -> None:
+        """Takes the log file out of the log without unlinking it. The indexes go: they are derived."""
+        self.release()
+        for suffix in names.INDEX_SUFFIXES:
+            self._files.unlink_if_there(self._path(suffix))
+        self._files.rename(self.path, self.path + names.DETACHED)
 
     def read_from(self, path: str) -> None:
         """Reads a log file that does not have its final name yet."""

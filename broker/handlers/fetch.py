@@ -71,6 +71,11 @@ def failed(request: FetchRequest, context: RequestContext, code: ErrorCode) -> F
     return FetchResponse(error_code=code, responses=topics if context.api_version < 7 else [])
 
 
+def replica_id_of(request: FetchRequest) -> int:
+    """Who reads: `CONSUMER`, a follower, or below a tool."""
+    return request.replica_id if request.replica_state is None else request.replica_state.replica_id
+
+
 class _Fetch:
     """One request on its way."""
 
@@ -151,6 +156,7 @@ class _Fetch:
         """Park until there are enough bytes, something changed, or the time is over; then answer with what there is."""
         manager = self._services.replica_manager
         promise: Promise[FetchResponse] = Promise()
+        isolation = self._limits.isolation
         operation = manager.await_bytes(
             [
                 AwaitedPartition(
@@ -158,7 +164,8 @@ class _Fetch:
                     partition.leader_epoch,
                     wanted.fetch_offset,
                     wanted.bytes_max,
-                    self._limits.read_committed,
+                    isolation,
+                    self._known_high_watermark(wanted, partition),
                 )
                 for _, wanted, partition, _ in self._located
                 if partition is not None
@@ -169,6 +176,12 @@ class _Fetch:
         )
         promise.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
         return promise
+
+    def _known_high_watermark(self, wanted: FetchPartition, partition: Partition) -> int | None:
+        """The high watermark last sent to this follower; without a session, the present one. None for consumers."""
+        if not self._is_follower:
+            return None
+        return partition.log.high_watermark if self._wanted.session is None else wanted.sent_high_watermark
 
     def _answer_what_there_is(self, promise: Promise[FetchResponse]) -> None:
         try:
@@ -219,8 +232,7 @@ class _Fetch:
 
     @property
     def _replica_id(self) -> int:
-        request = self._request
-        return request.replica_id if request.replica_state is None else request.replica_state.replica_id
+        return replica_id_of(self._request)
 
     @property
     def _is_follower(self) -> bool:

@@ -9,10 +9,8 @@ v2 to v4 a time to live; v6 leader epochs; v7 static members; v9 is for members 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Mapping
 
-from broker import slices
 from broker.groups.batches import COMMIT_SLICE_SIZE
 from broker.groups.coordinator import NOTHING_REFUSED, CommitAnswer, Committer
 from broker.groups.offsets import Offsets, TopicPartition
@@ -38,11 +36,10 @@ DEFAULT = -1
 
 def handle(
     services: Services, request: OffsetCommitRequest, context: RequestContext
-) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+) -> Slices[OffsetCommitResponse | Awaitable[OffsetCommitResponse]] | Awaitable[OffsetCommitResponse]:
     if context.api_version == VERSION_OF_CONSUMERS_TREE:
         return _store_in_consumers_tree(services, request)
-    answer = slices.run(_commit(services, request))
-    return _in_turns(answer) if isinstance(answer, asyncio.Task) else answer
+    return _commit(services, request)
 
 
 def failed(request: OffsetCommitRequest, context: RequestContext, code: ErrorCode) -> OffsetCommitResponse:
@@ -82,13 +79,6 @@ def _commit(
     if isinstance(answer, CommitAnswer):
         return _answer(request, unknown, answer)
     return _later(request, unknown, answer)
-
-
-async def _in_turns(
-    committing: asyncio.Task[OffsetCommitResponse | Awaitable[OffsetCommitResponse]],
-) -> OffsetCommitResponse:
-    answer = await committing
-    return answer if isinstance(answer, OffsetCommitResponse) else await answer
 
 
 async def _later(

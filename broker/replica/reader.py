@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from broker.replica.fetch_sessions import FetchPartition, PartitionKey
-from broker.replica.partition import NO_EPOCH, Partition
+from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -38,6 +38,12 @@ class FetchLimits:
     """Who reads: consumers read what is committed, all others up to the log's end."""
     may_slice: bool = False
     """Whether records may stay in their file, because nobody here looks at them."""
+
+    @property
+    def isolation(self) -> FetchIsolation:
+        if self.replica_id != CONSUMER:
+            return FetchIsolation.LOG_END
+        return FetchIsolation.LAST_STABLE_OFFSET if self.read_committed else FetchIsolation.HIGH_WATERMARK
 
 
 @dataclass(slots=True)
@@ -85,12 +91,13 @@ def read_partitions(
     answer = FetchRead()
     bytes_left = limits.bytes_max
     needs_whole_batch = limits.is_first_batch_whole
+    isolation = limits.isolation
     for key, wanted, partition, error_code in partitions:
         read = PartitionRead(key, wanted, error_code, partition=partition)
         answer.partitions.append(read)
         if partition is not None:
             try:
-                _read_one(read, partition, wanted, bytes_left, limits, needs_whole_batch, nowait)
+                _read_one(read, partition, wanted, bytes_left, limits, isolation, needs_whole_batch, nowait)
             except KafkaError as error:
                 read.error_code = error.code
         if read.error_code or read.diverging is not None:
@@ -111,6 +118,7 @@ def _read_one(
     wanted: FetchPartition,
     bytes_left: int,
     limits: FetchLimits,
+    isolation: FetchIsolation,
     needs_whole_batch: bool,
     nowait: bool,
 ) -> None:
@@ -125,10 +133,7 @@ def _read_one(
         read.diverging = _divergence(partition, wanted)
         if read.diverging is not None:
             return
-    if limits.replica_id == CONSUMER:
-        upper_bound_offset = read.last_stable_offset if limits.read_committed else read.high_watermark
-    else:
-        upper_bound_offset = log.log_end_offset
+    upper_bound_offset = partition.readable_end_offset(isolation)
     fetched = log.read(
         wanted.fetch_offset,
         min(bytes_left, wanted.bytes_max),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -170,6 +170,24 @@ async def test_a_pass_is_cut_off_when_the_broker_stops(tmp_path: Path, blocking:
     assert not running.staged()
     assert len(kept_in(running.log)) == 3
     assert running.broker.cleaning.pick(NOW_MS) is not None
+
+
+async def test_what_a_pass_has_read_is_below_the_recovery_point_on_the_disk_before_the_swap(
+    tmp_path: Path, blocking: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = Running(tmp_path, blocking)
+    finish = running.broker.cleaning.finish
+    found: list[str] = []
+
+    def noted(*arguments: Any, **named: Any) -> bool:
+        found.append((tmp_path / names.RECOVERY_POINT_CHECKPOINT).read_text())
+        return finish(*arguments, **named)
+
+    monkeypatch.setattr(running.broker.cleaning, "finish", noted)
+    running.worker.may_go_on.set()
+    await until(lambda: len(kept_in(running.log)) == 1)
+    await running.cleaner.stop()
+    assert found == ["0\n1\ntopic 0 3\n"]
 
 
 def delete(running: Running) -> None:

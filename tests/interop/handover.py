@@ -457,7 +457,7 @@ class House:
             operations.append(Create(paths.topic_path(topic), json.dumps(node).encode()))
 
         async def add() -> None:
-            store = SqliteStore(self.data / METADATA_FILE, ManualClock())
+            store = SqliteStore([self.data / METADATA_FILE], ManualClock())
             await store.open()
             await store.multi(operations)
             await store.close()

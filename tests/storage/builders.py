@@ -71,6 +71,7 @@ def load_log(
     log_start_offset: int = 0,
     recovery_point: int = 0,
     high_watermark: int = 0,
+    gaps_below: int = 0,
     progress: LoadProgress | None = None,
 ) -> Log:
     return Log.load(
@@ -81,6 +82,7 @@ def load_log(
         log_start_offset=log_start_offset,
         recovery_point=recovery_point,
         high_watermark=high_watermark,
+        gaps_below=gaps_below,
         is_clean=is_clean,
         now_ms=NOW_MS,
         progress=progress or LoadProgress(),

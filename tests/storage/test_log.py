@@ -67,6 +67,35 @@ def test_offsets_epochs_and_answers(log: Log) -> None:
     assert list(log.leader_epochs.entries) == [(4, 0), (6, 4)]
 
 
+def test_an_epoch_is_known_before_it_has_a_record(tmp_path: Path) -> None:
+    log = create_log(tmp_path)
+    checkpoint = log.directory / names.LEADER_EPOCH_CHECKPOINT
+    append(log, batch(3), leader_epoch=4)
+    log.assign_epoch(6)
+    log.assign_epoch(5)
+    assert list(log.leader_epochs.entries) == [(4, 0), (6, 3)]
+    assert log.leader_epochs.end_offset_for(4, log.log_end_offset) == (4, 3)
+    assert list(load_log(tmp_path).leader_epochs.entries) == [(4, 0)]
+    log.assign_epoch(7)
+    append(log, batch(1), leader_epoch=7)
+    append(log, batch(1), leader_epoch=7)
+    assert checkpoint.read_text() == "0\n2\n4 0\n7 3\n"
+
+
+def test_truncation_to_the_end_forgets_an_epoch_that_began_there(log: Log) -> None:
+    """Its leader wrote nothing in it, and the next leader has other records there."""
+    append(log, batch(3), leader_epoch=4)
+    log.assign_epoch(6)
+    assert not log.truncate_to(3, now_ms=NOW_MS)
+    assert list(log.leader_epochs.entries) == [(4, 0)]
+
+
+def test_an_offline_log_begins_no_epoch(log: Log) -> None:
+    log.take_offline()
+    assert code_of(lambda: log.assign_epoch(1)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert list(log.leader_epochs.entries) == []
+
+
 def test_log_append_time(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(message_timestamp_type="LogAppendTime"))
     assert append(log, batch(2), now_ms=NOW_MS + 5).log_append_time_ms == NOW_MS + 5
@@ -252,7 +281,7 @@ def test_roll_before_a_relative_offset_overflows(tmp_path: Path, log: Log) -> No
     far = memoryview(bytearray(sent))
     far[0:8] = (2**31).to_bytes(8, "big")
     follower.append_as_follower(far, now_ms=NOW_MS)
-    assert bases(follower) == [0, 2**31]
+    assert bases(follower) == [0, 1]
     assert [offset for offset, _ in read_all(follower)] == [0, 2**31]
 
 

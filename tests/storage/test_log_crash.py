@@ -263,7 +263,12 @@ def clean_once(directory: Path, files: Files) -> list[CleanedSegment]:
     picked = cleaning.pick(NOW_MS)
     assert picked is not None
     result = clean(picked.job, files)
-    assert cleaning.finish(picked, result, now_ms=NOW_MS)
+    cleaning.make_durable(picked)
+    try:
+        assert cleaning.finish(picked, result, now_ms=NOW_MS)
+    except KafkaError:
+        cleaning.give_back(picked)
+        raise
     cleaning.write_checkpoints()
     manager.remove_deleted(NOW_MS)
     manager.close(NOW_MS)
