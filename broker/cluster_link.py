@@ -10,16 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from broker.clock import Clock
 from broker.metadata_cache import MetadataCache
 from broker.replica.manager import ReplicaManager
+from broker.slices import SlicedWork, Slices
 from broker.topic_configs import TopicConfigs
 from controller.broker_channels import ControlRequest, ControlResponse
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+T = TypeVar("T")
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
@@ -68,6 +72,7 @@ class LocalChannels:
         metadata: MetadataCache,
         replica_manager: ReplicaManager,
         topic_configs: TopicConfigs,
+        sliced_work: SlicedWork,
         broker_epoch: Callable[[], int],
     ) -> None:
         """`broker_epoch()` is the epoch of this broker's registration, -1 before it is registered."""
@@ -76,6 +81,7 @@ class LocalChannels:
         self._metadata = metadata
         self._replica_manager = replica_manager
         self._topic_configs = topic_configs
+        self._sliced_work = sliced_work
         self.on_metadata: Callable[[set[str]], None] = lambda topics: None
         """Told which topics an UpdateMetadata touched, once it is in force."""
         self._in_order = asyncio.Lock()
@@ -89,9 +95,13 @@ class LocalChannels:
             if isinstance(request, UpdateMetadataRequest):
                 return self._update_metadata(request)
             if isinstance(request, StopReplicaRequest):
-                return self._replica_manager.stop_replicas(request, self._clock.now_ms())
+                return await self._in_slices(self._replica_manager.stop_replicas(request, self._clock.now_ms()))
             await self._load_configs(request)
-            return self._replica_manager.become_leader_or_follower(request, self._clock.now_ms())
+            return await self._in_slices(self._replica_manager.become_leader_or_follower(request, self._clock.now_ms()))
+
+    async def _in_slices(self, work: Slices[T]) -> T:
+        done = self._sliced_work.run(work)
+        return await done if isinstance(done, asyncio.Future) else done
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
         for topic in request.topic_states:

@@ -25,17 +25,24 @@ SLICE_MS = 5
 """How long work computes before the other connections are served; the last step of a slice may exceed it."""
 
 
+STEPS_MIN = 8
+"""Work of fewer steps is done in one slice, however busy the machine is; a step takes less than a millisecond."""
+
+
 class SlicedWork:
     """All work of one broker that is done in slices."""
 
-    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
-        """`monotonic_ms` is the clock that slices are measured with."""
+    def __init__(self, monotonic_ms: Callable[[], int], steps_min: int = STEPS_MIN) -> None:
+        """`monotonic_ms` is the clock that slices are measured with; `steps_min` as `STEPS_MIN`."""
         self._monotonic_ms = monotonic_ms
+        self._steps_min = steps_min
         self._queue: deque[tuple[Slices[Any], asyncio.Future[Any]]] = deque()
 
     def run(self, work: Slices[T]) -> T | asyncio.Future[T]:
         """The result if the first slice is all of it, else a future of it. To cancel the future ends the work."""
         try:
+            for _ in range(self._steps_min - 1):
+                next(work)
             self._slice(work)
         except StopIteration as finished:
             result: T = finished.value

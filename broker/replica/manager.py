@@ -19,6 +19,7 @@ from broker.replica.delayed_delete_records import AwaitedDeletion, DelayedDelete
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend, DelayedProduce
 from broker.replica.partition import NO_EPOCH, Leadership, Partition
+from broker.slices import Slices
 from broker.timer import Timer
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
@@ -164,38 +165,36 @@ class ReplicaManager:
 
     # -- what the controller says ------------------------------------------------------------------------------------
 
-    def become_leader_or_follower(self, request: LeaderAndIsrRequest, now_ms: int) -> LeaderAndIsrResponse:
+    def become_leader_or_follower(self, request: LeaderAndIsrRequest, now_ms: int) -> Slices[LeaderAndIsrResponse]:
         """Apply the leadership states of one LeaderAndIsr request; each partition gets its own error code."""
-        topics = [
-            LeaderAndIsrTopicError(
-                topic_id=topic.topic_id,
-                partition_errors=[
+        response = LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=[], topics=[])
+        for topic in request.topic_states:
+            topic_id = None if topic.topic_id == ZERO_UUID else topic.topic_id
+            answered = LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=[])
+            response.topics.append(answered)
+            for state in topic.partition_states:
+                code = self._apply(topic.topic_name, topic_id, state, now_ms)
+                answered.partition_errors.append(
                     LeaderAndIsrPartitionError(
-                        topic_name=topic.topic_name,
-                        partition_index=state.partition_index,
-                        error_code=self._apply(
-                            topic.topic_name, None if topic.topic_id == ZERO_UUID else topic.topic_id, state, now_ms
-                        ),
+                        topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
                     )
-                    for state in topic.partition_states
-                ],
-            )
-            for topic in request.topic_states
-        ]
-        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=[], topics=topics)
+                )
+                yield
+        return response
 
-    def stop_replicas(self, request: StopReplicaRequest, now_ms: int) -> StopReplicaResponse:
+    def stop_replicas(self, request: StopReplicaRequest, now_ms: int) -> Slices[StopReplicaResponse]:
         """Stop (and where asked, delete) replicas; each partition gets its own error code."""
-        errors = [
-            StopReplicaPartitionError(
-                topic_name=topic.topic_name,
-                partition_index=state.partition_index,
-                error_code=self._stop(topic.topic_name, state, now_ms),
-            )
-            for topic in request.topic_states
-            for state in topic.partition_states
-        ]
-        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+        response = StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=[])
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                code = self._stop(topic.topic_name, state, now_ms)
+                response.partition_errors.append(
+                    StopReplicaPartitionError(
+                        topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
+                    )
+                )
+                yield
+        return response
 
     def report_unclaimed_logs(self) -> None:
         """Log which logs the controller has not assigned to this broker, once it has assigned everything else.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from broker.replica.fetch_sessions import FetchPartition, PartitionKey
 from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
+from broker.slices import Slices
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def read_partitions(
     limits: FetchLimits,
     *,
     nowait: bool,
-) -> FetchRead:
+) -> Slices[FetchRead]:
     """Read in request order until the budget is spent.
 
     Each item carries the hosted partition, or None and the error that says why there is none. With `nowait`, nothing
@@ -102,6 +103,7 @@ def read_partitions(
                 read.error_code = error.code
         if read.error_code or read.diverging is not None:
             answer.has_news = True
+            yield
             continue
         size = len(read.records)
         if size:
@@ -109,6 +111,7 @@ def read_partitions(
             bytes_left = max(0, bytes_left - size)
             answer.size += size
         answer.is_cold = answer.is_cold or read.is_cold
+        yield
     return answer
 
 

@@ -11,6 +11,7 @@ import pytest
 from broker.cluster_link import LocalChannels
 from broker.metadata_cache import MetadataCache
 from broker.replica.manager import ReplicaManager
+from broker.slices import SlicedWork
 from broker.timer import Timer
 from broker.topic_configs import TopicConfigs
 from config.broker import BrokerConfig
@@ -50,7 +51,9 @@ class Door:
             ME, logs, Timer(), topic_config=configs.effective, produce_purge_interval=1, fetch_purge_interval=1
         )
         self.told: list[set[str]] = []
-        self.channels = LocalChannels(ManualClock(), self.metadata, self.manager, configs, lambda: self.own_epoch)
+        clock = ManualClock()
+        sliced_work = SlicedWork(clock.monotonic_ms)
+        self.channels = LocalChannels(clock, self.metadata, self.manager, configs, sliced_work, lambda: self.own_epoch)
         self.channels.on_metadata = self.told.append
         self.leader_epoch = 0
 

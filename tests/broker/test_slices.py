@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from broker.slices import SLICE_MS, SlicedWork, Slices, each
+from broker.slices import SLICE_MS, STEPS_MIN, SlicedWork, Slices, each
 from tests.support.manual_clock import SteppingClock
 
 
 def sliced_work(*, step_ms: int) -> SlicedWork:
-    return SlicedWork(SteppingClock(step_ms).monotonic_ms)
+    return SlicedWork(SteppingClock(step_ms).monotonic_ms, steps_min=1)
 
 
 def counting(count: int, seen: list[int]) -> Slices[str]:
@@ -87,3 +87,8 @@ async def test_cancelled_work_does_not_hold_up_the_next() -> None:
 
 def test_each_returns_what_the_work_makes_of_every_item_in_order() -> None:
     assert sliced_work(step_ms=0).run(each([1, 2, 3], lambda number: number * 2)) == [2, 4, 6]
+
+
+def test_work_of_few_steps_is_done_in_one_slice_however_long_they_take() -> None:
+    work = SlicedWork(SteppingClock(SLICE_MS).monotonic_ms)
+    assert work.run(counting(STEPS_MIN - 1, [])) == "done"

@@ -133,7 +133,7 @@ class Surroundings:
             self.clock,
             self.ensure_internal_topic,
             self.legacy,
-            SlicedWork(SteppingClock(SLICE_MS).monotonic_ms),
+            SlicedWork(SteppingClock(SLICE_MS).monotonic_ms, steps_min=1),
         )
 
     async def ensure_internal_topic(self, name: str) -> None:

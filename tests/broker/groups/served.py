@@ -59,7 +59,7 @@ class Served:
         await served.here.lead()
         return served
 
-    sliced_work = SlicedWork(SteppingClock(SLICE_MS).monotonic_ms)
+    sliced_work = SlicedWork(SteppingClock(SLICE_MS).monotonic_ms, steps_min=1)
     """Work of handlers, every step of which takes a whole slice."""
 
     @property

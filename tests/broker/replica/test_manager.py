@@ -13,6 +13,7 @@ from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.isr import next_high_watermark
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
+from broker.slices import whole
 from broker.timer import Timer
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
@@ -83,7 +84,7 @@ def tell(
         replicas=list(replicas),
         is_new=is_new,
     )
-    response = manager.become_leader_or_follower(
+    work = manager.become_leader_or_follower(
         LeaderAndIsrRequest(
             controller_id=ME,
             controller_epoch=1,
@@ -92,6 +93,7 @@ def tell(
         ),
         NOW_MS,
     )
+    response = whole(work)
     return ErrorCode(response.topics[0].partition_errors[0].error_code)
 
 
@@ -100,9 +102,8 @@ def stop(
 ) -> None:
     state = StopReplicaPartitionState(partition_index=0, leader_epoch=leader_epoch, delete_partition=is_deleted)
     topic = StopReplicaTopicState(topic_name="t", partition_states=[state])
-    response = manager.stop_replicas(
-        StopReplicaRequest(controller_id=ME, controller_epoch=1, topic_states=[topic]), NOW_MS
-    )
+    work = manager.stop_replicas(StopReplicaRequest(controller_id=ME, controller_epoch=1, topic_states=[topic]), NOW_MS)
+    response = whole(work)
     assert [one.error_code for one in response.partition_errors] == [expected]
 
 

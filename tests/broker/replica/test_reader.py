@@ -8,6 +8,7 @@ import pytest
 from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.partition import Leadership, Partition
 from broker.replica.reader import FetchLimits, PartitionRead, read_partitions
+from broker.slices import whole
 from protocol.errors import ErrorCode
 from protocol.records.control import ControlType
 from protocol.schema import ZERO_UUID
@@ -33,7 +34,7 @@ def abort(log: Log, sequence: int) -> None:
 def committed_read(partition: Partition, offset: int, bytes_max: int, *, nowait: bool = True) -> PartitionRead:
     wanted = FetchPartition("topic", ZERO_UUID, 0, fetch_offset=offset, bytes_max=bytes_max)
     limits = FetchLimits(1 << 20, read_committed=True, is_first_batch_whole=True)
-    answer = read_partitions([(("topic", 0), wanted, partition, ErrorCode.NONE)], limits, nowait=nowait)
+    answer = whole(read_partitions([(("topic", 0), wanted, partition, ErrorCode.NONE)], limits, nowait=nowait))
     assert answer.partitions[0].error_code is ErrorCode.NONE
     return answer.partitions[0]
 
