@@ -24,6 +24,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Final, Protocol
 
 from broker.clock import Clock
+from broker.housekeeping import take_steps
 from protocol.errors import KafkaError
 from storage.cleaner import CleaningJob, CleaningResult, clean
 from storage.cleaning_metrics import CleanerMetrics, Uncleanable
@@ -140,7 +141,7 @@ class LogCleaner:
         self,
         cleaning: LogCleaning,
         new_worker: Callable[[], Worker],
-        blocking: Executor,
+        background: Executor,
         clock: Clock,
         *,
         count: int,
@@ -149,7 +150,7 @@ class LogCleaner:
         """`count` passes at a time; with nothing due, look again after `backoff_ms`."""
         self._cleaning = cleaning
         self._new_worker = new_worker
-        self._blocking = blocking
+        self._background = background
         self._clock = clock
         self._count = count
         self._backoff_ms = backoff_ms
@@ -217,11 +218,14 @@ class LogCleaner:
                 await slot.end()
 
     async def _look_for_work(self, slot: _Slot) -> None:
+        await self._off_loop(self._cleaning.read_ages)
+        if slot.number >= self._count:
+            return  # fewer cleaners are wanted since
         due = self._cleaning.pick(self._clock.now_ms(), slot.number)
         if due is not None:
             await self._clean(slot, due)
         if slot.number == 0:
-            self._cleaning.delete_expired(self._clock.now_ms())
+            await take_steps(self._cleaning.delete_expired(self._clock.now_ms()), self._clock, self._background)
         await self._off_loop(self._cleaning.write_checkpoints)
         if due is None:
             await slot.end()
@@ -230,6 +234,7 @@ class LogCleaner:
     async def _clean(self, slot: _Slot, due: Cleaning) -> None:
         try:
             result = await self._pass(slot, due)
+            await self._off_loop(lambda: self._cleaning.make_durable(due))
             self._cleaning.finish(due, result, now_ms=self._clock.now_ms())
         except KafkaError as error:
             logger.error("cannot put cleaned segments into service: %s", error)
@@ -269,4 +274,4 @@ class LogCleaner:
         return self._off_loop(lambda: self._cleaning.give_back(due))
 
     def _off_loop(self, work: Callable[[], None]) -> asyncio.Future[None]:
-        return asyncio.get_running_loop().run_in_executor(self._blocking, work)
+        return asyncio.get_running_loop().run_in_executor(self._background, work)

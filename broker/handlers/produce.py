@@ -265,7 +265,7 @@ def _append(
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
     )
-    append = AwaitedAppend(partition, partition.leader_epoch, result.last_offset + 1)
+    append = AwaitedAppend(partition, partition.leading_since, result.last_offset + 1)
     append.error = append.outcome() if needs_isr else ErrorCode.NONE
     return answer, append
 

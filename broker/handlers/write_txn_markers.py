@@ -6,8 +6,7 @@ is answered once its marker is replicated.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 
 from broker.by_topic import by_topic
 from broker.request_context import RequestContext
@@ -32,7 +31,12 @@ async def handle(
     for marker in request.markers:
         if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a marker needs a producer id and an epoch")
-    written = await asyncio.gather(*(_write(services, marker) for marker in request.markers))
+    pace = services.sliced_work.pace()
+    writing: list[Codes | Awaitable[Codes]] = []
+    for marker in request.markers:
+        writing.append(_write(services, marker))
+        await pace.keep()
+    written = [codes if isinstance(codes, Mapping) else await codes for codes in writing]
     return _response(zip(request.markers, written, strict=True))
 
 
@@ -40,12 +44,11 @@ def failed(request: WriteTxnMarkersRequest, context: RequestContext, code: Error
     return _response((marker, dict.fromkeys(_partitions(marker), code)) for marker in request.markers)
 
 
-async def _write(services: Services, requested: WritableTxnMarker) -> Codes:
+def _write(services: Services, requested: WritableTxnMarker) -> Codes | Awaitable[Codes]:
     marker = Marker(
         requested.producer_id, requested.producer_epoch, requested.transaction_result, requested.coordinator_epoch
     )
-    codes = services.marker_writer.write(marker, _partitions(requested))
-    return codes if isinstance(codes, Mapping) else await codes
+    return services.marker_writer.write(marker, _partitions(requested))
 
 
 def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:
