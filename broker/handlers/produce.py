@@ -22,6 +22,7 @@ from broker.leader_hints import leader_hint
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.request_context import CloseConnection, RequestContext
 from broker.services import Services
+from broker.slices import Slices, whole
 from broker.transactions.transaction import TopicPartition
 from broker.transactions.verification import Admission, transactional_header
 from protocol.errors import ERRORS, ErrorCode, KafkaError
@@ -48,27 +49,44 @@ ADMIN_CLIENT_ID = "__admin_client"
 FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_ABORTABLE = 11
 
+PARTITIONS_IN_ONE_STEP_MAX = 16
+"""The first append to a partition opens its files, which takes a fraction of a millisecond."""
+
+Produced = ProduceResponse | Awaitable["Slices[Produced] | Produced"] | None
+"""The response, None where no response is wanted, or what comes to one of them when it is awaited."""
+
 Prepared = Mapping[int, PreparedAppend | Refusal]
 """What was decided of records before their append, by the identity of their part of the request."""
 
 
 def handle(
     services: Services, request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+) -> Produced | Slices[Produced] | Awaitable[Produced]:
     request = _last_of_each_partition(request)
     if request.acks not in VALID_ACKS:
         return _answer(request, failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS))
     if request.transactional_id is None:
-        return _produce(services, request, context, None)
+        return _produce_in_turns(services, request, context, None)
     admission = services.verifier.admit(
         request.transactional_id,
         _transactional_batches(services, request),
         says_abortable=context.api_version >= FIRST_VERSION_WITH_ABORTABLE,
     )
     if isinstance(admission, Admission):
-        return _produce(services, request, context, admission)
+        return _produce_in_turns(services, request, context, admission)
     _keep_records(request)
     return _when_admitted(services, request, context, admission)
+
+
+def _produce_in_turns(
+    services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
+) -> Produced | Slices[Produced]:
+    """A request for many partitions is served in slices, and its records are copied, as its frame does not last."""
+    producing = _produce(services, request, context, admission)
+    if sum(len(topic.partition_data) for topic in request.topic_data) <= PARTITIONS_IN_ONE_STEP_MAX:
+        return whole(producing)
+    _keep_records(request)
+    return producing
 
 
 def _last_of_each_partition(request: ProduceRequest) -> ProduceRequest:
@@ -130,20 +148,20 @@ def _keep_records(request: ProduceRequest) -> None:
 
 async def _when_admitted(
     services: Services, request: ProduceRequest, context: RequestContext, awaited: Awaitable[Admission]
-) -> ProduceResponse | None:
-    produced = _produce(services, request, context, await awaited)
-    return produced if produced is None or isinstance(produced, ProduceResponse) else await produced
+) -> Slices[Produced]:
+    return _produce(services, request, context, await awaited)
 
 
 def _produce(
     services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
-) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+) -> Slices[Produced]:
     prepared: dict[int, PreparedAppend | Refusal] = {}
     costly = []
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is None or (len(data.records) < COSTLY_SIZE and not is_compressed(data.records)):
                 continue
+            yield
             partition = services.replica_manager.find(topic.name, data.index)
             if (
                 partition is not None
@@ -155,7 +173,7 @@ def _produce(
         _keep_records(request)
         kept = {key: each if isinstance(each, Refusal) else each.kept() for key, each in prepared.items()}
         return _when_prepared(services, request, context, admission, costly, kept)
-    return _append_all(services, request, context, admission, prepared)
+    return (yield from _append_all(services, request, context, admission, prepared))
 
 
 def _is_costly(
@@ -185,15 +203,14 @@ async def _when_prepared(
     admission: Admission | None,
     costly: list[tuple[Log, PartitionProduceData]],
     prepared: dict[int, PreparedAppend | Refusal],
-) -> ProduceResponse | None:
+) -> Slices[Produced]:
     """Convert what has to be converted beside the event loop, then append: offsets are given there and nowhere else."""
     origin = AppendOrigin.of_produce_version(context.api_version)
     for log, data in costly:
         assert data.records is not None
         prepare = partial(log.prepare, memoryview(data.records), now_ms=services.clock.now_ms(), origin=origin)
         prepared[id(data)] = await services.computing.run(prepare)
-    produced = _append_all(services, request, context, admission, prepared)
-    return produced if produced is None or isinstance(produced, ProduceResponse) else await produced
+    return _append_all(services, request, context, admission, prepared)
 
 
 def _append_all(
@@ -202,7 +219,7 @@ def _append_all(
     context: RequestContext,
     admission: Admission | None,
     prepared: Prepared,
-) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+) -> Slices[Produced]:
     now_ms = services.clock.now_ms()
     appends: list[tuple[PartitionProduceResponse, AwaitedAppend]] = []
     response = ProduceResponse(responses=[])
@@ -217,6 +234,7 @@ def _append_all(
                 if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     _add_leader(services, context, response, topic.name, answer)
             partitions.append(answer)
+            yield
         response.responses.append(TopicProduceResponse(name=topic.name, partition_responses=partitions))
     if any(append.error is None or append.partition.log.needs_flush for _, append in appends):
         return _when_safe(services, request, context, response, appends)

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from broker import dispatch
+from broker.handlers.produce import PARTITIONS_IN_ONE_STEP_MAX
 from broker.request_budget import ELEMENTS_ON_LOOP_MAX, elements_max
+from broker.slices import SLICE_MS
 from protocol.api import APIS
 from protocol.codec import encode
 from protocol.errors import ErrorCode, Malformed
@@ -25,6 +27,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
 from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.manual_clock import SteppingClock
 
 MIB = 1 << 20
 METADATA, OFFSET_COMMIT, UPDATE_FEATURES = 3, 8, 57
@@ -96,6 +99,27 @@ async def test_produce_of_many_partitions_appends_after_its_frame_is_gone(
         assert answering is not None
         await answering  # type: ignore[misc]
         assert [broker.services.replica_manager.find("t", index).log.log_end_offset for index in (0, 1)] == [1, 1]  # type: ignore[union-attr]
+
+
+async def test_produce_to_many_partitions_leaves_others_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each partition is a step, and its records outlive the frame."""
+    count = PARTITIONS_IN_ONE_STEP_MAX + 1
+    batch = build_batch([RecordData(0, None, b"value")])
+    data = [PartitionProduceData(index=index, records=batch) for index in range(count)]
+    request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    frame = bytearray(request_header(0, 9, 7, "test") + b"".join(encode(request, 9)))
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.create_topic("t", count)
+        logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]
+        monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
+        answering = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+        frame[:] = bytes(len(frame))
+        appended = sum(log.log_end_offset for log in logs)
+        assert 0 < appended < count
+        await answering  # type: ignore[misc]
+        assert [log.log_end_offset for log in logs] == [1] * count
 
 
 async def test_a_large_request_that_fails_as_a_whole_names_its_error(tmp_path: Path) -> None:
