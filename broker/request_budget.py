@@ -29,21 +29,14 @@ BULK_APIS = frozenset(
         9,  # OffsetFetch
         10,  # FindCoordinator
         15,  # DescribeGroups
-        19,  # CreateTopics
-        20,  # DeleteTopics
         21,  # DeleteRecords
         23,  # OffsetForLeaderEpoch
-        24,  # AddPartitionsToTxn
         27,  # WriteTxnMarkers
         28,  # TxnOffsetCommit
         32,  # DescribeConfigs
-        33,  # AlterConfigs
         34,  # AlterReplicaLogDirs
         35,  # DescribeLogDirs
-        37,  # CreatePartitions
         42,  # DeleteGroups
-        43,  # ElectLeaders
-        44,  # IncrementalAlterConfigs
         45,  # AlterPartitionReassignments
         46,  # ListPartitionReassignments
         47,  # OffsetDelete
@@ -51,8 +44,8 @@ BULK_APIS = frozenset(
         65,  # DescribeTransactions
     }
 )
-"""Whose requests may name everything that a large cluster has: each topic, each partition, each group, in one request.
-Their handlers work in slices. All others name a few things, and are served in one step."""
+"""APIs whose requests may name everything that a large cluster has: each topic, each partition, each group. Their handlers
+work in slices. Requests of the others name what one person or one transaction changes."""
 
 RESPONSE_SIZE_MAX = 100 << 20
 """Bytes of a response, as many as socket.request.max.bytes lets a request have; clients refuse longer ones."""
