@@ -32,6 +32,7 @@ from broker.replica.manager import ReplicaManager
 from broker.routes import TABLE
 from broker.scram_credentials import ScramCredentials
 from broker.services import Services
+from broker.slices import SlicedWork
 from broker.timer import Timer
 from broker.topic_configs import TopicConfigs
 from broker.topics import TopicAdministration
@@ -85,6 +86,7 @@ class Reconfiguration:
 def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[], int]) -> Services:
     """All parts of one broker. `broker_epoch()` is asked once the broker is registered."""
     config, clock, timer = on.config, on.clock, on.timer
+    sliced_work = SlicedWork(clock.monotonic_ms)
     metadata = MetadataCache(on.cluster_id)
     topic_configs = TopicConfigs(config, lambda topic: topic_overrides(on.store, topic))
     replica_manager = ReplicaManager(
@@ -105,7 +107,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         bytes_per_second_max=lambda: config[properties.REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND],
     )
     replica_manager.on_opened = directory_moves.resume
-    channels = LocalChannels(clock, metadata, replica_manager, topic_configs)
+    channels = LocalChannels(clock, metadata, replica_manager, topic_configs, sliced_work, broker_epoch)
     controller = Controller(on.broker_id, on.store, channels, controller_settings(config), clock, on.random)
     topics = TopicAdministration(controller, metadata, config, timer, clock)
     groups = GroupCoordinator(
@@ -115,6 +117,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         clock,
         topics.ensure_internal,
         StoredLegacyOffsets(on.store),
+        sliced_work,
     )
     channels.on_metadata = _metadata_listener(metadata, groups, topics)
     producer_ids = ProducerIds(lambda: controller.allocate_producer_ids(on.broker_id, broker_epoch()))
@@ -153,6 +156,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
             config,
             topic_configs,
             metadata,
+            sliced_work,
             on_topic_changed=changed.topic,
             on_broker_changed=changed.broker,
         ),
@@ -171,6 +175,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         late_transactions=LateTransactions(replica_manager, config[properties.TRANSACTION_MAX_TIMEOUT_MS]),
         blocking=on.blocking,
         computing=on.computing,
+        sliced_work=sliced_work,
         unsent_answers=on.unsent_answers,
         served_apis=[APIS[key] for key in sorted(TABLE)],
     )

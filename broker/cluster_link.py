@@ -1,22 +1,66 @@
 """The controller's way to this broker: the same requests as over the wire, applied by a direct call.
 
-Owns: the order in which the controller's requests are applied here, and what each of them touches. Must not know: how
-the controller decided.
+Owns: the order in which the controller's requests are applied here, what each of them touches, and which requests come
+from a controller, or are for a registration of this broker, that is not the present one. Must not know: how the
+controller decided, or the leader epochs of partitions.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from broker.clock import Clock
 from broker.metadata_cache import MetadataCache
 from broker.replica.manager import ReplicaManager
+from broker.slices import SlicedWork, Slices
 from broker.topic_configs import TopicConfigs
 from controller.broker_channels import ControlRequest, ControlResponse
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.stop_replica import StopReplicaRequest
+from protocol.errors import ErrorCode
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+T = TypeVar("T")
+
+logger = logging.getLogger("kafka.server.KafkaApis")
+
+UNKNOWN_BROKER_EPOCH = -1
+
+
+class ControlFence:
+    """Refuses control requests of controllers that were replaced, and those for an earlier registration of this broker.
+
+    All three kinds of requests share the highest controller epoch seen. A broker epoch above the own one is accepted:
+    the controller may learn of a new registration before this broker does (KIP-380).
+    """
+
+    def __init__(self, broker_epoch: Callable[[], int]) -> None:
+        self._broker_epoch = broker_epoch
+        self._controller_epoch = -1
+
+    def admit(self, request: ControlRequest) -> ErrorCode:
+        """NONE when `request` may be applied; then older controllers are refused from now on."""
+        if request.broker_epoch != UNKNOWN_BROKER_EPOCH and request.broker_epoch < self._broker_epoch():
+            error = ErrorCode.STALE_BROKER_EPOCH
+        elif request.controller_epoch < self._controller_epoch:
+            error = ErrorCode.STALE_CONTROLLER_EPOCH
+        else:
+            self._controller_epoch = request.controller_epoch
+            return ErrorCode.NONE
+        logger.warning(
+            "ignoring a %s of controller %d: %s (controller epoch %d, present %d; broker epoch %d, present %d)",
+            type(request).__name__,
+            request.controller_id,
+            error.name,
+            request.controller_epoch,
+            self._controller_epoch,
+            request.broker_epoch,
+            self._broker_epoch(),
+        )
+        return error
 
 
 class LocalChannels:
@@ -28,11 +72,16 @@ class LocalChannels:
         metadata: MetadataCache,
         replica_manager: ReplicaManager,
         topic_configs: TopicConfigs,
+        sliced_work: SlicedWork,
+        broker_epoch: Callable[[], int],
     ) -> None:
+        """`broker_epoch()` is the epoch of this broker's registration, -1 before it is registered."""
+        self._fence = ControlFence(broker_epoch)
         self._clock = clock
         self._metadata = metadata
         self._replica_manager = replica_manager
         self._topic_configs = topic_configs
+        self._sliced_work = sliced_work
         self.on_metadata: Callable[[set[str]], None] = lambda topics: None
         """Told which topics an UpdateMetadata touched, once it is in force."""
         self._in_order = asyncio.Lock()
@@ -40,12 +89,19 @@ class LocalChannels:
     async def send(self, broker_id: int, request: ControlRequest) -> ControlResponse:
         # An asyncio lock is fair: requests are applied in the order of the calls, also where one reads the store.
         async with self._in_order:
+            error = self._fence.admit(request)
+            if error:
+                return _refused(request, error)
             if isinstance(request, UpdateMetadataRequest):
                 return self._update_metadata(request)
             if isinstance(request, StopReplicaRequest):
-                return self._replica_manager.stop_replicas(request, self._clock.now_ms())
+                return await self._in_slices(self._replica_manager.stop_replicas(request, self._clock.now_ms()))
             await self._load_configs(request)
-            return self._replica_manager.become_leader_or_follower(request, self._clock.now_ms())
+            return await self._in_slices(self._replica_manager.become_leader_or_follower(request, self._clock.now_ms()))
+
+    async def _in_slices(self, work: Slices[T]) -> T:
+        done = self._sliced_work.run(work)
+        return await done if isinstance(done, asyncio.Future) else done
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
         for topic in request.topic_states:
@@ -58,3 +114,11 @@ class LocalChannels:
                 self._topic_configs.forget(topic)
         self.on_metadata(changed)
         return UpdateMetadataResponse()
+
+
+def _refused(request: ControlRequest, error: ErrorCode) -> ControlResponse:
+    if isinstance(request, UpdateMetadataRequest):
+        return UpdateMetadataResponse(error_code=error)
+    if isinstance(request, StopReplicaRequest):
+        return StopReplicaResponse(error_code=error)
+    return LeaderAndIsrResponse(error_code=error)

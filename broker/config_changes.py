@@ -19,6 +19,7 @@ from broker.dynamic_config import check_change, usable
 from broker.logger_levels import change_levels
 from broker.metadata_cache import MetadataCache
 from broker.password_encoder import CannotDecode, CannotEncode, PasswordEncoder
+from broker.slices import SlicedWork
 from broker.topic_configs import TopicConfigs
 from config.broker import BrokerConfig, base_row
 from config.broker_properties import BROKER_PROPERTIES
@@ -29,7 +30,7 @@ from config.topic_properties import TOPIC_PROPERTIES
 from controller.entity_configs import change_overrides, entity_overrides
 from controller.paths import ConfigEntity, broker_entity, topic_entity
 from controller.state_store import StateStore
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, without_frames
 
 logger = logging.getLogger("kafka.server.ConfigAdminManager")
 
@@ -53,6 +54,8 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
+# No resource has nearly as many settings.
+CHANGES_MAX = 1000
 OPERATIONS = frozenset(Operation)
 
 
@@ -85,6 +88,7 @@ class ConfigChanges:
         config: BrokerConfig,
         topic_configs: TopicConfigs,
         metadata: MetadataCache,
+        sliced_work: SlicedWork,
         *,
         on_topic_changed: Callable[[str], None],
         on_broker_changed: Callable[[], None],
@@ -95,6 +99,7 @@ class ConfigChanges:
         self._config = config
         self._topic_configs = topic_configs
         self._metadata = metadata
+        self._sliced_work = sliced_work
         self._passwords = PasswordEncoder(config)
         self._on_topic_changed = on_topic_changed
         self._on_broker_changed = on_broker_changed
@@ -103,7 +108,9 @@ class ConfigChanges:
         """Change what can be changed; one result an entry, in order, None for success."""
         asked = Counter((one.resource_type, one.resource_name) for one in alterations)
         results: list[KafkaError | None] = []
+        pace = self._sliced_work.pace()
         for one in alterations:
+            await pace.keep()
             try:
                 if asked[one.resource_type, one.resource_name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -112,7 +119,7 @@ class ConfigChanges:
                 results.append(None)
             except KafkaError as error:
                 logger.info("refused a change of %s: %s", _shown(one), error.message)
-                results.append(error)
+                results.append(without_frames(error))
         return results
 
     async def apply(self, entity: ConfigEntity) -> None:
@@ -129,10 +136,15 @@ class ConfigChanges:
         """Read the dynamic layers of this broker's configuration; without the callback."""
         default = await self._usable_layer(broker_entity(None), per_broker=False)
         broker = await self._usable_layer(broker_entity(self._broker_id), per_broker=True)
+        known = {**self._config.dynamic_default, **self._config.dynamic_broker}
         try:
             self._config.apply_dynamic(default=default, broker=broker)
         except ConfigErrors as failure:
             logger.error("stored dynamic settings contradict others, the values before stay in force: %s", failure)
+            return
+        changed = {key: text for key, text in {**default, **broker}.items() if known.get(key) != text}
+        for warning in self._config.without_effect(changed):
+            logger.warning("%s", warning)
 
     # -- one resource ----------------------------------------------------------------------------------------------
 
@@ -236,6 +248,10 @@ class ConfigChanges:
 
 def _check_shape(changes: Sequence[KeyChange]) -> None:
     """What is wrong with a resource's changes whatever it is. Raises KafkaError(INVALID_REQUEST)."""
+    if len(changes) > CHANGES_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{len(changes)} changes of one resource, expected at most {CHANGES_MAX}"
+        )
     if len({change.key for change in changes}) != len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     nulls = [change.key for change in changes if change.operation != Operation.DELETE and change.value is None]

@@ -21,21 +21,24 @@ from typing import Any, NoReturn
 
 from broker.network.connection import Answer, AwaitedAnswer, Buffers
 from broker.promise import Promise
+from broker.request_budget import ELEMENTS_ON_LOOP_MAX, RESPONSE_SIZE_MAX, elements_max
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
 from broker.services import Services
 from broker.shortcuts import REMEMBERED_SIZE_MAX, Parked, Shortcut, fetch, offset_commit, produce, transaction
+from broker.slices import is_sliced
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, Encoder, decoder, encoder
 from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.frame import LENGTH
+from protocol.frame import LENGTH, kept
 from protocol.headers import RequestHeader, UnsupportedApi, read_request_header, response_header
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from protocol.reader import ELEMENTS_UNLIMITED, TooManyElements
 from protocol.schema import Struct
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
-PRODUCE_KEY, FETCH_KEY, METADATA_KEY, OFFSET_COMMIT_KEY, OFFSET_FETCH_KEY, API_VERSIONS_KEY = 0, 1, 3, 8, 9, 18
+PRODUCE_KEY, FETCH_KEY, METADATA_KEY, OFFSET_COMMIT_KEY, API_VERSIONS_KEY = 0, 1, 3, 8, 18
 ADD_PARTITIONS_TO_TXN_KEY, END_TXN_KEY = 24, 26
 
 LEARNERS: Mapping[int, Callable[..., Shortcut | None]] = {
@@ -46,9 +49,6 @@ LEARNERS: Mapping[int, Callable[..., Shortcut | None]] = {
     END_TXN_KEY: transaction.learn_end,
 }
 """Where shortcuts are learned from."""
-
-ENCODED_BESIDE_THE_LOOP = frozenset({OFFSET_FETCH_KEY})
-"""Answers that are awaited because they are large: all offsets of a group may be megabytes of small fields."""
 
 # Records stay bytes, but the lists of other requests become objects of up to fifty times their size. Kafka knows one
 # limit for both; the largest request of use (the offsets of a hundred thousand partitions) has about 3 MB.
@@ -109,21 +109,28 @@ class RequestDispatcher:
             raise Malformed(
                 f"{_named(route.api, header)}: {len(frame)} bytes, expected at most {SIZE_MAX_WITHOUT_RECORDS}"
             )
+        context = RequestContext(header.api_key, header.api_version, header.correlation_id, header.client_id, peer)
         try:
-            request = route.decode(frame, position)
+            request = route.decode(frame, position, ELEMENTS_ON_LOOP_MAX)
+        except TooManyElements:
+            return asyncio.ensure_future(self._serve_large(route, kept(frame), position, context))
         except Malformed as error:
             raise Malformed(f"{_named(route.api, header)}: {error}") from error
-        context = RequestContext(header.api_key, header.api_version, header.correlation_id, header.client_id, peer)
         is_served = False
         try:
             response = route.handle(self._services, request, context)
+            if is_sliced(response):
+                response = self._services.sliced_work.run(response)
             is_served = True
         except Malformed:
             raise
         except Exception as error:
             response = self._failure(route, request, context, error)
         if type(response) is route.api.response:
-            buffers = self._framed(route, context, response)
+            try:
+                buffers = self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
+            except TooManyElements:
+                return self._framed_beside_the_loop(route, context, response)
             if is_served and route.learn is not None:
                 self._learn(route, frame, request, context, response, buffers)
             return buffers
@@ -134,6 +141,26 @@ class RequestDispatcher:
             seen = memoryview(bytes(frame)) if is_worth_keeping else None
             return self._promised(route, seen, request, context, response)
         return asyncio.ensure_future(self._later(route, request, context, response))
+
+    async def _serve_large(
+        self, route: Route, frame: memoryview, position: int, context: RequestContext
+    ) -> Buffers | None:
+        """Answer a request of many elements: all that depends on their number is done in threads or in slices."""
+        services = self._services
+        try:
+            limit = elements_max(context.api_key, len(frame))
+            request = await services.computing.run(lambda: route.decode(frame, position, limit))
+        except Malformed as error:
+            raise Malformed(f"{_named(route.api, context)}: {error}") from error
+        try:
+            response = route.handle(services, request, context)
+            response = await services.sliced_work.settled(response)
+        except Malformed:
+            raise
+        except Exception as error:
+            failure = error
+            response = await services.computing.run(lambda: self._failure(route, request, context, failure))
+        return None if response is None else await self._framed_beside_the_loop(route, context, response)
 
     def _promised(
         self,
@@ -152,10 +179,12 @@ class RequestDispatcher:
                 if isinstance(error, Malformed):
                     raise error
                 outcome = response.result() if error is None else self._failure(route, request, context, error)
-                buffers = self._framed(route, context, outcome)
+                buffers = self._framed(route, context, outcome, ELEMENTS_ON_LOOP_MAX)
                 if error is None and frame is not None:
                     self._learn(route, frame, request, context, outcome, buffers)
                 answer.set_result(buffers)
+            except TooManyElements:
+                answer.follow(self._framed_beside_the_loop(route, context, outcome))
             except Exception as failure:
                 answer.set_exception(failure)
 
@@ -191,31 +220,51 @@ class RequestDispatcher:
         self, route: Route, request: object, context: RequestContext, awaited: Awaitable[object | None]
     ) -> Buffers | None:
         try:
-            response = await awaited
+            response = await self._services.sliced_work.settled(awaited)
         except (Malformed, asyncio.CancelledError):
             raise
         except Exception as error:
             response = self._failure(route, request, context, error)
         if response is None:
             return None
-        if route.api.key in ENCODED_BESIDE_THE_LOOP:
-            return await self._services.run_blocking(lambda: self._framed(route, context, response))
-        return self._framed(route, context, response)
+        try:
+            return self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
+        except TooManyElements:
+            return await self._framed_beside_the_loop(route, context, response)
 
-    def _framed(self, route: Route, context: RequestContext, response: object) -> Buffers:
+    def _framed_beside_the_loop(
+        self, route: Route, context: RequestContext, response: object
+    ) -> asyncio.Task[Buffers | None]:
+        """`_framed` in a thread, for a response of many elements."""
+
+        def frame_it() -> Buffers | None:
+            return self._framed(route, context, response, ELEMENTS_UNLIMITED)
+
+        return asyncio.ensure_future(self._services.computing.run(frame_it))
+
+    def _framed(self, route: Route, context: RequestContext, response: object, elements_max: int) -> Buffers:
+        """The bytes of a response. Raises TooManyElements."""
         header = response_header(context.api_key, context.api_version, context.correlation_id)
         try:
             try:
-                return _framed(route.encode, header, response)
+                buffers = _framed(route.encode, header, response, elements_max)
             except (ValueError, struct.error):
                 # A message that says a name of the request again may be longer than a string can be.
                 if not _shorten_messages(response):
                     raise
-                return _framed(route.encode, header, response)
+                buffers = _framed(route.encode, header, response, elements_max)
+        except TooManyElements:
+            raise
         except Exception as error:
             # A response that its own version cannot carry is a bug of ours; this client cannot be told any other way.
             self._report(route, context, error)
             raise CloseConnection(f"no answer could be made to {route.api.name} v{context.api_version}") from error
+        (size,) = LENGTH.unpack_from(buffers[0])
+        if size > RESPONSE_SIZE_MAX:
+            raise CloseConnection(
+                f"{_named(route.api, context)}: a response of {size} bytes, expected at most {RESPONSE_SIZE_MAX}"
+            )
+        return buffers
 
     def _new_route(self, header: RequestHeader) -> Route:
         if header.api_key not in self._table:
@@ -273,10 +322,10 @@ def failure_response(module: ModuleType, api: Api, request: object, context: Req
     return failed(request, context, code) if failed is not None else api.response(error_code=code)
 
 
-def _framed(encode: Encoder, header: bytes, response: object) -> Buffers:
-    """The response as it leaves: length, header and body, small pieces in one buffer."""
+def _framed(encode: Encoder, header: bytes, response: object, elements_max: int = ELEMENTS_UNLIMITED) -> Buffers:
+    """The response as it leaves: length, header and body, small pieces in one buffer. Raises TooManyElements."""
     buffers: Buffers = []
-    encode(response, buffers)
+    encode(response, buffers, elements_max)
     buffers[0] = header + buffers[0]
     buffers[0] = LENGTH.pack(sum(map(len, buffers))) + buffers[0]
     return buffers
@@ -296,5 +345,5 @@ def _shorten_messages(answer: object) -> bool:
     return shortened
 
 
-def _named(api: Api, header: RequestHeader) -> str:
+def _named(api: Api, header: RequestHeader | RequestContext) -> str:
     return f"{api.name} v{header.api_version} of client {header.client_id!r}, correlation id {header.correlation_id}"

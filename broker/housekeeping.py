@@ -8,9 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from broker.clock import Clock
+from storage.log_manager import Steps
+
+T = TypeVar("T")
 
 logger = logging.getLogger("kafka.server.Housekeeping")
 
@@ -54,6 +59,24 @@ async def take_turns(steps: Iterable[object], clock: Clock) -> None:
         if clock.monotonic_ms() >= turn_ends_ms:
             await asyncio.sleep(0)
             turn_ends_ms = clock.monotonic_ms() + TURN_MS
+
+
+async def take_steps(steps: Steps[T], clock: Clock, blocking: Executor) -> T:
+    """Run work on logs to its end: what waits for a disk in a thread, all else in turns as `take_turns` does."""
+    turn_ends_ms = clock.monotonic_ms() + TURN_MS
+    while True:
+        try:
+            work = next(steps)
+        except StopIteration as finished:
+            result: T = finished.value
+            return result
+        if work is not None:
+            await asyncio.get_running_loop().run_in_executor(blocking, work)
+        elif clock.monotonic_ms() >= turn_ends_ms:
+            await asyncio.sleep(0)
+        else:
+            continue
+        turn_ends_ms = clock.monotonic_ms() + TURN_MS
 
 
 async def _repeat(job: Job) -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from broker.clock import Clock
-from broker.housekeeping import Job, take_turns
+from broker.housekeeping import Job, take_steps, take_turns
 from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
@@ -20,7 +20,6 @@ from storage.log_manager import LogManager
 
 T = TypeVar("T")
 
-RETENTION_INITIAL_DELAY_MS = 30_000
 WRITEBACK_INTERVAL_MS = 200
 REMOVAL_INTERVAL_MS = 1_000
 IDLE_RELEASE_INTERVAL_MS = 30_000
@@ -29,7 +28,7 @@ FLUSH_CHECK_INTERVAL_MS_MAX = 1_000
 
 
 def storage_jobs(
-    config: BrokerConfig, clock: Clock, logs: LogManager, dirty_pages: DirtyPages, blocking: Executor
+    config: BrokerConfig, clock: Clock, logs: LogManager, dirty_pages: DirtyPages, background: Executor
 ) -> list[Job]:
     """What keeps the logs in order: on the loop what belongs to its thread, off it what waits for a disk."""
 
@@ -37,7 +36,7 @@ def storage_jobs(
         await take_turns(steps, clock)
 
     async def off_loop(work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(blocking, work)
+        return await asyncio.get_running_loop().run_in_executor(background, work)
 
     async def write_back() -> None:
         if dirty_pages.are_many():
@@ -47,10 +46,11 @@ def storage_jobs(
         Job(
             "retention",
             config[properties.LOG_RETENTION_CHECK_INTERVAL_MS],
-            lambda: on_loop(logs.run_retention(clock.now_ms())),
-            initial_delay_ms=RETENTION_INITIAL_DELAY_MS,
+            lambda: take_steps(logs.run_retention(clock.now_ms()), clock, background),
+            initial_delay_ms=config[properties.LOG_INITIAL_TASK_DELAY_MS],
         ),
         Job("removal", REMOVAL_INTERVAL_MS, lambda: off_loop(lambda: logs.remove_deleted(clock.now_ms()))),
+        Job("names of deleted logs", REMOVAL_INTERVAL_MS, lambda: off_loop(logs.free_names)),
         Job(
             "flush",
             min(config[properties.LOG_FLUSH_SCHEDULER_INTERVAL_MS], FLUSH_CHECK_INTERVAL_MS_MAX),
@@ -77,7 +77,11 @@ def storage_jobs(
             config[properties.PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS],
             lambda: on_loop(logs.expire_producers(clock.now_ms(), config[properties.PRODUCER_ID_EXPIRATION_MS])),
         ),
-        Job("release of idle files", IDLE_RELEASE_INTERVAL_MS, lambda: on_loop(logs.release_idle())),
+        Job(
+            "release of idle files",
+            IDLE_RELEASE_INTERVAL_MS,
+            lambda: take_steps(logs.release_idle(), clock, background),
+        ),
     ]
 
 

@@ -25,6 +25,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Final, Protocol
 
 from broker.clock import Clock
+from broker.housekeeping import take_steps
 from broker.replica.directory_writers import between_writes
 from protocol.errors import KafkaError
 from storage.cleaner import CleaningJob, CleaningResult, clean
@@ -107,10 +108,11 @@ def _serve(connection: Connection) -> None:
         except EOFError:
             return
         try:
-            outcome: CleaningResult | Exception = clean(job)
+            result = clean(job)
         except Exception as error:
-            outcome = error
-        connection.send(outcome)
+            connection.send(error)
+        else:
+            connection.send(result)
 
 
 def _end_with_parent() -> None:
@@ -142,7 +144,7 @@ class LogCleaner:
         self,
         cleaning: LogCleaning,
         new_worker: Callable[[], Worker],
-        blocking: Executor,
+        background: Executor,
         clock: Clock,
         *,
         count: int,
@@ -151,7 +153,7 @@ class LogCleaner:
         """`count` passes at a time; with nothing due, look again after `backoff_ms`."""
         self._cleaning = cleaning
         self._new_worker = new_worker
-        self._blocking = blocking
+        self._background = background
         self._clock = clock
         self._count = count
         self._backoff_ms = backoff_ms
@@ -219,11 +221,14 @@ class LogCleaner:
                 await slot.end()
 
     async def _look_for_work(self, slot: _Slot) -> None:
+        await self._off_loop(self._cleaning.read_ages)
+        if slot.number >= self._count:
+            return  # fewer cleaners are wanted since
         due = self._cleaning.pick(self._clock.now_ms(), slot.number)
         if due is not None:
             await self._clean(slot, due)
         if slot.number == 0:
-            self._cleaning.delete_expired(self._clock.now_ms())
+            await take_steps(self._cleaning.delete_expired(self._clock.now_ms()), self._clock, self._background)
         await self._off_loop(self._cleaning.write_checkpoints)
         if due is None:
             await slot.end()
@@ -232,6 +237,7 @@ class LogCleaner:
     async def _clean(self, slot: _Slot, due: Cleaning) -> None:
         try:
             result = await self._pass(slot, due)
+            await self._off_loop(lambda: self._cleaning.make_durable(due))
             finish = partial(self._cleaning.finish, due, result, now_ms=self._clock.now_ms())
             await between_writes(due.log, finish)
         except KafkaError as error:
@@ -272,10 +278,13 @@ class LogCleaner:
                 await asyncio.wait({running}, timeout=WANTED_CHECK_S)
             running.exception()
             raise
-        return running.result()
+        try:
+            return running.result()
+        finally:
+            del running  # its exception would hold this frame, and this frame it
 
     def _give_back(self, due: Cleaning) -> asyncio.Future[None]:
         return self._off_loop(lambda: self._cleaning.give_back(due))
 
     def _off_loop(self, work: Callable[[], None]) -> asyncio.Future[None]:
-        return asyncio.get_running_loop().run_in_executor(self._blocking, work)
+        return asyncio.get_running_loop().run_in_executor(self._background, work)

@@ -69,7 +69,7 @@ class PartitionOffsetsLog:
         )
         if found.is_committed(result.last_offset + 1):
             return None  # this broker is alone in the ISR: the hot path goes without futures and timers
-        append = AwaitedAppend(found, found.leader_epoch, result.last_offset + 1)
+        append = AwaitedAppend(found, found.leading_since, result.last_offset + 1)
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def decide() -> None:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, without_frames
 
 logger = logging.getLogger("kafka.coordinator.transaction.ProducerIdManager")
 
@@ -27,7 +27,7 @@ class ProducerIds:
         self._allocate = allocate
         self._block = range(0)
         self._used = 0
-        self._next_block: asyncio.Task[range] | None = None
+        self._next_block: asyncio.Task[range | KafkaError] | None = None
 
     async def next_id(self) -> int:
         """A producer id that was never given before.
@@ -36,30 +36,35 @@ class ProducerIds:
         """
         while self._used == len(self._block):
             asked = self._ask()
-            try:
-                await asyncio.shield(asked)
-            except KafkaError as error:
+            block = await asyncio.shield(asked)
+            if isinstance(block, KafkaError):
                 if self._next_block is asked:
                     self._next_block = None
-                    logger.error("no block of producer ids: %s", error)
-                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message) from error
+                    logger.error("no block of producer ids: %s", block)
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, block.message)
             if self._next_block is asked:
-                self._block, self._used, self._next_block = asked.result(), 0, None
+                self._block, self._used, self._next_block = block, 0, None
         producer_id = self._block[self._used]
         self._used += 1
         if (len(self._block) - self._used) * ASK_AHEAD_AT <= len(self._block):
             self._ask()
         return producer_id
 
-    def _ask(self) -> asyncio.Task[range]:
+    def _ask(self) -> asyncio.Task[range | KafkaError]:
         """What is being asked for. One that has failed meanwhile is asked for again: why it did may be over by now."""
         if self._next_block is None or _has_failed(self._next_block):
             self._next_block = asyncio.ensure_future(self._reserve())
         return self._next_block
 
-    async def _reserve(self) -> range:
-        return await self._allocate()
+    async def _reserve(self) -> range | KafkaError:
+        """The block, or why there is none, which may be kept for long."""
+        try:
+            return await self._allocate()
+        except KafkaError as error:
+            return without_frames(error)
 
 
-def _has_failed(asked: asyncio.Task[range]) -> bool:
-    return asked.done() and (asked.cancelled() or asked.exception() is not None)
+def _has_failed(asked: asyncio.Task[range | KafkaError]) -> bool:
+    return asked.done() and (
+        asked.cancelled() or asked.exception() is not None or isinstance(asked.result(), KafkaError)
+    )

@@ -5,6 +5,8 @@ Owns: that moment. Must not know what the value means.
 It is used like asyncio's future where a handler's answer is concerned. That one calls back a turn of the event loop
 later, and a task that awaits it another turn: between a record and the consumer that waits for it, both cost more than
 everything else that there is to do.
+
+Invariant: once it has handed on a failure, it keeps it without its traceback.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from typing import Generic, TypeVar, cast
+
+from protocol.errors import without_frames
 
 T = TypeVar("T")
 
@@ -42,15 +46,20 @@ class Promise(Generic[T]):
 
     def result(self) -> T:
         """The value of one that is done. Raises what it failed with."""
-        if self._error is not None:
-            raise self._error
+        error = self._error
+        if error is not None:
+            self._error = without_frames(error)
+            try:
+                raise error
+            finally:
+                del error  # which would hold this frame, and this frame it
         return self._value  # type: ignore[return-value]
 
     def add_done_callback(self, callback: Callable[[Promise[T]], None]) -> None:
         """Call back when it is done, or now if it is. There is one who waits."""
         self._callback = callback
         if self._is_done:
-            callback(self)
+            self._call_back()
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
         """Tell `callback`, and nobody else any more, if nobody waits any more."""
@@ -84,12 +93,22 @@ class Promise(Generic[T]):
         """For those who are in a task and in no hurry."""
         if not self._is_done:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.add_done_callback(lambda _: None if waiting.done() else waiting.set_result(None))
+            failure: list[Exception] = []
+
+            def wake(promise: Promise[T]) -> None:
+                if promise._error is not None:
+                    failure.append(promise._error)
+                if not waiting.done():
+                    waiting.set_result(None)
+
+            self.add_done_callback(wake)
             try:
                 yield from waiting
             except asyncio.CancelledError:
                 self.cancel()
                 raise
+            if failure:
+                raise failure.pop()
         return self.result()
 
     def _take_over(self, other: Awaited[T]) -> None:
@@ -104,8 +123,13 @@ class Promise(Generic[T]):
         if not self._is_done:
             self._is_done = True
             self._on_cancel = None
-            if self._callback is not None:
-                self._callback(self)
+            self._call_back()
+
+    def _call_back(self) -> None:
+        if self._callback is not None:
+            self._callback(self)
+            if self._error is not None:
+                self._error = without_frames(self._error)
 
 
 Awaited = asyncio.Future[T] | Promise[T]

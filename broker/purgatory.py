@@ -25,7 +25,11 @@ logger = logging.getLogger("kafka.server.DelayedOperationPurgatory")
 
 
 class DelayedOperation:
-    """One parked operation. Subclasses say when it is satisfied and what completing means."""
+    """One parked operation. Subclasses say when it is satisfied and what completing means.
+
+    One that waits under many keys overrides `is_satisfied_after` and keeps what it found under each, or else every
+    event of one key would cost a look at all of them.
+    """
 
     __slots__ = ("_timer_handle", "is_completed")
 
@@ -34,8 +38,12 @@ class DelayedOperation:
         self._timer_handle: TimerHandle | None = None
 
     def is_satisfied(self) -> bool:
-        """Whether the operation can complete now. Called often: on parking and at every event of a watched key."""
+        """Whether the operation can complete now, whatever has happened. Called on parking."""
         raise NotImplementedError
+
+    def is_satisfied_after(self, key: Hashable) -> bool:
+        """Whether the operation can complete now. Called at every event of a watched key; the others had none."""
+        return self.is_satisfied()
 
     def on_complete(self) -> None:
         """The effect; called exactly once, whether satisfied, forced or expired."""
@@ -44,6 +52,10 @@ class DelayedOperation:
     def try_complete(self) -> bool:
         """Complete if satisfied; True when this very call completed it."""
         return not self.is_completed and self.is_satisfied() and self.force_complete()
+
+    def try_complete_after(self, key: Hashable) -> bool:
+        """Complete if an event of `key` satisfies it; True when this very call completed it."""
+        return not self.is_completed and self.is_satisfied_after(key) and self.force_complete()
 
     def force_complete(self) -> bool:
         """Complete now unless already completed; True when this very call completed it."""
@@ -130,7 +142,7 @@ class Purgatory:
         completed = 0
         waiting = []
         for operation in watchers:
-            if _tried(operation):
+            if _tried(operation, key):
                 completed += 1
             elif not operation.is_completed:
                 waiting.append(operation)
@@ -172,10 +184,13 @@ class Purgatory:
                 del self.watched[key]
 
 
-def _tried(operation: DelayedOperation) -> bool:
-    """Try `operation`; one that fails is a bug of its own, and neither the others' nor of who caused the event."""
+def _tried(operation: DelayedOperation, key: Hashable) -> bool:
+    """Try `operation` after an event of `key`.
+
+    One that fails is a bug of its own, and neither the others' nor of who caused the event.
+    """
     try:
-        return operation.try_complete()
+        return operation.try_complete_after(key)
     except Exception:
         logger.exception("%s failed unexpectedly; it is completed with what there is", type(operation).__name__)
     return operation.is_completed or _forced(operation)

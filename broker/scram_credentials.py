@@ -17,7 +17,7 @@ from enum import Enum
 from controller.entity_configs import all_overrides, change_overrides
 from controller.paths import ConfigEntity
 from controller.state_store import StateStore
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, without_frames
 
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384
@@ -101,7 +101,7 @@ class ScramCredentials:
                 await self._alter_user(user, of_user)
                 results[user] = None
             except KafkaError as error:
-                results[user] = error
+                results[user] = without_frames(error)
         return dict(sorted(results.items(), key=lambda result: result[1] is None))
 
     async def _alter_user(self, user: str, changes: Sequence[Deletion | Upsertion]) -> None:

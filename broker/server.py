@@ -18,7 +18,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -35,12 +34,15 @@ from broker.jobs import storage_jobs, transaction_jobs
 from broker.load_display import load_display
 from broker.log_cleaner import LogCleaner, WorkerProcess
 from broker.loop_timer import LoopTimer
+from broker.metadata_store import NoMetadataError, open_store, record_directories
 from broker.network.descriptors import raise_limit
 from broker.network.listener import ListenError
 from broker.network.socket_server import SocketServer
 from broker.part_settings import UnknownHostError, connection_limits, controller_settings, listener_settings
 from broker.replica.directory_writers import DirectoryWriters
 from broker.services import Services
+from broker.thread_pool import ThreadPool
+from broker.unmet_settings import unmet_by_one_broker
 from config import broker_properties as properties
 from config.addresses import HostAndPort
 from config.broker import BrokerConfig
@@ -83,7 +85,6 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 
 T = TypeVar("T")
 
-BLOCKING_THREADS = 8
 GROUP_PROTOCOLS = {"classic"}
 # What start-up builds never dies: scanning it over and over would take a fifth of a start with thousands of partitions,
 # and would stall the loop afterwards.
@@ -99,6 +100,7 @@ STARTUP_ERRORS = (
     IdentityError,
     ListenError,
     LoadError,
+    NoMetadataError,
     NoUsableDirectoryError,
     StoreError,
     StoreUnavailable,
@@ -147,9 +149,11 @@ class Server:
         self._sockets: SocketServer
         self._broker_epoch = -1
         self._loop: asyncio.AbstractEventLoop
-        self._blocking: ThreadPoolExecutor
+        self._blocking: ThreadPool
+        self._background: ThreadPool
         self._computing: Computing
         self._log_manager: LogManager
+        self._store: SqliteStore | None = None
         self._services: Services
         self._on_fatal: Callable[[], None] = lambda: None
         self._on_directory_lost: Callable[[], None] = lambda: None
@@ -185,8 +189,10 @@ class Server:
         self._state = BrokerState.STARTING
         _refuse_what_is_not_served(self._config)
         self._loop = asyncio.get_running_loop()
-        self._blocking = ThreadPoolExecutor(BLOCKING_THREADS, "blocking")
+        self._blocking = ThreadPool(self._config[properties.NUM_IO_THREADS], "blocking")
         self._undo.callback(self._blocking.shutdown)
+        self._background = ThreadPool(self._config[properties.BACKGROUND_THREADS], "background")
+        self._undo.callback(self._background.shutdown)
         self._computing = Computing(self._config[properties.QUEUED_MAX_REQUESTS])
         self._undo.callback(self._computing.stop)
         self._bind()
@@ -205,6 +211,7 @@ class Server:
         services.replica_manager.on_not_opened = lambda: self._reopen_later(foundation)
         self._on_directory_lost = lambda: self._lose_directory(foundation, services)
         self._lose_directory(foundation, services)  # one that failed meanwhile
+        self._warn_of_unmet_settings(services)
         await self._open_doors(services)
         self._state = BrokerState.RUNNING
         logger.info("[KafkaServer id=%d] started", foundation.broker_id)
@@ -222,9 +229,14 @@ class Server:
         )
         meta = await self._in_thread(log_manager.open)
         self._undo.callback(log_manager.unlock)
-        # Always the first directory, also when it is the one that failed: another one would begin a new cluster.
-        store = SqliteStore(Path(config.log_dirs[0]) / METADATA_FILE, clock)
-        await store.open()
+        store, accepted = await open_store(
+            log_manager,
+            clock,
+            self._blocking,
+            accepts_changed=config[properties.LOG_DIRS_ACCEPT_CHANGED],
+            on_lost=lambda error: self._give_up(f"no copy of the metadata store can be written any more: {error}"),
+        )
+        self._store = store
         self._undo.push_async_callback(store.close)
         cluster_id = await ensure_cluster_id(store, stored=None if meta is None else meta.cluster_id)
         check_cluster_id(stored=None if meta is None else meta.cluster_id, cluster_id=cluster_id)
@@ -235,6 +247,7 @@ class Server:
             generation_enabled=config[properties.BROKER_ID_GENERATION_ENABLE],
             reserved_id_max=config[properties.RESERVED_BROKER_MAX_ID],
         )
+        await record_directories(store, log_manager, accepted)
         log_manager.claim(MetaProperties(broker_id, cluster_id))
         loop_timer = LoopTimer(self._loop, clock)
         self._undo.callback(loop_timer.close)
@@ -273,13 +286,14 @@ class Server:
         self._undo.push_async_callback(services.directory_moves.stop)
         await services.controller.start()
         self._undo.push_async_callback(services.controller.stop)
+        services.replica_manager.report_unclaimed_logs()
         for coordinator in (services.groups, services.transactions):
             coordinator.start()
             self._undo.push_async_callback(coordinator.stop)
         await self._start_cleaning()
         housekeeping = Housekeeping(
             [
-                *storage_jobs(self._config, self._clock, self._log_manager, DirtyPages(), self._blocking),
+                *storage_jobs(self._config, self._clock, self._log_manager, DirtyPages(), self._background),
                 *transaction_jobs(self._clock, services.late_transactions),
             ]
         )
@@ -294,6 +308,12 @@ class Server:
         self._undo.callback(self._sockets.close_connections)
         self._undo.callback(self._sockets.stop_accepting)
 
+    def _warn_of_unmet_settings(self, services: Services) -> None:
+        """A broker without ZooKeeper is the only one of its cluster."""
+        topics = {name: services.topic_configs.overrides(name) for name in services.metadata_cache.topics}
+        for line in unmet_by_one_broker(self._config, topics):
+            logger.warning("%s", line)
+
     async def _start_cleaning(self) -> None:
         """Begin to compact, unless `log.cleaner.enable` says otherwise."""
         config = self._config
@@ -305,7 +325,7 @@ class Server:
         cleaner = self._cleaner = LogCleaner(
             cleaning,
             WorkerProcess,
-            self._blocking,
+            self._background,
             self._clock,
             count=config[properties.LOG_CLEANER_THREADS],
             backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS],
@@ -316,7 +336,13 @@ class Server:
 
     def _bind(self) -> None:
         """Take every listener's address, that of the metrics too. Raises ListenError."""
-        self._sockets = SocketServer(listener_settings(self._config), connection_limits(self._config))
+        control_plane = self._config.control_plane_listener
+        self._sockets = SocketServer(
+            listener_settings(self._config),
+            connection_limits(self._config),
+            self._clock.monotonic_ms,
+            None if control_plane is None else control_plane.name,
+        )
         self._undo.callback(self._sockets.stop_accepting)
         self._sockets.bind(self._config.listeners)
         self._computing.when_full(self._sockets.hold, self._sockets.release)
@@ -368,12 +394,19 @@ class Server:
 
     def _directory_failed(self, path: str, error: Exception) -> None:
         """Called from any thread."""
+        if self._store is not None:
+            self._store.leave(Path(path) / METADATA_FILE)
         if self._log_manager.live_directories:
             self._loop.call_soon_threadsafe(self._on_directory_lost)
-            return
-        logger.critical("stopping: all log directories have failed, the last one was %s: %s", path, error)
-        self.has_failed = True
-        self._loop.call_soon_threadsafe(self._on_fatal)
+        else:
+            self._give_up(f"all log directories have failed, the last one was {path}: {error}")
+
+    def _give_up(self, reason: str) -> None:
+        """The broker cannot go on. Called from any thread; what follows from the first reason is not reported."""
+        if not self.has_failed:
+            self.has_failed = True
+            logger.critical("stopping: %s", reason)
+            self._loop.call_soon_threadsafe(self._on_fatal)
 
     def _lose_directory(self, foundation: Foundation, services: Services) -> None:
         """Stop serving what lay in log directories that have failed, and tell the controller."""
@@ -401,6 +434,8 @@ class Server:
 
     def _take_over_settings(self) -> None:
         """The dynamic layers of the configuration are known now, or have changed."""
+        self._blocking.resize(self._config[properties.NUM_IO_THREADS])
+        self._background.resize(self._config[properties.BACKGROUND_THREADS])
         self._log_manager.settings = LogManagerSettings.of(self._config)
         try:
             limits = connection_limits(self._config)
@@ -443,7 +478,8 @@ def _refuse_what_is_not_served(config: BrokerConfig) -> None:
         if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
             raise StartupError(
                 f"Invalid value {listener} for configuration listeners: "
-                f"security protocol {listener.security_protocol.name} is not served yet, expected PLAINTEXT"
+                f"security protocol {listener.security_protocol.name} is not served yet, expected PLAINTEXT; "
+                "see docs/not-yet.md"
             )
     protocols = set(config[properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS])
     if protocols != GROUP_PROTOCOLS:
@@ -454,7 +490,7 @@ def _refuse_what_is_not_served(config: BrokerConfig) -> None:
     if config[properties.ZOOKEEPER_CONNECT]:
         raise StartupError(
             f"Invalid value {config[properties.ZOOKEEPER_CONNECT]} for configuration zookeeper.connect: "
-            "clusters are not served yet, expected none (metadata is kept in the first of log.dirs)"
+            "clusters are not served yet, expected none (metadata is kept in each of log.dirs); see docs/not-yet.md"
         )
 
 

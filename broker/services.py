@@ -24,6 +24,7 @@ from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.manager import ReplicaManager
 from broker.scram_credentials import ScramCredentials
+from broker.slices import SlicedWork
 from broker.topic_configs import TopicConfigs
 from broker.topics import TopicAdministration
 from broker.transactions.coordinator import TransactionCoordinator
@@ -66,6 +67,7 @@ class Services:
     late_transactions: LateTransactions
     blocking: Executor
     computing: Computing
+    sliced_work: SlicedWork
     unsent_answers: UnsentAnswers
     served_apis: Sequence[Api]
     """What ApiVersions lists, by key."""

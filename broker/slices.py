@@ -1,36 +1,134 @@
 """Long work on the event loop, cut into slices so that other requests get their turn in between.
 
-Such work is a generator that yields whenever it has computed for a few milliseconds, and returns its result. What it
-looks at may have changed after each yield.
+Such work is a generator that yields wherever it may be interrupted, say after each partition of a request, and returns
+its result. Whatever it looked at may have changed after a yield.
 
-Owns how long a slice is and the turn in between. Must not know the work.
+Owns how long a slice lasts and whose slice is next. Must not know the work.
+
+Invariant: all sliced works of a broker share one slice per turn of the event loop, so that a hundred of them delay the
+other connections no more than one does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
-from typing import TypeVar
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from types import GeneratorType
+from typing import Any, TypeVar, cast
 
+S = TypeVar("S")
 T = TypeVar("T")
 Slices = Generator[None, None, T]
 
-
-def run(work: Slices[T]) -> T | asyncio.Task[T]:
-    """The result if the first slice is all of it, else a task that does the rest, one slice a turn of the loop."""
-    try:
-        next(work)
-    except StopIteration as finished:
-        result: T = finished.value
-        return result
-    return asyncio.get_running_loop().create_task(_finish(work))
+SLICE_MS = 5
+"""How long work computes before the other connections are served; the last step of a slice may exceed it."""
 
 
-async def _finish(work: Slices[T]) -> T:
+STEPS_MIN = 8
+"""Work of fewer steps is done in one slice, however busy the machine is; a step takes less than a millisecond."""
+
+
+class SlicedWork:
+    """All work of one broker that is done in slices."""
+
+    def __init__(self, monotonic_ms: Callable[[], int], steps_min: int = STEPS_MIN) -> None:
+        """`monotonic_ms` is the clock that slices are measured with; `steps_min` as `STEPS_MIN`."""
+        self._monotonic_ms = monotonic_ms
+        self._steps_min = steps_min
+        self._queue: deque[tuple[Slices[Any], asyncio.Future[Any]]] = deque()
+
+    def run(self, work: Slices[T]) -> T | asyncio.Future[T]:
+        """The result if the first slice is all of it, else a future of it. To cancel the future ends the work."""
+        try:
+            for _ in range(self._steps_min - 1):
+                next(work)
+            self._slice(work)
+        except StopIteration as finished:
+            result: T = finished.value
+            return result
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        if not self._queue:
+            loop.call_soon(self._take_turn)
+        self._queue.append((work, future))
+        return future
+
+    async def settled(self, outcome: object) -> object:
+        """What an outcome comes to: work is done in slices, and what is awaitable is awaited, as often as it takes."""
+        while True:
+            if is_sliced(outcome):
+                outcome = self.run(cast(Slices[object], outcome))
+            elif isinstance(outcome, Awaitable):
+                outcome = await outcome
+            else:
+                return outcome
+
+    def pace(self) -> Pace:
+        """For a loop of a coroutine that may go round often without ever waiting."""
+        return Pace(self._monotonic_ms)
+
+    def _slice(self, work: Slices[Any]) -> None:
+        """Work for `SLICE_MS`. Raises StopIteration when the work is done, and whatever it raises."""
+        end_ms = self._monotonic_ms() + SLICE_MS
+        while True:
+            next(work)
+            if self._monotonic_ms() >= end_ms:
+                return
+
+    def _take_turn(self) -> None:
+        """One slice of the work whose turn it is."""
+        work, future = self._queue.popleft()
+        if future.cancelled():
+            work.close()
+        else:
+            try:
+                self._slice(work)
+            except StopIteration as finished:
+                if not future.cancelled():
+                    future.set_result(finished.value)
+            except Exception as error:
+                if not future.cancelled():
+                    future.set_exception(error)
+            else:
+                self._queue.append((work, future))
+        if self._queue:
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+
+class Pace:
+    """Gives the other connections their turn in a coroutine's long loop."""
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._end_ms = monotonic_ms() + SLICE_MS
+
+    async def keep(self) -> None:
+        """Wait for the next turn of the event loop once the slice is over; to be called once a round."""
+        if self._monotonic_ms() >= self._end_ms:
+            await asyncio.sleep(0)
+            self._end_ms = self._monotonic_ms() + SLICE_MS
+
+
+def each(items: Iterable[S], work: Callable[[S], T]) -> Slices[list[T]]:
+    """What `work` returns for each item, in order; may be interrupted after each."""
+    results = []
+    for item in items:
+        results.append(work(item))
+        yield
+    return results
+
+
+def whole(work: Slices[T]) -> T:
+    """What the work comes to when it is done in one step, in a thread."""
     while True:
-        await asyncio.sleep(0)
         try:
             next(work)
         except StopIteration as finished:
             result: T = finished.value
             return result
+
+
+def is_sliced(outcome: object) -> bool:
+    """Whether a handler returned work that is to be done in slices, not a response."""
+    return type(outcome) is GeneratorType

@@ -1,7 +1,7 @@
 """The effective configuration of every topic: its overrides over this broker's values.
 
-Owns: the overrides as last read from the metadata store, without those that no log can use. Must not know: logs; it
-tells listeners which topic changed.
+Owns: the overrides as last read from the metadata store, without those that no log can use, and the warnings about
+those that have no effect. Must not know: logs; it tells listeners which topic changed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from config.log_config import LogConfig
 from config.topic_properties import TOPIC_PROPERTIES
 
 logger = logging.getLogger("kafka.server.TopicConfigHandler")
+
+# So that a start with thousands of topics stays readable.
+WARNINGS_AT_START_MAX = 50
 
 
 class TopicConfigs:
@@ -41,15 +44,28 @@ class TopicConfigs:
 
     async def load_all(self, topics: Iterable[str]) -> None:
         """Read the overrides of many topics, at start."""
-        await asyncio.gather(*(self.load(topic) for topic in topics))
+        warnings = [warning for some in await asyncio.gather(*map(self._read, topics)) for warning in some]
+        for warning in warnings[:WARNINGS_AT_START_MAX]:
+            logger.warning("%s", warning)
+        if (others := len(warnings) - WARNINGS_AT_START_MAX) > 0:
+            logger.warning("%d more overrides of topics have no effect", others)
 
     async def load(self, topic: str, *, again: bool = False) -> bool:
         """Read the topic's overrides unless they are known; True when they were read."""
         if topic in self._overrides and not again:
             return False
-        self._overrides[topic] = _usable(topic, await self._read_overrides(topic))
-        self._effective.pop(topic, None)
+        for warning in await self._read(topic):
+            logger.warning("%s", warning)
         return True
+
+    async def _read(self, topic: str) -> list[str]:
+        """Read the topic's overrides; the warnings about those that were set since and have no effect."""
+        usable = _usable(topic, await self._read_overrides(topic))
+        known = self._overrides.get(topic, {})
+        self._overrides[topic] = usable
+        self._effective.pop(topic, None)
+        changed = {key: text for key, text in usable.items() if known.get(key) != text}
+        return self._config.without_effect_on_topic(topic, changed)
 
     def defaults_changed(self) -> None:
         """This broker's values, which stand behind the overrides, are others now."""

@@ -1,7 +1,7 @@
 """Creating, growing and deleting topics on behalf of clients, and waiting until the result can be seen here.
 
-Owns: the purgatory of requests that wait for topics (Kafka's `Topic` kind), automatic and internal creation. Must not
-know: how the controller decides, or response layouts.
+Owns: the purgatory of requests that wait for topics (Kafka's `Topic` kind), automatic and internal creation, the report
+of internal topics that cannot be created. Must not know: how the controller decides, or response layouts.
 
 The controller answers when the change is durable; the client is answered when this broker's metadata shows it, or after
 the request's timeout with REQUEST_TIMED_OUT although the change goes on.
@@ -10,7 +10,9 @@ the request's timeout with REQUEST_TIMED_OUT although the change goes on.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from broker.clock import Clock
 from broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
@@ -27,8 +29,17 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
+logger = logging.getLogger("kafka.server.AutoTopicCreationManager")
+
 FROM_DEFAULTS = -1
 AUTOMATIC_CREATION_TIMEOUT_MS = 5_000
+# Clients ask again every 100 ms for as long as an internal topic is missing.
+FAILURE_REPORT_INTERVAL_MS = 60_000
+
+REPLICATION_FACTORS = {
+    GROUP_METADATA_TOPIC: properties.OFFSETS_TOPIC_REPLICATION_FACTOR,
+    TRANSACTION_STATE_TOPIC: properties.TRANSACTION_STATE_LOG_REPLICATION_FACTOR,
+}
 
 
 class _AwaitedTopics(DelayedOperation):
@@ -48,6 +59,14 @@ class _AwaitedTopics(DelayedOperation):
         self._on_done()
 
 
+@dataclass(slots=True)
+class _Failures:
+    """Failed creations of one internal topic: when they were reported last, and how many failed since."""
+
+    reported_ms: int
+    unreported_count: int = 0
+
+
 class TopicAdministration:
     """The admin path of one broker."""
 
@@ -59,6 +78,7 @@ class TopicAdministration:
         self._config = config
         self._clock = clock
         self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
+        self._failures: dict[str, _Failures] = {}
         self.purgatory = Purgatory("topic", timer)
 
     def metadata_changed(self, topics: Iterable[str]) -> None:
@@ -154,14 +174,43 @@ class TopicAdministration:
         return task
 
     async def _create_one(self, name: str) -> ErrorCode:
-        results = await self.create(
-            [self._defaults_of(name)], validate_only=False, timeout_ms=AUTOMATIC_CREATION_TIMEOUT_MS
-        )
+        try:
+            results = await self.create(
+                [self._defaults_of(name)], validate_only=False, timeout_ms=AUTOMATIC_CREATION_TIMEOUT_MS
+            )
+        except KafkaError as error:
+            self._report(name, error.code, error.message)
+            raise
         code = results[0].error_code
-        if code not in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
-            return code
-        # A topic none of whose partitions has a leader is there, and not to be seen.
-        return ErrorCode.NONE if name in self._metadata.topics else ErrorCode.LEADER_NOT_AVAILABLE
+        if code in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
+            # A topic none of whose partitions has a leader is there, and not to be seen.
+            code = ErrorCode.NONE if name in self._metadata.topics else ErrorCode.LEADER_NOT_AVAILABLE
+        self._report(name, code, results[0].message)
+        return code
+
+    def _report(self, name: str, code: ErrorCode, message: str | None) -> None:
+        """Log that an internal topic could not be created, and what to set: the first time, then once a minute."""
+        if not code:
+            self._failures.pop(name, None)
+        if not code or name not in REPLICATION_FACTORS:
+            return
+        now_ms = self._clock.monotonic_ms()
+        failures = self._failures.get(name)
+        if failures is not None and now_ms - failures.reported_ms < FAILURE_REPORT_INTERVAL_MS:
+            failures.unreported_count += 1
+            return
+        unreported = failures.unreported_count if failures is not None else 0
+        repeated = f" ({unreported} more attempts failed since the last report)" if unreported else ""
+        self._failures[name] = _Failures(now_ms)
+        reason = f"{code.name}: {message.rstrip('.')}" if message else code.name
+        logger.error("internal topic %s cannot be created%s: %s%s", name, repeated, reason, self._remedy(name, code))
+
+    def _remedy(self, name: str, code: ErrorCode) -> str:
+        if code != ErrorCode.INVALID_REPLICATION_FACTOR:
+            return ""
+        row = REPLICATION_FACTORS[name]
+        brokers = len(self._metadata.brokers)
+        return f"; set {row.name}={brokers} (it is {self._config[row]}) or start more brokers"
 
     def _defaults_of(self, name: str) -> CreatableTopic:
         config = self._config

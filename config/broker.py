@@ -16,32 +16,15 @@ from config import checks, old_names, providers
 from config.broker_properties import BROKER_PROPERTIES
 from config.definition import HIDDEN, ConfigError, ConfigErrors, Property, Visibility, text_of
 from config.listeners import BrokerListeners, Listener, read_listeners
+from config.no_effect import PLUG_IN_PREFIXES, broker_lines, topic_lines, why_without_effect
 
 T = TypeVar("T")
 
 LISTENER_PREFIX = "listener.name."
 
-_EFFECTLESS_PREFIXES = (
-    "process.roles",
-    "controller.quorum.",
-    "controller.listener.names",
-    "sasl.mechanism.controller.protocol",
-    "metadata.",
-    "broker.heartbeat.interval.ms",
-    "broker.session.timeout.ms",
-    "initial.broker.registration.timeout.ms",
-    "early.start.listeners",
-    "group.share.",
-    "group.coordinator.threads",
-    "group.coordinator.append.linger.ms",
-    "eligible.leader.replicas.enable",
-    "remote.log.",
-    "remote.fetch.max.wait.ms",
-    "log.local.retention.",
-    "security.providers",
-    "telemetry.max.bytes",
-)
-_PLUG_IN_PREFIXES = ("config.providers.", "rsm.config.", "rlmm.config.")
+_PROVIDER_PREFIX = "config.providers."
+_LIKENESS_MIN = 0.8
+"""How alike (`difflib` ratio) a known key must be to be suggested for an unknown one."""
 
 
 class BrokerConfig:
@@ -80,6 +63,7 @@ class BrokerConfig:
             raise ConfigErrors(errors)
         config.warnings += warnings
         config.warnings += filter(None, map(_warning, settings))
+        config.warnings += config.without_effect(settings)
         config.notices += [f"{key} is set by an override to {_shown(key, value)}" for key, value in overrides.items()]
         config.notices += _notices(settings)
         return config
@@ -120,11 +104,25 @@ class BrokerConfig:
         """The advertised listener that other brokers connect to."""
         return self._listeners.inter_broker
 
+    @property
+    def control_plane_listener(self) -> Listener | None:
+        """The advertised listener that the controller connects to; None where that is the inter-broker listener."""
+        return self._listeners.control_plane
+
     def apply_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
         """Replaces both dynamic layers at once. Raises ConfigErrors, and changes nothing then."""
         changed = BrokerConfig(self.static, default, broker)
         self.dynamic_default, self.dynamic_broker = changed.dynamic_default, changed.dynamic_broker
         self._values, self._listeners = changed._values, changed._listeners
+
+    def without_effect(self, settings: Mapping[str, str]) -> list[str]:
+        """Lines for the log, one for each of `settings` that is accepted and has no effect, with the reason."""
+        reasons = {key: why for key in settings if (why := why_without_effect(key, base_row(key))) is not None}
+        return broker_lines(reasons, settings, self[rows.INTER_BROKER_PROTOCOL_VERSION])
+
+    def without_effect_on_topic(self, topic: str, overrides: Mapping[str, str]) -> list[str]:
+        """The same for overrides of a topic. Every one is known and parses."""
+        return list(topic_lines(topic, overrides, self[rows.INTER_BROKER_PROTOCOL_VERSION]))
 
     def effective_values(self) -> Iterator[tuple[str, str | None]]:
         """Every described setting with its value as text, sorted; passwords hidden. For the log of the start."""
@@ -192,22 +190,22 @@ def _unify_broker_id(settings: dict[str, str]) -> list[ConfigError]:
 def _warning(key: str) -> str | None:
     if (warning := old_names.warning_for(key)) is not None:
         return warning
-    if base_row(key) is not None or key.startswith(_PLUG_IN_PREFIXES):
+    if base_row(key) is not None or key.startswith((_PROVIDER_PREFIX, *PLUG_IN_PREFIXES)):
         return None
-    return f"Unknown key {key} is kept, and nothing here reads it; the nearest known key is {_nearest_key(key)}"
+    nearest = _nearest_key(key)
+    suggestion = "" if nearest is None else f"; the nearest known key is {nearest}"
+    return f"Unknown key {key} is kept, and nothing here reads it{suggestion}"
 
 
-def _nearest_key(key: str) -> str:
+def _nearest_key(key: str) -> str | None:
     from difflib import get_close_matches  # only a file with a mistake pays for it
 
-    return get_close_matches(key, BROKER_PROPERTIES, n=1, cutoff=0.0)[0]
+    return next(iter(get_close_matches(key, BROKER_PROPERTIES, n=1, cutoff=_LIKENESS_MIN)), None)
 
 
 def _notices(settings: Mapping[str, str]) -> Iterator[str]:
     if not settings.get(rows.ZOOKEEPER_CONNECT.name, "").strip():
         yield "zookeeper.connect is not set: metadata is kept in the embedded store of this single broker"
-    if effectless := sorted(key for key in settings if key.startswith(_EFFECTLESS_PREFIXES)):
-        yield f"Accepted without effect: {', '.join(effectless)}"
 
 
 def _shown(key: str, text: str) -> str:

@@ -1,8 +1,9 @@
 """The table of broker settings: every name Kafka 3.9 knows, and the few that only its file parser knows.
 
 A row is a typed constant, so that `config[LOG_SEGMENT_BYTES]` is an int to the type checker, and carries all there
-is to know about a setting. Parsing, DescribeConfigs, the effective values in the log and docs/configuration.md derive
-from `BROKER_PROPERTIES`. How rows depend on each other is in `checks`; how old names map to these in `old_names`.
+is to know about a setting, `no_effect` included: why the broker accepts it and does nothing with it. Parsing,
+DescribeConfigs, the log of the start and docs/configuration.md derive from `BROKER_PROPERTIES`. How rows depend on each
+other is in `checks`; how old names map to these in `old_names`.
 
 Owns the rows. Must not know who reads them.
 """
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from config.addresses import host_and_port_problem
-from config.definition import ConfigType, Importance, Password, Property, Rows, UpdateMode, Visibility
+from config.definition import ConfigType, Importance, NoEffect, Password, Property, Rows, UpdateMode, Visibility
 from config.validators import Check, KnownClass, NotEmpty, OneOf, Range, RangeOr
 from config.versions import RELEASED_VERSIONS, version_problem
 
@@ -40,7 +41,7 @@ NON_EMPTY_STRING = NotEmpty("non-empty string")
 NON_EMPTY_LIST = NotEmpty("non-empty list")
 HOST_AND_PORT = Check(host_and_port_problem, "host:port")
 RELEASED_VERSION = Check(version_problem, f"[{', '.join(RELEASED_VERSIONS)}]")
-NO_PLUG_IN = KnownClass()
+SASL_PLUG_IN = KnownClass("SASL and its plug-ins are")
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 REPLICA_SELECTORS = (
     "org.apache.kafka.common.replica.LeaderSelector",
@@ -69,44 +70,46 @@ BROKER_RACK = string("broker.rack", None, READ_ONLY, MEDIUM,
 ZOOKEEPER_CONNECT = string("zookeeper.connect", None, READ_ONLY, HIGH,
     doc="ZooKeeper ensemble as host:port,host:port/chroot; without it the embedded store serves a single broker.")
 ZOOKEEPER_SESSION_TIMEOUT_MS = integer("zookeeper.session.timeout.ms", 18000, READ_ONLY, HIGH,
-    doc="Time without a heartbeat after which ZooKeeper declares this broker gone.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Time without a heartbeat after which ZooKeeper declares this broker gone.")
 ZOOKEEPER_CONNECTION_TIMEOUT_MS = integer("zookeeper.connection.timeout.ms", None, READ_ONLY, HIGH,
+    no_effect=NoEffect.ZOOKEEPER,
     doc="Longest wait for the first connection to ZooKeeper; unset means the session timeout.")
 ZOOKEEPER_MAX_IN_FLIGHT_REQUESTS = integer("zookeeper.max.in.flight.requests", 10, READ_ONLY, HIGH, POSITIVE,
-    doc="Requests sent to ZooKeeper before one must have been answered.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Requests sent to ZooKeeper before one must have been answered.")
 ZOOKEEPER_SET_ACL = boolean("zookeeper.set.acl", False, READ_ONLY, HIGH,
-    doc="Whether znodes are created so that only brokers may change them.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Whether znodes are created so that only brokers may change them.")
 ZOOKEEPER_CLIENT_CNXN_SOCKET = string("zookeeper.clientCnxnSocket", None, READ_ONLY, MEDIUM,
-    doc="Java socket class of the ZooKeeper client; accepted for TLS set-ups and otherwise without effect.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Java socket class of the ZooKeeper client.")
 ZOOKEEPER_SSL_CLIENT_ENABLE = boolean("zookeeper.ssl.client.enable", False, READ_ONLY, MEDIUM,
-    doc="Whether the connection to ZooKeeper uses TLS.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Whether the connection to ZooKeeper uses TLS.")
 ZOOKEEPER_SSL_KEYSTORE_LOCATION = string("zookeeper.ssl.keystore.location", None, READ_ONLY, MEDIUM,
-    doc="Keystore that identifies this broker to ZooKeeper.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Keystore that identifies this broker to ZooKeeper.")
 ZOOKEEPER_SSL_KEYSTORE_PASSWORD = password("zookeeper.ssl.keystore.password", None, READ_ONLY, MEDIUM,
-    doc="Password of the keystore used towards ZooKeeper.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Password of the keystore used towards ZooKeeper.")
 ZOOKEEPER_SSL_KEYSTORE_TYPE = string("zookeeper.ssl.keystore.type", None, READ_ONLY, MEDIUM,
-    doc="Format of the keystore used towards ZooKeeper; unset means by file name.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Format of the keystore used towards ZooKeeper; unset means by file name.")
 ZOOKEEPER_SSL_TRUSTSTORE_LOCATION = string("zookeeper.ssl.truststore.location", None, READ_ONLY, MEDIUM,
-    doc="Certificates that ZooKeeper servers are checked against.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Certificates that ZooKeeper servers are checked against.")
 ZOOKEEPER_SSL_TRUSTSTORE_PASSWORD = password("zookeeper.ssl.truststore.password", None, READ_ONLY, MEDIUM,
-    doc="Password of the truststore used towards ZooKeeper.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Password of the truststore used towards ZooKeeper.")
 ZOOKEEPER_SSL_TRUSTSTORE_TYPE = string("zookeeper.ssl.truststore.type", None, READ_ONLY, MEDIUM,
-    doc="Format of the truststore used towards ZooKeeper; unset means by file name.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Format of the truststore used towards ZooKeeper; unset means by file name.")
 ZOOKEEPER_SSL_PROTOCOL = string("zookeeper.ssl.protocol", "TLSv1.2", READ_ONLY, LOW,
-    doc="TLS version offered to ZooKeeper first.")
+    no_effect=NoEffect.ZOOKEEPER, doc="TLS version offered to ZooKeeper first.")
 ZOOKEEPER_SSL_ENABLED_PROTOCOLS = string_list("zookeeper.ssl.enabled.protocols", None, READ_ONLY, LOW,
+    no_effect=NoEffect.ZOOKEEPER,
     doc="TLS versions allowed towards ZooKeeper; unset means the one of zookeeper.ssl.protocol.")
 ZOOKEEPER_SSL_CIPHER_SUITES = string_list("zookeeper.ssl.cipher.suites", None, READ_ONLY, LOW,
-    doc="Cipher suites allowed towards ZooKeeper; unset means the library's choice.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Cipher suites allowed towards ZooKeeper; unset means the library's choice.")
 ZOOKEEPER_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = string(
     "zookeeper.ssl.endpoint.identification.algorithm", "HTTPS", READ_ONLY, LOW,
-    doc="HTTPS checks the ZooKeeper server's host name; an empty value does not.")
+    no_effect=NoEffect.ZOOKEEPER, doc="HTTPS checks the ZooKeeper server's host name; an empty value does not.")
 ZOOKEEPER_SSL_CRL_ENABLE = boolean("zookeeper.ssl.crl.enable", False, READ_ONLY, LOW,
-    doc="Whether revocation lists are consulted for ZooKeeper's certificates.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Whether revocation lists are consulted for ZooKeeper's certificates.")
 ZOOKEEPER_SSL_OCSP_ENABLE = boolean("zookeeper.ssl.ocsp.enable", False, READ_ONLY, LOW,
-    doc="Whether the online status protocol is consulted for ZooKeeper's certificates.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Whether the online status protocol is consulted for ZooKeeper's certificates.")
 ZOOKEEPER_METADATA_MIGRATION_ENABLE = boolean("zookeeper.metadata.migration.enable", False, READ_ONLY, HIGH,
-    doc="Migration to Raft metadata; not available here, true stops the start.")
+    no_effect=NoEffect.KRAFT, doc="Migration to Raft metadata; true stops the start.")
 
 # Listeners and connections
 LISTENERS = string("listeners", "PLAINTEXT://:9092", PER_BROKER, HIGH,
@@ -124,9 +127,9 @@ SECURITY_INTER_BROKER_PROTOCOL = string("security.inter.broker.protocol", "PLAIN
     OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     doc="Security protocol between brokers when no listener is named for it.")
 CONTROL_PLANE_LISTENER_NAME = string("control.plane.listener.name", None, READ_ONLY, HIGH,
-    doc="Separate listener for requests of the controller, so that data cannot delay them.")
+    doc="Listener that the controller sends its requests to. It is read also while requests on the others wait.")
 EARLY_START_LISTENERS = string("early.start.listeners", None, READ_ONLY, HIGH,
-    doc="Listeners opened before authorisation data is loaded; without effect here.")
+    no_effect=NoEffect.AUTHORIZATION, doc="Listeners opened before authorisation data is loaded.")
 SOCKET_SEND_BUFFER_BYTES = integer("socket.send.buffer.bytes", 102_400, READ_ONLY, HIGH,
     doc="Send buffer of accepted sockets; -1 leaves it to the operating system. "
     "Answers sent from files, which take no memory, may fill 256 KiB.")
@@ -137,9 +140,9 @@ SOCKET_REQUEST_MAX_BYTES = integer("socket.request.max.bytes", 104_857_600, READ
 SOCKET_LISTEN_BACKLOG_SIZE = integer("socket.listen.backlog.size", 50, READ_ONLY, MEDIUM, POSITIVE,
     doc="Connections the operating system may queue before they are accepted.")
 SOCKET_CONNECTION_SETUP_TIMEOUT_MS = long("socket.connection.setup.timeout.ms", 10000, READ_ONLY, MEDIUM,
-    doc="First wait for an outgoing connection to be made.")
+    no_effect=NoEffect.ONE_BROKER, doc="First wait for an outgoing connection to be made.")
 SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS = long("socket.connection.setup.timeout.max.ms", 30000, READ_ONLY, MEDIUM,
-    doc="Longest wait for an outgoing connection after repeated failures.")
+    no_effect=NoEffect.ONE_BROKER, doc="Longest wait for an outgoing connection after repeated failures.")
 MAX_CONNECTIONS = integer("max.connections", INT_MAX, CLUSTER_WIDE, MEDIUM, NOT_NEGATIVE,
     doc="Open connections allowed on this broker, or on one listener with its prefix.")
 MAX_CONNECTIONS_PER_IP = integer("max.connections.per.ip", INT_MAX, CLUSTER_WIDE, MEDIUM, NOT_NEGATIVE,
@@ -152,15 +155,17 @@ CONNECTIONS_MAX_IDLE_MS = long("connections.max.idle.ms", 600_000, READ_ONLY, ME
     doc="Time without a request after which a connection is closed.")
 CONNECTION_FAILED_AUTHENTICATION_DELAY_MS = integer("connection.failed.authentication.delay.ms", 100, READ_ONLY, LOW,
     NOT_NEGATIVE,
-    doc="Pause before a failed authentication is answered by closing.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Pause before a failed authentication is answered by closing.")
 CONNECTIONS_MAX_REAUTH_MS = long("connections.max.reauth.ms", 0, READ_ONLY, MEDIUM,
+    no_effect=NoEffect.TLS_AND_SASL,
     doc="Longest time a SASL session may live without authenticating again; 0 is no limit.")
 NUM_NETWORK_THREADS = integer("num.network.threads", 3, CLUSTER_WIDE, HIGH, POSITIVE,
-    doc="Network threads in Kafka's terms; one loop serves all connections, the number shapes metrics only.")
+    no_effect=NoEffect.ONE_EVENT_LOOP,
+    doc="Network threads in Kafka's terms.")
 NUM_IO_THREADS = integer("num.io.threads", 8, CLUSTER_WIDE, HIGH, POSITIVE,
-    doc="Request handler threads in Kafka's terms; the number shapes request quotas and metrics only.")
+    doc="Threads for requests that wait for a disk, such as reads of data that is not in the page cache.")
 BACKGROUND_THREADS = integer("background.threads", 10, CLUSTER_WIDE, HIGH, POSITIVE,
-    doc="Threads for housekeeping work off the event loop.")
+    doc="Threads for housekeeping off the event loop: flushes, checkpoints, removal of deleted files.")
 QUEUED_MAX_REQUESTS = integer("queued.max.requests", 500, READ_ONLY, HIGH, POSITIVE,
     doc="Requests that may wait for a thread before reading from sockets pauses.")
 QUEUED_MAX_REQUEST_BYTES = long("queued.max.request.bytes", -1, READ_ONLY, MEDIUM,
@@ -174,7 +179,7 @@ MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS = integer(
     NOT_NEGATIVE,
     doc="Incremental fetch sessions remembered at a time.")
 MAX_REQUEST_PARTITION_SIZE_LIMIT = integer("max.request.partition.size.limit", 2000, READ_ONLY, MEDIUM, POSITIVE,
-    doc="Partitions described in one DescribeTopicPartitions answer.")
+    no_effect=NoEffect.KRAFT, doc="Partitions described in one DescribeTopicPartitions answer.")
 
 # Topics and their placement
 AUTO_CREATE_TOPICS_ENABLE = boolean("auto.create.topics.enable", True, READ_ONLY, HIGH,
@@ -186,7 +191,7 @@ NUM_PARTITIONS = integer("num.partitions", 1, READ_ONLY, MEDIUM, POSITIVE,
 DEFAULT_REPLICATION_FACTOR = integer("default.replication.factor", 1, READ_ONLY, MEDIUM,
     doc="Replicas of a topic created without a factor.")
 MIN_INSYNC_REPLICAS = integer("min.insync.replicas", 1, CLUSTER_WIDE, HIGH, POSITIVE,
-    doc="In-sync replicas that must exist for acks=all to be accepted.")
+    doc="In-sync replicas that must exist for acks=all to be accepted and for records to be committed.")
 UNCLEAN_LEADER_ELECTION_ENABLE = boolean("unclean.leader.election.enable", False, CLUSTER_WIDE, HIGH,
     doc="Whether a replica that is not in sync may lead when no other is left; that can lose records.")
 AUTO_LEADER_REBALANCE_ENABLE = boolean("auto.leader.rebalance.enable", True, READ_ONLY, HIGH,
@@ -197,45 +202,48 @@ LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = long("leader.imbalance.check.interval.
 LEADER_IMBALANCE_PER_BROKER_PERCENTAGE = integer("leader.imbalance.per.broker.percentage", 10, READ_ONLY, HIGH,
     doc="Share of non-preferred leaders on a broker that starts a rebalance.")
 CONTROLLED_SHUTDOWN_ENABLE = boolean("controlled.shutdown.enable", True, READ_ONLY, MEDIUM,
-    doc="Whether a stopping broker first hands its leaderships over.")
+    no_effect=NoEffect.ONE_BROKER, doc="Whether a stopping broker first hands its leaderships over.")
 CONTROLLED_SHUTDOWN_MAX_RETRIES = integer("controlled.shutdown.max.retries", 3, READ_ONLY, MEDIUM,
-    doc="Attempts at that before stopping anyway.")
+    no_effect=NoEffect.ONE_BROKER, doc="Attempts at that before stopping anyway.")
 CONTROLLED_SHUTDOWN_RETRY_BACKOFF_MS = long("controlled.shutdown.retry.backoff.ms", 5000, READ_ONLY, MEDIUM,
-    doc="Pause between those attempts.")
+    no_effect=NoEffect.ONE_BROKER, doc="Pause between those attempts.")
 CONTROLLER_SOCKET_TIMEOUT_MS = integer("controller.socket.timeout.ms", 30000, READ_ONLY, MEDIUM,
-    doc="Time the controller waits for a broker's answer.")
+    no_effect=NoEffect.ONE_BROKER, doc="Time the controller waits for a broker's answer.")
 INTER_BROKER_PROTOCOL_VERSION = string("inter.broker.protocol.version", "3.9-IV0", READ_ONLY, MEDIUM, RELEASED_VERSION,
-    doc="Release whose protocol is spoken between brokers, for rolling upgrades.")
-CREATE_TOPIC_POLICY_CLASS_NAME = class_name("create.topic.policy.class.name", None, READ_ONLY, LOW, NO_PLUG_IN,
-    doc="Plug-in that may refuse the creation of a topic.")
-ALTER_CONFIG_POLICY_CLASS_NAME = class_name("alter.config.policy.class.name", None, READ_ONLY, LOW, NO_PLUG_IN,
-    doc="Plug-in that may refuse a change of configuration.")
+    no_effect=NoEffect.ONE_BROKER, doc="Release whose protocol is spoken between brokers, for rolling upgrades.")
+CREATE_TOPIC_POLICY_CLASS_NAME = class_name("create.topic.policy.class.name", None, READ_ONLY, LOW,
+    KnownClass("Policies for the creation of topics are"),
+    no_effect=NoEffect.PLUG_INS, doc="Plug-in that may refuse the creation of a topic.")
+ALTER_CONFIG_POLICY_CLASS_NAME = class_name("alter.config.policy.class.name", None, READ_ONLY, LOW,
+    KnownClass("Policies for changes of configuration are"),
+    no_effect=NoEffect.PLUG_INS, doc="Plug-in that may refuse a change of configuration.")
 
 # Replication
 NUM_REPLICA_FETCHERS = integer("num.replica.fetchers", 1, CLUSTER_WIDE, HIGH,
-    doc="Fetchers towards each broker that leads partitions followed here.")
+    no_effect=NoEffect.ONE_BROKER, doc="Fetchers towards each broker that leads partitions followed here.")
 REPLICA_FETCH_MIN_BYTES = integer("replica.fetch.min.bytes", 1, READ_ONLY, HIGH,
-    doc="Bytes a leader should have before it answers a follower.")
+    no_effect=NoEffect.ONE_BROKER, doc="Bytes a leader should have before it answers a follower.")
 REPLICA_FETCH_MAX_BYTES = integer("replica.fetch.max.bytes", 1_048_576, READ_ONLY, MEDIUM, NOT_NEGATIVE,
-    doc="Bytes asked for each partition when following.")
+    no_effect=NoEffect.ONE_BROKER, doc="Bytes asked for each partition when following.")
 REPLICA_FETCH_RESPONSE_MAX_BYTES = integer("replica.fetch.response.max.bytes", 10_485_760, READ_ONLY, MEDIUM,
     NOT_NEGATIVE,
-    doc="Bytes asked for one whole answer when following.")
+    no_effect=NoEffect.ONE_BROKER, doc="Bytes asked for one whole answer when following.")
 REPLICA_FETCH_WAIT_MAX_MS = integer("replica.fetch.wait.max.ms", 500, READ_ONLY, HIGH,
-    doc="Longest time a leader may hold a follower's fetch.")
+    no_effect=NoEffect.ONE_BROKER, doc="Longest time a leader may hold a follower's fetch.")
 REPLICA_FETCH_BACKOFF_MS = integer("replica.fetch.backoff.ms", 1000, READ_ONLY, MEDIUM, NOT_NEGATIVE,
-    doc="Pause after a failed fetch of a partition.")
+    no_effect=NoEffect.ONE_BROKER, doc="Pause after a failed fetch of a partition.")
 REPLICA_LAG_TIME_MAX_MS = long("replica.lag.time.max.ms", 30000, READ_ONLY, HIGH,
-    doc="Time a follower may be behind before it leaves the in-sync replicas.")
+    no_effect=NoEffect.ONE_BROKER, doc="Time a follower may be behind before it leaves the in-sync replicas.")
 REPLICA_SOCKET_TIMEOUT_MS = integer("replica.socket.timeout.ms", 30000, READ_ONLY, HIGH,
-    doc="Time a follower waits on its socket; at least replica.fetch.wait.max.ms.")
+    no_effect=NoEffect.ONE_BROKER, doc="Time a follower waits on its socket; at least replica.fetch.wait.max.ms.")
 REPLICA_SOCKET_RECEIVE_BUFFER_BYTES = integer("replica.socket.receive.buffer.bytes", 65536, READ_ONLY, HIGH,
-    doc="Receive buffer of a follower's socket.")
+    no_effect=NoEffect.ONE_BROKER, doc="Receive buffer of a follower's socket.")
 REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = long(
     "replica.high.watermark.checkpoint.interval.ms", 5000, READ_ONLY, HIGH,
     doc="How often high watermarks are written to disk.")
-REPLICA_SELECTOR_CLASS = string("replica.selector.class", None, READ_ONLY, MEDIUM, KnownClass(REPLICA_SELECTORS),
-    doc="Chooses the replica a consumer reads from; unset means the leader.")
+REPLICA_SELECTOR_CLASS = string("replica.selector.class", None, READ_ONLY, MEDIUM,
+    KnownClass("Other replica selectors are", REPLICA_SELECTORS),
+    no_effect=NoEffect.ONE_BROKER, doc="Chooses the replica a consumer reads from; unset means the leader.")
 FETCH_PURGATORY_PURGE_INTERVAL_REQUESTS = integer("fetch.purgatory.purge.interval.requests", 1000, READ_ONLY, MEDIUM,
     doc="Finished fetches that may stay in the purgatory before it is swept, or as many as wait.")
 PRODUCER_PURGATORY_PURGE_INTERVAL_REQUESTS = integer(
@@ -250,6 +258,11 @@ LOG_DIR = string("log.dir", "/tmp/kafka-logs", READ_ONLY, HIGH,
     doc="Folder of the partition logs when log.dirs is unset.")
 LOG_DIRS = string("log.dirs", None, READ_ONLY, HIGH,
     doc="Folders of the partition logs, comma separated.")
+LOG_DIRS_ACCEPT_CHANGED = boolean("log.dirs.accept.changed", False, READ_ONLY, LOW, visibility=FOREIGN,
+    doc="Whether a start uses a log directory that is not what it was: one that is empty although it was in use, as "
+        "below a mount that failed, or that another was begun in the place of. Partitions that only such a directory "
+        "can hold are then begun anew; otherwise it is offline. For one start, on the command line. Milena's own "
+        "setting.")
 LOG_SEGMENT_BYTES = integer("log.segment.bytes", 1_073_741_824, CLUSTER_WIDE, HIGH, Range(14),
     doc="Size at which the active segment is closed and a new one begun.")
 LOG_ROLL_MS = long("log.roll.ms", None, CLUSTER_WIDE, HIGH,
@@ -309,7 +322,7 @@ LOG_MESSAGE_TIMESTAMP_DIFFERENCE_MAX_MS = long(
     NOT_NEGATIVE,
     doc="Both limits in one; replaced by the before and after ones.")
 LOG_MESSAGE_FORMAT_VERSION = string("log.message.format.version", "3.0-IV1", READ_ONLY, MEDIUM, RELEASED_VERSION,
-    doc="Old format of stored records; ignored, version 2 is always written.")
+    no_effect=NoEffect.RECORD_FORMAT, doc="Old format of stored records.")
 LOG_MESSAGE_DOWNCONVERSION_ENABLE = boolean("log.message.downconversion.enable", True, CLUSTER_WIDE, LOW,
     doc="Whether records are converted for clients that know older formats only.")
 MESSAGE_MAX_BYTES = integer("message.max.bytes", 1_048_588, CLUSTER_WIDE, HIGH, NOT_NEGATIVE,
@@ -329,7 +342,7 @@ NUM_RECOVERY_THREADS_PER_DATA_DIR = integer("num.recovery.threads.per.data.dir",
 NUM_REPLICA_ALTER_LOG_DIRS_THREADS = integer("num.replica.alter.log.dirs.threads", None, READ_ONLY, HIGH,
     doc="Threads that move replicas between folders; unset means one per folder.")
 LOG_DIR_FAILURE_TIMEOUT_MS = long("log.dir.failure.timeout.ms", 30000, READ_ONLY, LOW, POSITIVE,
-    doc="Wait before a broker with a failed folder gives up on its controller; without effect here.")
+    no_effect=NoEffect.KRAFT, doc="Wait before a broker with a failed folder gives up on its controller.")
 PRODUCER_ID_EXPIRATION_MS = integer("producer.id.expiration.ms", 86_400_000, CLUSTER_WIDE, LOW, POSITIVE,
     doc="Time after which an idle producer's sequence numbers are forgotten.")
 
@@ -372,34 +385,34 @@ GROUP_COORDINATOR_REBALANCE_PROTOCOLS = string_list(
     OneOf(("consumer", "classic", "share", "unknown")),
     doc="Group protocols that are offered.")
 GROUP_COORDINATOR_THREADS = integer("group.coordinator.threads", 1, READ_ONLY, MEDIUM, POSITIVE,
-    doc="Coordinator threads in Kafka's terms; without effect here.")
+    no_effect=NoEffect.KRAFT, doc="Coordinator threads in Kafka's terms.")
 GROUP_COORDINATOR_APPEND_LINGER_MS = integer("group.coordinator.append.linger.ms", 10, READ_ONLY, MEDIUM, NOT_NEGATIVE,
-    doc="Time coordinator writes may be gathered; without effect here.")
+    no_effect=NoEffect.KRAFT, doc="Time coordinator writes may be gathered.")
 GROUP_CONSUMER_SESSION_TIMEOUT_MS = integer("group.consumer.session.timeout.ms", 45000, READ_ONLY, MEDIUM, POSITIVE,
-    doc="Session timeout of groups of the consumer protocol.")
+    no_effect=NoEffect.KRAFT, doc="Session timeout of groups of the consumer protocol.")
 GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS = integer("group.consumer.min.session.timeout.ms", 45000, READ_ONLY, MEDIUM,
     POSITIVE,
-    doc="Lower bound of that timeout.")
+    no_effect=NoEffect.KRAFT, doc="Lower bound of that timeout.")
 GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS = integer("group.consumer.max.session.timeout.ms", 60000, READ_ONLY, MEDIUM,
     POSITIVE,
-    doc="Upper bound of that timeout.")
+    no_effect=NoEffect.KRAFT, doc="Upper bound of that timeout.")
 GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS = integer("group.consumer.heartbeat.interval.ms", 5000, READ_ONLY, MEDIUM,
     POSITIVE,
-    doc="Heartbeat interval of groups of the consumer protocol.")
+    no_effect=NoEffect.KRAFT, doc="Heartbeat interval of groups of the consumer protocol.")
 GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS = integer("group.consumer.min.heartbeat.interval.ms", 5000, READ_ONLY, MEDIUM,
     POSITIVE,
-    doc="Lower bound of that interval.")
+    no_effect=NoEffect.KRAFT, doc="Lower bound of that interval.")
 GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS = integer("group.consumer.max.heartbeat.interval.ms", 15000, READ_ONLY, MEDIUM,
     POSITIVE,
-    doc="Upper bound of that interval.")
+    no_effect=NoEffect.KRAFT, doc="Upper bound of that interval.")
 GROUP_CONSUMER_MAX_SIZE = integer("group.consumer.max.size", INT_MAX, READ_ONLY, MEDIUM, POSITIVE,
-    doc="Members allowed in one group of the consumer protocol.")
+    no_effect=NoEffect.KRAFT, doc="Members allowed in one group of the consumer protocol.")
 GROUP_CONSUMER_ASSIGNORS = string_list(
     "group.consumer.assignors",
     ("org.apache.kafka.coordinator.group.assignor.UniformAssignor",
      "org.apache.kafka.coordinator.group.assignor.RangeAssignor"),
     READ_ONLY, MEDIUM,
-    doc="Assignors offered to groups of the consumer protocol, the first is the default.")
+    no_effect=NoEffect.KRAFT, doc="Assignors offered to groups of the consumer protocol, the first is the default.")
 OFFSET_METADATA_MAX_BYTES = integer("offset.metadata.max.bytes", 4096, READ_ONLY, HIGH,
     doc="Largest note a client may store with an offset.")
 OFFSETS_TOPIC_NUM_PARTITIONS = integer("offsets.topic.num.partitions", 50, READ_ONLY, HIGH, POSITIVE,
@@ -419,7 +432,7 @@ OFFSETS_LOAD_BUFFER_SIZE = integer("offsets.load.buffer.size", 5_242_880, READ_O
 OFFSETS_COMMIT_TIMEOUT_MS = integer("offsets.commit.timeout.ms", 5000, READ_ONLY, HIGH, POSITIVE,
     doc="Longest wait for an offset commit to be replicated.")
 OFFSETS_COMMIT_REQUIRED_ACKS = short("offsets.commit.required.acks", -1, READ_ONLY, HIGH,
-    doc="Acknowledgements an offset commit needs; deprecated, leave it at -1.")
+    no_effect=NoEffect.ONE_BROKER, doc="Acknowledgements an offset commit needs; deprecated, leave it at -1.")
 
 # Transactions
 TRANSACTION_STATE_LOG_NUM_PARTITIONS = integer("transaction.state.log.num.partitions", 50, READ_ONLY, HIGH, POSITIVE,
@@ -457,34 +470,38 @@ QUOTA_WINDOW_NUM = integer("quota.window.num", 11, READ_ONLY, LOW, POSITIVE,
 QUOTA_WINDOW_SIZE_SECONDS = integer("quota.window.size.seconds", 1, READ_ONLY, LOW, POSITIVE,
     doc="Length of one sample for client quotas.")
 CONTROLLER_QUOTA_WINDOW_NUM = integer("controller.quota.window.num", 11, READ_ONLY, LOW, POSITIVE,
-    doc="Samples kept for quotas on topic changes.")
+    no_effect=NoEffect.QUOTAS, doc="Samples kept for quotas on topic changes.")
 CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS = integer("controller.quota.window.size.seconds", 1, READ_ONLY, LOW, POSITIVE,
-    doc="Length of one sample for quotas on topic changes.")
+    no_effect=NoEffect.QUOTAS, doc="Length of one sample for quotas on topic changes.")
 REPLICATION_QUOTA_WINDOW_NUM = integer("replication.quota.window.num", 11, READ_ONLY, LOW, POSITIVE,
-    doc="Samples kept for replication throttles.")
+    no_effect=NoEffect.ONE_BROKER, doc="Samples kept for replication throttles.")
 REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = integer("replication.quota.window.size.seconds", 1, READ_ONLY, LOW, POSITIVE,
-    doc="Length of one sample for replication throttles.")
+    no_effect=NoEffect.ONE_BROKER, doc="Length of one sample for replication throttles.")
 ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_NUM = integer("alter.log.dirs.replication.quota.window.num", 11, READ_ONLY, LOW,
     POSITIVE,
-    doc="Samples kept for the throttle on moves between folders.")
+    no_effect=NoEffect.WINDOWS, doc="Samples kept for the throttle on moves between folders.")
 ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = integer(
     "alter.log.dirs.replication.quota.window.size.seconds", 1, READ_ONLY, LOW,
     POSITIVE,
-    doc="Length of one sample for the throttle on moves between folders.")
-CLIENT_QUOTA_CALLBACK_CLASS = class_name("client.quota.callback.class", None, READ_ONLY, LOW, NO_PLUG_IN,
-    doc="Plug-in that decides client quotas.")
+    no_effect=NoEffect.WINDOWS, doc="Length of one sample for the throttle on moves between folders.")
+CLIENT_QUOTA_CALLBACK_CLASS = class_name("client.quota.callback.class", None, READ_ONLY, LOW,
+    KnownClass("Callbacks for client quotas are"),
+    no_effect=NoEffect.QUOTAS, doc="Plug-in that decides client quotas.")
 
 # Authorisation and secrets
-AUTHORIZER_CLASS_NAME = string("authorizer.class.name", "", READ_ONLY, LOW, KnownClass(("",), "non-null string"),
+AUTHORIZER_CLASS_NAME = string("authorizer.class.name", "", READ_ONLY, LOW,
+    KnownClass("Authorization (ACLs) is", ("",), "non-null string"),
+    no_effect=NoEffect.AUTHORIZATION,
     doc="Authoriser that decides what a principal may do; empty lets everyone do everything.")
 SUPER_USERS = string("super.users", "", READ_ONLY, LOW, visibility=FOREIGN,
+    no_effect=NoEffect.AUTHORIZATION,
     doc="Principals that the authoriser never refuses, as User:name separated by semicolons.")
 ALLOW_EVERYONE_IF_NO_ACL_FOUND = boolean(
     "allow.everyone.if.no.acl.found", False, READ_ONLY, LOW, visibility=FOREIGN,
-    doc="Whether a resource without any rule is open to everyone.")
+    no_effect=NoEffect.AUTHORIZATION, doc="Whether a resource without any rule is open to everyone.")
 PRINCIPAL_BUILDER_CLASS = class_name("principal.builder.class", DEFAULT_PRINCIPAL_BUILDER, PER_BROKER, MEDIUM,
-    KnownClass((DEFAULT_PRINCIPAL_BUILDER,)),
-    doc="Builds the principal of a connection from its credentials.")
+    KnownClass("Other principal builders are", (DEFAULT_PRINCIPAL_BUILDER,)),
+    no_effect=NoEffect.PLUG_INS, doc="Builds the principal of a connection from its credentials.")
 PASSWORD_ENCODER_SECRET = password("password.encoder.secret", None, READ_ONLY, MEDIUM,
     doc="Secret that encrypts passwords stored in the cluster's metadata.")
 PASSWORD_ENCODER_OLD_SECRET = password("password.encoder.old.secret", None, READ_ONLY, MEDIUM,
@@ -498,334 +515,338 @@ PASSWORD_ENCODER_CIPHER_ALGORITHM = string("password.encoder.cipher.algorithm", 
 PASSWORD_ENCODER_KEYFACTORY_ALGORITHM = string("password.encoder.keyfactory.algorithm", None, READ_ONLY, LOW,
     doc="Key derivation for that encryption; unset means the strongest available.")
 DELEGATION_TOKEN_SECRET_KEY = password("delegation.token.secret.key", None, READ_ONLY, MEDIUM,
-    doc="Secret that signs delegation tokens; the same on every broker.")
+    no_effect=NoEffect.DELEGATION_TOKENS, doc="Secret that signs delegation tokens; the same on every broker.")
 DELEGATION_TOKEN_MASTER_KEY = password("delegation.token.master.key", None, READ_ONLY, MEDIUM,
-    doc="Old name of delegation.token.secret.key.")
+    no_effect=NoEffect.DELEGATION_TOKENS, doc="Old name of delegation.token.secret.key.")
 DELEGATION_TOKEN_MAX_LIFETIME_MS = long("delegation.token.max.lifetime.ms", 604_800_000, READ_ONLY, MEDIUM, POSITIVE,
-    doc="Time after which a delegation token cannot be renewed any more.")
+    no_effect=NoEffect.DELEGATION_TOKENS, doc="Time after which a delegation token cannot be renewed any more.")
 DELEGATION_TOKEN_EXPIRY_TIME_MS = long("delegation.token.expiry.time.ms", 86_400_000, READ_ONLY, MEDIUM, POSITIVE,
-    doc="Time a delegation token lives without renewal.")
+    no_effect=NoEffect.DELEGATION_TOKENS, doc="Time a delegation token lives without renewal.")
 DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS = long("delegation.token.expiry.check.interval.ms", 3_600_000, READ_ONLY, LOW,
     POSITIVE,
-    doc="How often expired delegation tokens are removed.")
+    no_effect=NoEffect.DELEGATION_TOKENS, doc="How often expired delegation tokens are removed.")
 
 # TLS
 SSL_CLIENT_AUTH = string("ssl.client.auth", "none", PER_BROKER, MEDIUM, OneOf(("required", "requested", "none")),
-    doc="Whether clients must, may or need not show a certificate.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Whether clients must, may or need not show a certificate.")
 SSL_KEYSTORE_LOCATION = string("ssl.keystore.location", None, PER_BROKER, MEDIUM,
-    doc="Keystore with the broker's certificate and key.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Keystore with the broker's certificate and key.")
 SSL_KEYSTORE_PASSWORD = password("ssl.keystore.password", None, PER_BROKER, MEDIUM,
-    doc="Password of the keystore.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Password of the keystore.")
 SSL_KEYSTORE_TYPE = string("ssl.keystore.type", "JKS", PER_BROKER, MEDIUM,
-    doc="Format of the keystore: PEM, PKCS12 or JKS.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Format of the keystore: PEM, PKCS12 or JKS.")
 SSL_KEYSTORE_KEY = password("ssl.keystore.key", None, PER_BROKER, MEDIUM,
-    doc="The broker's private key as PEM text, in place of a file.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="The broker's private key as PEM text, in place of a file.")
 SSL_KEYSTORE_CERTIFICATE_CHAIN = password("ssl.keystore.certificate.chain", None, PER_BROKER, MEDIUM,
-    doc="The broker's certificates as PEM text, in place of a file.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="The broker's certificates as PEM text, in place of a file.")
 SSL_KEY_PASSWORD = password("ssl.key.password", None, PER_BROKER, MEDIUM,
-    doc="Password of the private key.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Password of the private key.")
 SSL_TRUSTSTORE_LOCATION = string("ssl.truststore.location", None, PER_BROKER, MEDIUM,
-    doc="Certificates that peers are checked against.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Certificates that peers are checked against.")
 SSL_TRUSTSTORE_PASSWORD = password("ssl.truststore.password", None, PER_BROKER, MEDIUM,
-    doc="Password of the truststore.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Password of the truststore.")
 SSL_TRUSTSTORE_TYPE = string("ssl.truststore.type", "JKS", PER_BROKER, MEDIUM,
-    doc="Format of the truststore: PEM, PKCS12 or JKS.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Format of the truststore: PEM, PKCS12 or JKS.")
 SSL_TRUSTSTORE_CERTIFICATES = password("ssl.truststore.certificates", None, PER_BROKER, MEDIUM,
-    doc="Trusted certificates as PEM text, in place of a file.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Trusted certificates as PEM text, in place of a file.")
 SSL_PROTOCOL = string("ssl.protocol", "TLSv1.3", PER_BROKER, MEDIUM,
-    doc="Newest TLS version to use.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Newest TLS version to use.")
 SSL_ENABLED_PROTOCOLS = string_list("ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3",), PER_BROKER, MEDIUM,
-    doc="TLS versions that are accepted.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="TLS versions that are accepted.")
 SSL_CIPHER_SUITES = string_list("ssl.cipher.suites", (), PER_BROKER, MEDIUM,
-    doc="Cipher suites that are accepted; empty means the library's choice.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Cipher suites that are accepted; empty means the library's choice.")
 SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = string("ssl.endpoint.identification.algorithm", "https", PER_BROKER, LOW,
-    doc="https checks the peer's host name; an empty value does not.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="https checks the peer's host name; an empty value does not.")
 SSL_PRINCIPAL_MAPPING_RULES = string("ssl.principal.mapping.rules", "DEFAULT", READ_ONLY, LOW,
-    doc="Rules that turn a certificate's name into a principal.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Rules that turn a certificate's name into a principal.")
 SSL_PROVIDER = string("ssl.provider", None, PER_BROKER, MEDIUM,
-    doc="Java security provider; without effect here.")
+    no_effect=NoEffect.JAVA, doc="Java security provider.")
 SSL_KEYMANAGER_ALGORITHM = string("ssl.keymanager.algorithm", "SunX509", PER_BROKER, MEDIUM,
-    doc="Java key manager; without effect here.")
+    no_effect=NoEffect.JAVA, doc="Java key manager.")
 SSL_TRUSTMANAGER_ALGORITHM = string("ssl.trustmanager.algorithm", "PKIX", PER_BROKER, MEDIUM,
-    doc="Java trust manager; without effect here.")
+    no_effect=NoEffect.JAVA, doc="Java trust manager.")
 SSL_SECURE_RANDOM_IMPLEMENTATION = string("ssl.secure.random.implementation", None, PER_BROKER, LOW,
-    doc="Java source of randomness; without effect here.")
+    no_effect=NoEffect.JAVA, doc="Java source of randomness.")
 SSL_ENGINE_FACTORY_CLASS = class_name("ssl.engine.factory.class", None, PER_BROKER, LOW,
-    doc="Java factory of TLS engines; without effect here.")
+    no_effect=NoEffect.JAVA, doc="Java factory of TLS engines.")
 SSL_ALLOW_DN_CHANGES = boolean("ssl.allow.dn.changes", False, READ_ONLY, LOW,
-    doc="Whether a reloaded keystore may carry another distinguished name.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Whether a reloaded keystore may carry another distinguished name.")
 SSL_ALLOW_SAN_CHANGES = boolean("ssl.allow.san.changes", False, READ_ONLY, LOW,
-    doc="Whether a reloaded keystore may carry other alternative names.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Whether a reloaded keystore may carry other alternative names.")
 SECURITY_PROVIDERS = string("security.providers", None, READ_ONLY, LOW,
-    doc="Java security providers; without effect here.")
+    no_effect=NoEffect.JAVA, doc="Java security providers.")
 
 # SASL
 SASL_ENABLED_MECHANISMS = string_list("sasl.enabled.mechanisms", ("GSSAPI",), PER_BROKER, MEDIUM,
-    doc="SASL mechanisms offered to clients.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="SASL mechanisms offered to clients.")
 SASL_MECHANISM_INTER_BROKER_PROTOCOL = string("sasl.mechanism.inter.broker.protocol", "GSSAPI", PER_BROKER, MEDIUM,
-    doc="SASL mechanism between brokers.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="SASL mechanism between brokers.")
 SASL_MECHANISM_CONTROLLER_PROTOCOL = string("sasl.mechanism.controller.protocol", "GSSAPI", READ_ONLY, HIGH,
-    doc="SASL mechanism towards Raft controllers; without effect here.")
+    no_effect=NoEffect.KRAFT, doc="SASL mechanism towards Raft controllers.")
 SASL_JAAS_CONFIG = password("sasl.jaas.config", None, PER_BROKER, MEDIUM,
+    no_effect=NoEffect.TLS_AND_SASL,
     doc="Login modules and their credentials, usually with a listener and mechanism prefix.")
 SASL_SERVER_MAX_RECEIVE_SIZE = integer("sasl.server.max.receive.size", 524_288, READ_ONLY, MEDIUM,
-    doc="Largest SASL message accepted before authentication.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Largest SASL message accepted before authentication.")
 SASL_SERVER_CALLBACK_HANDLER_CLASS = class_name("sasl.server.callback.handler.class", None, READ_ONLY, MEDIUM,
-    NO_PLUG_IN,
-    doc="Plug-in that checks SASL credentials of clients.")
+    SASL_PLUG_IN,
+    no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that checks SASL credentials of clients.")
 SASL_CLIENT_CALLBACK_HANDLER_CLASS = class_name("sasl.client.callback.handler.class", None, READ_ONLY, MEDIUM,
-    NO_PLUG_IN,
-    doc="Plug-in that supplies SASL credentials towards other brokers.")
-SASL_LOGIN_CALLBACK_HANDLER_CLASS = class_name("sasl.login.callback.handler.class", None, READ_ONLY, MEDIUM, NO_PLUG_IN,
-    doc="Plug-in that supplies credentials at login.")
-SASL_LOGIN_CLASS = class_name("sasl.login.class", None, READ_ONLY, MEDIUM, NO_PLUG_IN,
-    doc="Plug-in that performs the login.")
+    SASL_PLUG_IN,
+    no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that supplies SASL credentials towards other brokers.")
+SASL_LOGIN_CALLBACK_HANDLER_CLASS = class_name("sasl.login.callback.handler.class", None, READ_ONLY, MEDIUM,
+    SASL_PLUG_IN,
+    no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that supplies credentials at login.")
+SASL_LOGIN_CLASS = class_name("sasl.login.class", None, READ_ONLY, MEDIUM, SASL_PLUG_IN,
+    no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that performs the login.")
 SASL_LOGIN_CONNECT_TIMEOUT_MS = integer("sasl.login.connect.timeout.ms", None, READ_ONLY, LOW,
-    doc="Wait for the connection to an identity provider.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Wait for the connection to an identity provider.")
 SASL_LOGIN_READ_TIMEOUT_MS = integer("sasl.login.read.timeout.ms", None, READ_ONLY, LOW,
-    doc="Wait for an identity provider's answer.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Wait for an identity provider's answer.")
 SASL_LOGIN_RETRY_BACKOFF_MS = long("sasl.login.retry.backoff.ms", 100, READ_ONLY, LOW,
-    doc="First pause between login attempts.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="First pause between login attempts.")
 SASL_LOGIN_RETRY_BACKOFF_MAX_MS = long("sasl.login.retry.backoff.max.ms", 10000, READ_ONLY, LOW,
-    doc="Longest pause between login attempts.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Longest pause between login attempts.")
 SASL_LOGIN_REFRESH_WINDOW_FACTOR = double("sasl.login.refresh.window.factor", 0.8, PER_BROKER, MEDIUM,
-    doc="Share of a token's life after which it is renewed.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Share of a token's life after which it is renewed.")
 SASL_LOGIN_REFRESH_WINDOW_JITTER = double("sasl.login.refresh.window.jitter", 0.05, PER_BROKER, MEDIUM,
-    doc="Random share added to that.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Random share added to that.")
 SASL_LOGIN_REFRESH_MIN_PERIOD_SECONDS = short("sasl.login.refresh.min.period.seconds", 60, PER_BROKER, MEDIUM,
-    doc="Shortest time between two renewals of a token.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Shortest time between two renewals of a token.")
 SASL_LOGIN_REFRESH_BUFFER_SECONDS = short("sasl.login.refresh.buffer.seconds", 300, PER_BROKER, MEDIUM,
-    doc="Time before a token's end in which it must have been renewed.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Time before a token's end in which it must have been renewed.")
 SASL_KERBEROS_SERVICE_NAME = string("sasl.kerberos.service.name", None, PER_BROKER, MEDIUM,
-    doc="Kerberos service that brokers run as.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Kerberos service that brokers run as.")
 SASL_KERBEROS_KINIT_CMD = string("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", PER_BROKER, MEDIUM,
-    doc="Program that renews Kerberos tickets.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Program that renews Kerberos tickets.")
 SASL_KERBEROS_TICKET_RENEW_WINDOW_FACTOR = double("sasl.kerberos.ticket.renew.window.factor", 0.8, PER_BROKER, MEDIUM,
-    doc="Share of a ticket's life after which it is renewed.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Share of a ticket's life after which it is renewed.")
 SASL_KERBEROS_TICKET_RENEW_JITTER = double("sasl.kerberos.ticket.renew.jitter", 0.05, PER_BROKER, MEDIUM,
-    doc="Random share added to that.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Random share added to that.")
 SASL_KERBEROS_MIN_TIME_BEFORE_RELOGIN = long("sasl.kerberos.min.time.before.relogin", 60000, PER_BROKER, MEDIUM,
-    doc="Shortest time between two Kerberos logins.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Shortest time between two Kerberos logins.")
 SASL_KERBEROS_PRINCIPAL_TO_LOCAL_RULES = string_list(
     "sasl.kerberos.principal.to.local.rules", ("DEFAULT",), PER_BROKER, MEDIUM,
-    doc="Rules that turn a Kerberos name into a user name.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Rules that turn a Kerberos name into a user name.")
 SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL = string("sasl.oauthbearer.token.endpoint.url", None, READ_ONLY, MEDIUM,
-    doc="Where tokens are fetched from.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Where tokens are fetched from.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_URL = string("sasl.oauthbearer.jwks.endpoint.url", None, READ_ONLY, MEDIUM,
-    doc="Where the keys that sign tokens are published.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Where the keys that sign tokens are published.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS = long("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, READ_ONLY, LOW,
-    doc="How often those keys are read again.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="How often those keys are read again.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS = long(
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100, READ_ONLY, LOW,
-    doc="First pause between attempts to read them.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="First pause between attempts to read them.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS = long(
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10000, READ_ONLY, LOW,
-    doc="Longest pause between attempts to read them.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Longest pause between attempts to read them.")
 SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS = integer("sasl.oauthbearer.clock.skew.seconds", 30, READ_ONLY, LOW,
-    doc="Difference of clocks that is tolerated in a token's times.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Difference of clocks that is tolerated in a token's times.")
 SASL_OAUTHBEARER_EXPECTED_AUDIENCE = string_list("sasl.oauthbearer.expected.audience", None, READ_ONLY, LOW,
-    doc="Audiences a token may be made out to.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Audiences a token may be made out to.")
 SASL_OAUTHBEARER_EXPECTED_ISSUER = string("sasl.oauthbearer.expected.issuer", None, READ_ONLY, LOW,
-    doc="Issuer a token must come from.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Issuer a token must come from.")
 SASL_OAUTHBEARER_SCOPE_CLAIM_NAME = string("sasl.oauthbearer.scope.claim.name", "scope", READ_ONLY, LOW,
-    doc="Claim that carries a token's scope.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Claim that carries a token's scope.")
 SASL_OAUTHBEARER_SUB_CLAIM_NAME = string("sasl.oauthbearer.sub.claim.name", "sub", READ_ONLY, LOW,
-    doc="Claim that carries a token's subject.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Claim that carries a token's subject.")
 
 # Metrics
 METRIC_REPORTERS = string_list("metric.reporters", (), CLUSTER_WIDE, LOW,
-    doc="Plug-ins that receive metrics.")
+    no_effect=NoEffect.REPORTERS, doc="Plug-ins that receive metrics.")
 KAFKA_METRICS_REPORTERS = string_list("kafka.metrics.reporters", (), READ_ONLY, LOW,
-    doc="Plug-ins that receive metrics of the old kind.")
+    no_effect=NoEffect.REPORTERS, doc="Plug-ins that receive metrics of the old kind.")
 KAFKA_METRICS_POLLING_INTERVAL_SECS = integer("kafka.metrics.polling.interval.secs", 10, READ_ONLY, LOW, POSITIVE,
-    doc="How often old-style reporters read.")
+    no_effect=NoEffect.REPORTERS, doc="How often old-style reporters read.")
 AUTO_INCLUDE_JMX_REPORTER = boolean("auto.include.jmx.reporter", True, READ_ONLY, LOW,
-    doc="Whether the JMX reporter is added by itself; without effect here.")
+    no_effect=NoEffect.REPORTERS, doc="Whether the JMX reporter is added by itself.")
 METRICS_NUM_SAMPLES = integer("metrics.num.samples", 2, READ_ONLY, LOW, POSITIVE,
-    doc="Samples kept for windowed metrics.")
+    no_effect=NoEffect.WINDOWS, doc="Samples kept for windowed metrics.")
 METRICS_SAMPLE_WINDOW_MS = long("metrics.sample.window.ms", 30000, READ_ONLY, LOW, POSITIVE,
-    doc="Length of one such sample.")
+    no_effect=NoEffect.WINDOWS, doc="Length of one such sample.")
 METRICS_RECORDING_LEVEL = string("metrics.recording.level", "INFO", READ_ONLY, LOW,
-    doc="Finest level of metrics that is recorded.")
+    no_effect=NoEffect.WINDOWS, doc="Finest level of metrics that is recorded.")
 METRICS_HTTP_LISTENER = string("metrics.http.listener", None, READ_ONLY, MEDIUM, HOST_AND_PORT, visibility=FOREIGN,
     doc="Address as host:port where metrics are served to HTTP clients, also set by the environment's JMX_PORT; an "
         "empty host is every address, port 0 any free one. Unset means nowhere. Milena's own setting.")
 METRICS_PER_PARTITION = boolean("metrics.per.partition", True, READ_ONLY, LOW, visibility=FOREIGN,
     doc="Whether metrics of single partitions are served. Milena's own setting.")
 TELEMETRY_MAX_BYTES = integer("telemetry.max.bytes", 1_048_576, READ_ONLY, LOW, POSITIVE,
-    doc="Largest batch of metrics a client may push; without effect here.")
+    no_effect=NoEffect.KRAFT, doc="Largest batch of metrics a client may push.")
 
-# Raft metadata: accepted so that files load, without effect
+# Raft metadata: accepted so that files load
 PROCESS_ROLES = string_list("process.roles", (), READ_ONLY, HIGH, OneOf(("broker", "controller")),
-    doc="Raft roles of this process; never selects a Raft mode here.")
+    no_effect=NoEffect.KRAFT, doc="Raft roles of this process.")
 CONTROLLER_LISTENER_NAMES = string("controller.listener.names", None, READ_ONLY, HIGH,
-    doc="Listeners of Raft controllers.")
+    no_effect=NoEffect.KRAFT, doc="Listeners of Raft controllers.")
 CONTROLLER_QUORUM_VOTERS = string_list("controller.quorum.voters", (), READ_ONLY, HIGH, NON_EMPTY_LIST,
-    doc="Raft voters.")
+    no_effect=NoEffect.KRAFT, doc="Raft voters.")
 CONTROLLER_QUORUM_BOOTSTRAP_SERVERS = string_list("controller.quorum.bootstrap.servers", (), READ_ONLY, HIGH,
     NON_EMPTY_LIST,
-    doc="Addresses where Raft controllers are found.")
+    no_effect=NoEffect.KRAFT, doc="Addresses where Raft controllers are found.")
 CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS = integer("controller.quorum.election.timeout.ms", 1000, READ_ONLY, HIGH,
-    doc="Raft election timeout.")
+    no_effect=NoEffect.KRAFT, doc="Raft election timeout.")
 CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS = integer("controller.quorum.election.backoff.max.ms", 1000, READ_ONLY, HIGH,
-    doc="Longest pause between Raft elections.")
+    no_effect=NoEffect.KRAFT, doc="Longest pause between Raft elections.")
 CONTROLLER_QUORUM_FETCH_TIMEOUT_MS = integer("controller.quorum.fetch.timeout.ms", 2000, READ_ONLY, HIGH,
-    doc="Time without a Raft leader before a vote.")
+    no_effect=NoEffect.KRAFT, doc="Time without a Raft leader before a vote.")
 CONTROLLER_QUORUM_REQUEST_TIMEOUT_MS = integer("controller.quorum.request.timeout.ms", 2000, READ_ONLY, MEDIUM,
-    doc="Wait for a Raft request's answer.")
+    no_effect=NoEffect.KRAFT, doc="Wait for a Raft request's answer.")
 CONTROLLER_QUORUM_RETRY_BACKOFF_MS = integer("controller.quorum.retry.backoff.ms", 20, READ_ONLY, LOW,
-    doc="Pause between Raft requests.")
+    no_effect=NoEffect.KRAFT, doc="Pause between Raft requests.")
 CONTROLLER_QUORUM_APPEND_LINGER_MS = integer("controller.quorum.append.linger.ms", 25, READ_ONLY, MEDIUM,
-    doc="Time Raft writes may be gathered.")
+    no_effect=NoEffect.KRAFT, doc="Time Raft writes may be gathered.")
 BROKER_HEARTBEAT_INTERVAL_MS = integer("broker.heartbeat.interval.ms", 2000, READ_ONLY, MEDIUM,
-    doc="Heartbeat interval towards a Raft controller.")
+    no_effect=NoEffect.KRAFT, doc="Heartbeat interval towards a Raft controller.")
 BROKER_SESSION_TIMEOUT_MS = integer("broker.session.timeout.ms", 9000, READ_ONLY, MEDIUM,
-    doc="Broker session at a Raft controller.")
+    no_effect=NoEffect.KRAFT, doc="Broker session at a Raft controller.")
 INITIAL_BROKER_REGISTRATION_TIMEOUT_MS = integer("initial.broker.registration.timeout.ms", 60000, READ_ONLY, MEDIUM,
-    doc="Wait for registration at a Raft controller.")
+    no_effect=NoEffect.KRAFT, doc="Wait for registration at a Raft controller.")
 METADATA_LOG_DIR = string("metadata.log.dir", None, READ_ONLY, HIGH,
-    doc="Folder of the Raft log.")
+    no_effect=NoEffect.KRAFT, doc="Folder of the Raft log.")
 METADATA_LOG_SEGMENT_BYTES = integer("metadata.log.segment.bytes", 1_073_741_824, READ_ONLY, HIGH, Range(12),
-    doc="Segment size of the Raft log.")
+    no_effect=NoEffect.KRAFT, doc="Segment size of the Raft log.")
 METADATA_LOG_SEGMENT_MS = long("metadata.log.segment.ms", 604_800_000, READ_ONLY, HIGH,
-    doc="Segment age of the Raft log.")
+    no_effect=NoEffect.KRAFT, doc="Segment age of the Raft log.")
 METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS = long(
     "metadata.log.max.record.bytes.between.snapshots", 20_971_520, READ_ONLY, HIGH,
     POSITIVE,
-    doc="Raft log size that makes a snapshot due.")
+    no_effect=NoEffect.KRAFT, doc="Raft log size that makes a snapshot due.")
 METADATA_LOG_MAX_SNAPSHOT_INTERVAL_MS = long("metadata.log.max.snapshot.interval.ms", 3_600_000, READ_ONLY, HIGH,
     NOT_NEGATIVE,
-    doc="Raft log age that makes a snapshot due.")
+    no_effect=NoEffect.KRAFT, doc="Raft log age that makes a snapshot due.")
 METADATA_MAX_RETENTION_BYTES = long("metadata.max.retention.bytes", 104_857_600, READ_ONLY, HIGH,
-    doc="Size of Raft log and snapshots that are kept.")
+    no_effect=NoEffect.KRAFT, doc="Size of Raft log and snapshots that are kept.")
 METADATA_MAX_RETENTION_MS = long("metadata.max.retention.ms", 604_800_000, READ_ONLY, HIGH,
-    doc="Age of Raft log and snapshots that are kept.")
+    no_effect=NoEffect.KRAFT, doc="Age of Raft log and snapshots that are kept.")
 METADATA_MAX_IDLE_INTERVAL_MS = integer("metadata.max.idle.interval.ms", 500, READ_ONLY, LOW, NOT_NEGATIVE,
-    doc="How often a Raft controller writes when idle.")
+    no_effect=NoEffect.KRAFT, doc="How often a Raft controller writes when idle.")
 ELIGIBLE_LEADER_REPLICAS_ENABLE = boolean("eligible.leader.replicas.enable", False, READ_ONLY, HIGH,
-    doc="Eligible leader replicas of Raft controllers.")
+    no_effect=NoEffect.KRAFT, doc="Eligible leader replicas of Raft controllers.")
 
-# Share groups: accepted so that files load, without effect
+# Share groups: accepted so that files load
 GROUP_SHARE_DELIVERY_COUNT_LIMIT = integer("group.share.delivery.count.limit", 5, READ_ONLY, MEDIUM, Range(2, 10),
-    doc="Deliveries of one record in a share group.")
+    no_effect=NoEffect.KRAFT, doc="Deliveries of one record in a share group.")
 GROUP_SHARE_HEARTBEAT_INTERVAL_MS = integer("group.share.heartbeat.interval.ms", 5000, READ_ONLY, MEDIUM, POSITIVE,
-    doc="Heartbeat interval of share groups.")
+    no_effect=NoEffect.KRAFT, doc="Heartbeat interval of share groups.")
 GROUP_SHARE_MIN_HEARTBEAT_INTERVAL_MS = integer("group.share.min.heartbeat.interval.ms", 5000, READ_ONLY, MEDIUM,
     POSITIVE,
-    doc="Lower bound of that interval.")
+    no_effect=NoEffect.KRAFT, doc="Lower bound of that interval.")
 GROUP_SHARE_MAX_HEARTBEAT_INTERVAL_MS = integer("group.share.max.heartbeat.interval.ms", 15000, READ_ONLY, MEDIUM,
     POSITIVE,
-    doc="Upper bound of that interval.")
+    no_effect=NoEffect.KRAFT, doc="Upper bound of that interval.")
 GROUP_SHARE_SESSION_TIMEOUT_MS = integer("group.share.session.timeout.ms", 45000, READ_ONLY, MEDIUM, POSITIVE,
-    doc="Session timeout of share groups.")
+    no_effect=NoEffect.KRAFT, doc="Session timeout of share groups.")
 GROUP_SHARE_MIN_SESSION_TIMEOUT_MS = integer("group.share.min.session.timeout.ms", 45000, READ_ONLY, MEDIUM, POSITIVE,
-    doc="Lower bound of that timeout.")
+    no_effect=NoEffect.KRAFT, doc="Lower bound of that timeout.")
 GROUP_SHARE_MAX_SESSION_TIMEOUT_MS = integer("group.share.max.session.timeout.ms", 60000, READ_ONLY, MEDIUM, POSITIVE,
-    doc="Upper bound of that timeout.")
+    no_effect=NoEffect.KRAFT, doc="Upper bound of that timeout.")
 GROUP_SHARE_RECORD_LOCK_DURATION_MS = integer("group.share.record.lock.duration.ms", 30000, READ_ONLY, MEDIUM,
     Range(1000, 60000),
-    doc="Time a record stays locked by a member of a share group.")
+    no_effect=NoEffect.KRAFT, doc="Time a record stays locked by a member of a share group.")
 GROUP_SHARE_MIN_RECORD_LOCK_DURATION_MS = integer("group.share.min.record.lock.duration.ms", 15000, READ_ONLY, MEDIUM,
     Range(1000, 30000),
-    doc="Lower bound of that time.")
+    no_effect=NoEffect.KRAFT, doc="Lower bound of that time.")
 GROUP_SHARE_MAX_RECORD_LOCK_DURATION_MS = integer("group.share.max.record.lock.duration.ms", 60000, READ_ONLY, MEDIUM,
     Range(30000, 3_600_000),
-    doc="Upper bound of that time.")
+    no_effect=NoEffect.KRAFT, doc="Upper bound of that time.")
 GROUP_SHARE_PARTITION_MAX_RECORD_LOCKS = integer("group.share.partition.max.record.locks", 200, READ_ONLY, MEDIUM,
     Range(100, 10000),
-    doc="Locked records allowed in one partition.")
+    no_effect=NoEffect.KRAFT, doc="Locked records allowed in one partition.")
 GROUP_SHARE_MAX_GROUPS = short("group.share.max.groups", 10, READ_ONLY, MEDIUM, Range(1, 100),
-    doc="Share groups allowed.")
+    no_effect=NoEffect.KRAFT, doc="Share groups allowed.")
 GROUP_SHARE_MAX_SIZE = short("group.share.max.size", 200, READ_ONLY, MEDIUM, Range(10, 1000),
-    doc="Members allowed in one share group.")
+    no_effect=NoEffect.KRAFT, doc="Members allowed in one share group.")
 
-# Tiered storage: accepted so that files load, without effect
+# Tiered storage: accepted so that files load
 LOG_LOCAL_RETENTION_BYTES = long("log.local.retention.bytes", -2, CLUSTER_WIDE, MEDIUM, Range(-2),
-    doc="Size kept locally when segments are tiered.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Size kept locally when segments are tiered.")
 LOG_LOCAL_RETENTION_MS = long("log.local.retention.ms", -2, CLUSTER_WIDE, MEDIUM, Range(-2),
-    doc="Age kept locally when segments are tiered.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Age kept locally when segments are tiered.")
 REMOTE_FETCH_MAX_WAIT_MS = integer("remote.fetch.max.wait.ms", 500, CLUSTER_WIDE, MEDIUM, POSITIVE,
-    doc="Longest wait for a read of tiered data.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Longest wait for a read of tiered data.")
 REMOTE_LOG_STORAGE_SYSTEM_ENABLE = boolean("remote.log.storage.system.enable", False, READ_ONLY, MEDIUM,
-    doc="Tiered storage; not available here.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Tiered storage.")
 REMOTE_LOG_STORAGE_MANAGER_CLASS_NAME = string("remote.log.storage.manager.class.name", None, READ_ONLY, MEDIUM,
     NON_EMPTY_STRING,
-    doc="Plug-in that stores tiered segments.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Plug-in that stores tiered segments.")
 REMOTE_LOG_STORAGE_MANAGER_CLASS_PATH = string("remote.log.storage.manager.class.path", None, READ_ONLY, MEDIUM,
-    doc="Where that plug-in is found.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Where that plug-in is found.")
 REMOTE_LOG_STORAGE_MANAGER_IMPL_PREFIX = string(
     "remote.log.storage.manager.impl.prefix", "rsm.config.", READ_ONLY, MEDIUM,
     NON_EMPTY_STRING,
-    doc="Prefix of that plug-in's own settings.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Prefix of that plug-in's own settings.")
 REMOTE_LOG_METADATA_MANAGER_CLASS_NAME = string(
     "remote.log.metadata.manager.class.name",
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
     READ_ONLY, MEDIUM,
     NON_EMPTY_STRING,
-    doc="Plug-in that records where tiered segments are.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Plug-in that records where tiered segments are.")
 REMOTE_LOG_METADATA_MANAGER_CLASS_PATH = string("remote.log.metadata.manager.class.path", None, READ_ONLY, MEDIUM,
-    doc="Where that plug-in is found.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Where that plug-in is found.")
 REMOTE_LOG_METADATA_MANAGER_IMPL_PREFIX = string(
     "remote.log.metadata.manager.impl.prefix", "rlmm.config.", READ_ONLY, MEDIUM,
     NON_EMPTY_STRING,
-    doc="Prefix of that plug-in's own settings.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Prefix of that plug-in's own settings.")
 REMOTE_LOG_METADATA_MANAGER_LISTENER_NAME = string("remote.log.metadata.manager.listener.name", None, READ_ONLY, MEDIUM,
     NON_EMPTY_STRING,
-    doc="Listener that plug-in connects to.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Listener that plug-in connects to.")
 REMOTE_LOG_METADATA_CUSTOM_METADATA_MAX_BYTES = integer(
     "remote.log.metadata.custom.metadata.max.bytes", 128, READ_ONLY, LOW,
     NOT_NEGATIVE,
-    doc="Largest custom note about a tiered segment.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Largest custom note about a tiered segment.")
 REMOTE_LOG_INDEX_FILE_CACHE_TOTAL_SIZE_BYTES = long(
     "remote.log.index.file.cache.total.size.bytes", 1_073_741_824, CLUSTER_WIDE, LOW,
     POSITIVE,
-    doc="Disk space for indexes of tiered segments.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Disk space for indexes of tiered segments.")
 REMOTE_LOG_MANAGER_THREAD_POOL_SIZE = integer("remote.log.manager.thread.pool.size", 10, READ_ONLY, MEDIUM, POSITIVE,
-    doc="Threads for tiering.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Threads for tiering.")
 REMOTE_LOG_MANAGER_COPIER_THREAD_POOL_SIZE = integer(
     "remote.log.manager.copier.thread.pool.size", -1, READ_ONLY, MEDIUM,
     POSITIVE_OR_UNSET,
-    doc="Threads that copy segments out.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Threads that copy segments out.")
 REMOTE_LOG_MANAGER_EXPIRATION_THREAD_POOL_SIZE = integer(
     "remote.log.manager.expiration.thread.pool.size", -1, READ_ONLY, MEDIUM,
     POSITIVE_OR_UNSET,
-    doc="Threads that delete expired tiered segments.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Threads that delete expired tiered segments.")
 REMOTE_LOG_MANAGER_TASK_INTERVAL_MS = long("remote.log.manager.task.interval.ms", 30000, READ_ONLY, LOW, POSITIVE,
-    doc="How often segments are looked at for tiering.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="How often segments are looked at for tiering.")
 REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND = long(
     "remote.log.manager.copy.max.bytes.per.second", LONG_MAX, CLUSTER_WIDE, MEDIUM,
     POSITIVE,
-    doc="Rate of copying segments out.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Rate of copying segments out.")
 REMOTE_LOG_MANAGER_COPY_QUOTA_WINDOW_NUM = integer("remote.log.manager.copy.quota.window.num", 11, READ_ONLY, MEDIUM,
     POSITIVE,
-    doc="Samples kept for that rate.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Samples kept for that rate.")
 REMOTE_LOG_MANAGER_COPY_QUOTA_WINDOW_SIZE_SECONDS = integer(
     "remote.log.manager.copy.quota.window.size.seconds", 1, READ_ONLY, MEDIUM,
     POSITIVE,
-    doc="Length of one sample for that rate.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Length of one sample for that rate.")
 REMOTE_LOG_MANAGER_FETCH_MAX_BYTES_PER_SECOND = long(
     "remote.log.manager.fetch.max.bytes.per.second", LONG_MAX, CLUSTER_WIDE, MEDIUM,
     POSITIVE,
-    doc="Rate of reading tiered segments.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Rate of reading tiered segments.")
 REMOTE_LOG_MANAGER_FETCH_QUOTA_WINDOW_NUM = integer("remote.log.manager.fetch.quota.window.num", 11, READ_ONLY, MEDIUM,
     POSITIVE,
-    doc="Samples kept for that rate.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Samples kept for that rate.")
 REMOTE_LOG_MANAGER_FETCH_QUOTA_WINDOW_SIZE_SECONDS = integer(
     "remote.log.manager.fetch.quota.window.size.seconds", 1, READ_ONLY, MEDIUM,
     POSITIVE,
-    doc="Length of one sample for that rate.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Length of one sample for that rate.")
 REMOTE_LOG_READER_THREADS = integer("remote.log.reader.threads", 10, READ_ONLY, MEDIUM, POSITIVE,
-    doc="Threads that read tiered data.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Threads that read tiered data.")
 REMOTE_LOG_READER_MAX_PENDING_TASKS = integer("remote.log.reader.max.pending.tasks", 100, READ_ONLY, MEDIUM, POSITIVE,
-    doc="Reads of tiered data that may wait.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Reads of tiered data that may wait.")
 
 # Limits that exist only as dynamic values
 LEADER_REPLICATION_THROTTLED_RATE = long(
     "leader.replication.throttled.rate", LONG_MAX, PER_BROKER, MEDIUM, NOT_NEGATIVE,
-    visibility=FOREIGN, doc="Rate at which throttled partitions are served to followers.")
+    visibility=FOREIGN, no_effect=NoEffect.ONE_BROKER,
+    doc="Rate at which throttled partitions are served to followers.")
 FOLLOWER_REPLICATION_THROTTLED_RATE = long(
     "follower.replication.throttled.rate", LONG_MAX, PER_BROKER, MEDIUM, NOT_NEGATIVE,
-    visibility=FOREIGN, doc="Rate at which throttled partitions are fetched from leaders.")
+    visibility=FOREIGN, no_effect=NoEffect.ONE_BROKER,
+    doc="Rate at which throttled partitions are fetched from leaders.")
 REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND = long(
     "replica.alter.log.dirs.io.max.bytes.per.second", LONG_MAX, PER_BROKER, MEDIUM, NOT_NEGATIVE,
     visibility=FOREIGN, doc="Rate of moving replicas between folders.")
@@ -834,47 +855,47 @@ REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND = long(
 CONFIG_PROVIDERS = string_list("config.providers", (), READ_ONLY, LOW, visibility=INTERNAL,
     doc="Names of providers that ${provider:path:key} may refer to; each has a class setting of its own.")
 QUOTA_PRODUCER_DEFAULT = long("quota.producer.default", LONG_MAX, READ_ONLY, HIGH, POSITIVE, visibility=INTERNAL,
-    doc="Bytes per second any client may produce until a dynamic default says otherwise.")
+    no_effect=NoEffect.QUOTAS, doc="Bytes per second any client may produce until a dynamic default says otherwise.")
 QUOTA_CONSUMER_DEFAULT = long("quota.consumer.default", LONG_MAX, READ_ONLY, HIGH, POSITIVE, visibility=INTERNAL,
-    doc="Bytes per second any client may fetch until a dynamic default says otherwise.")
+    no_effect=NoEffect.QUOTAS, doc="Bytes per second any client may fetch until a dynamic default says otherwise.")
 LOG_INITIAL_TASK_DELAY_MS = long("log.initial.task.delay.ms", 30000, READ_ONLY, LOW, NOT_NEGATIVE, visibility=INTERNAL,
-    doc="Wait after start before retention, flushes and checkpoints begin.")
+    doc="Wait after start before retention begins.")
 PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS = integer(
     "producer.id.expiration.check.interval.ms", 600_000, READ_ONLY, LOW, POSITIVE, visibility=INTERNAL,
     doc="How often idle producers are looked for.")
 UNCLEAN_LEADER_ELECTION_INTERVAL_MS = long(
     "unclean.leader.election.interval.ms", 300_000, READ_ONLY, LOW, POSITIVE, visibility=INTERNAL,
-    doc="How often a Raft controller looks for unclean elections; without effect here.")
+    no_effect=NoEffect.KRAFT, doc="How often a Raft controller looks for unclean elections.")
 SERVER_MAX_STARTUP_TIME_MS = long("server.max.startup.time.ms", LONG_MAX, READ_ONLY, MEDIUM, visibility=INTERNAL,
-    doc="Longest start of a Raft server; without effect here.")
+    no_effect=NoEffect.KRAFT, doc="Longest start of a Raft server.")
 UNSTABLE_API_VERSIONS_ENABLE = boolean("unstable.api.versions.enable", False, READ_ONLY, HIGH, visibility=INTERNAL,
-    doc="Unfinished request versions; there are none here.")
+    no_effect=NoEffect.KRAFT, doc="Whether unfinished request versions are served.")
 UNSTABLE_FEATURE_VERSIONS_ENABLE = boolean(
     "unstable.feature.versions.enable", False, READ_ONLY, HIGH, visibility=INTERNAL,
-    doc="Unfinished features; there are none here.")
+    no_effect=NoEffect.KRAFT, doc="Whether unfinished features are available.")
 METADATA_LOG_SEGMENT_MIN_BYTES = integer(
     "metadata.log.segment.min.bytes", 8_388_608, READ_ONLY, HIGH, Range(12), visibility=INTERNAL,
-    doc="Smallest segment of the Raft log; without effect here.")
+    no_effect=NoEffect.KRAFT, doc="Smallest segment of the Raft log.")
 ZOOKEEPER_METADATA_MIGRATION_MIN_BATCH_SIZE = integer(
     "zookeeper.metadata.migration.min.batch.size", 200, READ_ONLY, HIGH, POSITIVE, visibility=INTERNAL,
-    doc="Batch size of a migration to Raft metadata; without effect here.")
+    no_effect=NoEffect.KRAFT, doc="Batch size of a migration to Raft metadata.")
 GROUP_COORDINATOR_NEW_ENABLE = boolean("group.coordinator.new.enable", False, READ_ONLY, MEDIUM, visibility=INTERNAL,
-    doc="Kafka's rewritten group coordinator; without effect here.")
+    no_effect=NoEffect.KRAFT, doc="Kafka's rewritten group coordinator.")
 GROUP_CONSUMER_MIGRATION_POLICY = string(
     "group.consumer.migration.policy", "bidirectional", READ_ONLY, MEDIUM,
     OneOf(("disabled", "upgrade", "downgrade", "bidirectional")), visibility=INTERNAL,
-    doc="Which moves of a group between the classic and the consumer protocol are allowed.")
+    no_effect=NoEffect.KRAFT, doc="Which moves of a group between the classic and the consumer protocol are allowed.")
 GROUP_SHARE_ENABLE = boolean("group.share.enable", False, READ_ONLY, MEDIUM, visibility=INTERNAL,
-    doc="Share groups; not available here.")
+    no_effect=NoEffect.KRAFT, doc="Share groups.")
 REMOTE_LOG_MANAGER_TASK_RETRY_BACKOFF_MS = long(
     "remote.log.manager.task.retry.backoff.ms", 500, READ_ONLY, LOW, NOT_NEGATIVE, visibility=INTERNAL,
-    doc="First pause between attempts of a tiering task.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="First pause between attempts of a tiering task.")
 REMOTE_LOG_MANAGER_TASK_RETRY_BACKOFF_MAX_MS = long(
     "remote.log.manager.task.retry.backoff.max.ms", 30000, READ_ONLY, LOW, NOT_NEGATIVE, visibility=INTERNAL,
-    doc="Longest pause between attempts of a tiering task.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Longest pause between attempts of a tiering task.")
 REMOTE_LOG_MANAGER_TASK_RETRY_JITTER = double(
     "remote.log.manager.task.retry.jitter", 0.2, READ_ONLY, LOW, Range(0), visibility=INTERNAL,
-    doc="Random share added to that pause.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Random share added to that pause.")
 
 # fmt: on
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from config import broker_properties as rows
-from config.definition import ConfigError, Property, Settings, text_of
+from config.definition import ConfigError, NoEffect, Property, Settings, text_of
 
 _BYTES_PER_CLEANER_MIN = 1 << 20
 _OFFSETS_COMPRESSION_CODECS = range(5)
@@ -176,6 +176,9 @@ RULES: tuple[Rule, ...] = (
         (rows.GROUP_MAX_SESSION_TIMEOUT_MS,),
         _not_above(rows.GROUP_MIN_SESSION_TIMEOUT_MS, rows.GROUP_MAX_SESSION_TIMEOUT_MS),
     ),
-    _must_be_false(rows.ZOOKEEPER_METADATA_MIGRATION_ENABLE, "There is no migration to Raft metadata here"),
-    _must_be_false(rows.REMOTE_LOG_STORAGE_SYSTEM_ENABLE, "There is no tiered storage here"),
+    _must_be_false(
+        rows.ZOOKEEPER_METADATA_MIGRATION_ENABLE,
+        "Expected false; migration to KRaft is not supported",
+    ),
+    _must_be_false(rows.REMOTE_LOG_STORAGE_SYSTEM_ENABLE, f"Expected false; {NoEffect.TIERED_STORAGE.value}"),
 )

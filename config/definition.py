@@ -107,6 +107,26 @@ class Visibility(Enum):
     INTERNAL = "internal"
 
 
+class NoEffect(Enum):
+    """Why this broker accepts a setting and does nothing with it. The value is the reason as operators read it."""
+
+    ZOOKEEPER = "metadata is kept in the embedded store; ZooKeeper is not supported yet, see docs/not-yet.md"
+    ONE_BROKER = "one broker replicates nothing and calls no other; clusters are not supported yet, see docs/not-yet.md"
+    TLS_AND_SASL = "TLS and SASL are not supported yet, see docs/not-yet.md"
+    AUTHORIZATION = "authorization is not supported yet, see docs/not-yet.md"
+    DELEGATION_TOKENS = "delegation tokens are not supported yet, see docs/not-yet.md"
+    QUOTAS = "quotas are not enforced yet, see docs/not-yet.md"
+    WINDOWS = "the broker keeps no windows of samples for it, see docs/not-yet.md"
+    REPORTERS = "metrics reporters are not supported yet, see docs/not-yet.md; metrics.http.listener serves metrics"
+    PLUG_INS = "plug-ins are not supported, see docs/not-yet.md"
+    TIERED_STORAGE = "tiered storage is not supported, see docs/not-yet.md"
+    JAVA = "it is an option of the Java platform, which the broker does not use"
+    ONE_EVENT_LOOP = "one event loop serves all connections; there are no such threads"
+    KRAFT = "it belongs to Kafka's KRaft mode; the broker serves what Kafka serves in ZooKeeper mode"
+    RECORD_FORMAT = "it is deprecated, records are always stored in record format version 2"
+    NOT_PER_LISTENER = "the broker reads this setting only without the prefix of a listener"
+
+
 class Password:
     """A secret text that no log line and no error message can show by accident."""
 
@@ -130,7 +150,8 @@ class Property(Generic[T_co]):
     """One setting. Rows are compared by identity: there is one object a setting.
 
     `synonyms` lists, in order of precedence and with the setting itself, names that give one value in different units;
-    it is empty for a setting that stands alone.
+    it is empty for a setting that stands alone. `no_effect` says why nothing outside `config` reads the setting; it is
+    None for one that is read. A test compares it with the source.
     """
 
     name: str
@@ -142,6 +163,7 @@ class Property(Generic[T_co]):
     validator: Validator | None = None
     synonyms: tuple[str, ...] = ()
     visibility: Visibility = Visibility.DESCRIBED
+    no_effect: NoEffect | None = None
 
     @property
     def valid_values(self) -> str:
@@ -192,6 +214,7 @@ class Rows(Generic[T]):
         doc: str,
         synonyms: tuple[str, ...] = (),
         visibility: Visibility = Visibility.DESCRIBED,
+        no_effect: NoEffect | None = None,
     ) -> Property[T]: ...
 
     @overload
@@ -206,6 +229,7 @@ class Rows(Generic[T]):
         doc: str,
         synonyms: tuple[str, ...] = (),
         visibility: Visibility = Visibility.DESCRIBED,
+        no_effect: NoEffect | None = None,
     ) -> Property[T | None]: ...
 
     def __call__(
@@ -219,8 +243,11 @@ class Rows(Generic[T]):
         doc: str,
         synonyms: tuple[str, ...] = (),
         visibility: Visibility = Visibility.DESCRIBED,
+        no_effect: NoEffect | None = None,
     ) -> Property[T] | Property[T | None]:
-        return Property(name, self._type, default, update_mode, importance, doc, validator, synonyms, visibility)
+        return Property(
+            name, self._type, default, update_mode, importance, doc, validator, synonyms, visibility, no_effect
+        )
 
 
 def text_of(value: object) -> str | None:

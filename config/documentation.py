@@ -19,7 +19,7 @@ _HEAD = """\
 
 A broker reads a Java `.properties` file; `--override key=value` on the command line beats the file. A wrong value stops
 the start with one line that names the key, the value and what was expected; every wrong key is named in one go. An
-unknown key costs a warning that names the nearest known one.
+unknown key costs a warning, which names a known key that is spelled much like it.
 
 Numbers carry no unit: it is in the name (`.ms`, `.bytes`, `.minutes`). A list is separated by commas. The value of a
 password never appears in a log or an answer. A value may refer to the environment or to another file once
@@ -28,8 +28,13 @@ password never appears in a log or an answer. A value may refer to the environme
 A value comes from the first of: the topic's override (topics), the dynamic value of this broker, the dynamic value for
 all brokers, the file, the default. `listener.name.<listener>.<key>` beats `<key>` for that listener.
 
-Every setting of Kafka 3.9 is known and checked. Those of parts that are not there ([not yet](not-yet.md)) have no
-effect, and one that asks for such a part stops the start.
+Every setting of Kafka 3.9 is known and checked. The tables mark those that have no effect, with the reason; the broker
+logs a warning at its start for each of them that the file sets. A setting that asks for a part that is missing
+([not yet](not-yet.md)), such as a listener with TLS or an authorizer, stops the start.
+
+One broker cannot meet settings that ask for several replicas, such as `offsets.topic.replication.factor=3` or
+`min.insync.replicas=2`. It warns at its start and names what to set. When an internal topic cannot be created, the log
+says why, at most once a minute.
 """
 
 _UPDATE = {
@@ -54,7 +59,7 @@ def _broker_section() -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for row in _sorted(BROKER_PROPERTIES.values()):
         if row.visibility is not Visibility.INTERNAL:
-            yield _table_line(*_cells(row), _UPDATE[row.update_mode], row.doc)
+            yield _table_line(*_cells(row), _UPDATE[row.update_mode], _meaning(row))
 
 
 def _topic_section() -> Iterator[str]:
@@ -67,7 +72,7 @@ def _topic_section() -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for row in _sorted(TOPIC_PROPERTIES.values()):
         behind = ", ".join(f"`{default.property.name}`" for default in BROKER_DEFAULTS.get(row, ()))
-        yield _table_line(*_cells(row), row.doc, behind)
+        yield _table_line(*_cells(row), _meaning(row), behind)
 
 
 def _old_name_section() -> Iterator[str]:
@@ -98,6 +103,12 @@ def _cells(row: Property[object]) -> tuple[str, str, str, str]:
     shown = "" if default is None else f"`{default}`" if default else "empty"
     values = "a release of Kafka" if row.validator is RELEASED_VERSION else row.valid_values
     return f"`{row.name}`", row.type.name.lower(), shown, values
+
+
+def _meaning(row: Property[object]) -> str:
+    if row.no_effect is None:
+        return row.doc
+    return f"{row.doc} **No effect**: {row.no_effect.value.replace('docs/not-yet.md', '[not yet](not-yet.md)')}."
 
 
 def _table_line(*cells: str) -> str:

@@ -46,6 +46,7 @@ class BrokerListeners(NamedTuple):
     bound: tuple[Listener, ...]
     advertised: tuple[Listener, ...]
     inter_broker: Listener
+    control_plane: Listener | None
 
 
 def read_listeners(settings: Settings) -> BrokerListeners:
@@ -61,8 +62,8 @@ def read_listeners(settings: Settings) -> BrokerListeners:
         advertised = _parse_listeners(advertised_row, advertised_text, protocols)
     _refuse(advertised_row, settings, _advertised_problem(advertised, bound))
     inter_broker = _inter_broker_listener(settings, advertised)
-    _refuse(rows.CONTROL_PLANE_LISTENER_NAME, settings, _control_plane_problem(settings, advertised, inter_broker))
-    return BrokerListeners(bound, advertised, inter_broker)
+    control_plane = _control_plane(settings, advertised, protocols, inter_broker)
+    return BrokerListeners(bound, advertised, inter_broker, control_plane)
 
 
 def _refuse(row: Property[object], settings: Settings, problem: str | None) -> None:
@@ -129,16 +130,41 @@ def _advertised_problem(advertised: Sequence[Listener], bound: Sequence[Listener
     return None
 
 
-def _control_plane_problem(settings: Settings, advertised: Sequence[Listener], inter_broker: Listener) -> str | None:
-    name = settings[rows.CONTROL_PLANE_LISTENER_NAME]
-    if name is None:
+def _control_plane(
+    settings: Settings,
+    advertised: Sequence[Listener],
+    protocols: Mapping[str, SecurityProtocol],
+    inter_broker: Listener,
+) -> Listener | None:
+    """The listener that the controller connects to, under the rules and in the words of Kafka."""
+    row = rows.CONTROL_PLANE_LISTENER_NAME
+    given = settings[row]
+    if given is None:
         return None
-    names = [listener.name for listener in advertised]
-    if name.upper() not in names:
-        return f"Expected the name of an advertised listener ({', '.join(names)})"
-    if name.upper() == inter_broker.name:
-        return "Expected another listener than the one that brokers exchange data on"
-    return None
+    name = given.upper()
+    if name not in protocols:
+        raise ConfigError(
+            row.name,
+            given,
+            f"Listener with {name} defined in {row.name} not found in {rows.LISTENER_SECURITY_PROTOCOL_MAP.name}.",
+        )
+    if name == inter_broker.name:
+        raise ConfigError(
+            row.name,
+            given,
+            f"{row.name}, when defined, should have a different value from the inter broker listener name. "
+            f"Currently they both have the value {name}",
+        )
+    for listener in advertised:
+        if listener.name == name:
+            return listener
+    names = ",".join(listener.name for listener in advertised)
+    raise ConfigError(
+        row.name,
+        given,
+        f"{row.name} must be a listener name defined in {rows.ADVERTISED_LISTENERS.name}. "
+        f"The valid options based on currently configured listeners are {names}",
+    )
 
 
 def _inter_broker_listener(settings: Settings, advertised: Sequence[Listener]) -> Listener:

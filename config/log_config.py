@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 
 from config import topic_properties as rows
 from config.broker import BrokerConfig
-from config.definition import ConfigError, Property, UnknownTopicConfigError
+from config.definition import ConfigError, NoEffect, Property, UnknownTopicConfigError
 from config.old_names import TOPIC_RENAMED
 from config.topic_properties import BROKER_DEFAULTS, LONG_MAX, TOPIC_PROPERTIES
 
@@ -132,7 +132,7 @@ def validate_topic_overrides(overrides: Mapping[str, str], lag: CompactionLag = 
         row.parse(text)
     for switch in _TIERED_STORAGE:
         if switch.name in settings and switch.parse(settings[switch.name]):
-            raise ConfigError(switch.name, settings[switch.name], "There is no tiered storage here")
+            raise ConfigError(switch.name, settings[switch.name], f"Expected false; {NoEffect.TIERED_STORAGE.value}")
     _check_compaction_lag(settings, lag)
     return settings
 

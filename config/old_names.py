@@ -22,7 +22,6 @@ RENAMED: Mapping[str, str] = {
 DEPRECATED: Mapping[str, str] = {
     "quota.producer.default": "set a default client quota (producer_byte_rate) instead",
     "quota.consumer.default": "set a default client quota (consumer_byte_rate) instead",
-    "log.message.format.version": "it is ignored, record format version 2 is always written",
     "log.message.timestamp.difference.max.ms": (
         "use log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms"
     ),

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from config import broker_properties as broker
-from config.definition import ConfigType, Importance, Property, Rows, UpdateMode
+from config.definition import ConfigType, Importance, NoEffect, Property, Rows, UpdateMode
 from config.validators import Check, OneOf, Range
 
 _MS_PER_MINUTE = 60_000
@@ -74,16 +74,16 @@ FLUSH_MS = long("flush.ms", LONG_MAX, DYNAMIC, MEDIUM, NOT_NEGATIVE,
     doc="Time after which the log is forced to disk.")
 FOLLOWER_REPLICATION_THROTTLED_REPLICAS = string_list("follower.replication.throttled.replicas", (), DYNAMIC, MEDIUM,
     Check(_throttled_replicas_problem, THROTTLED_REPLICAS),
-    doc="Replicas whose fetching from the leader is throttled, or * for all.")
+    no_effect=NoEffect.ONE_BROKER, doc="Replicas whose fetching from the leader is throttled, or * for all.")
 INDEX_INTERVAL_BYTES = integer("index.interval.bytes", 4096, DYNAMIC, MEDIUM, NOT_NEGATIVE,
     doc="Bytes of log between two index entries.")
 LEADER_REPLICATION_THROTTLED_REPLICAS = string_list("leader.replication.throttled.replicas", (), DYNAMIC, MEDIUM,
     Check(_throttled_replicas_problem, THROTTLED_REPLICAS),
-    doc="Replicas that the leader serves throttled, or * for all.")
+    no_effect=NoEffect.ONE_BROKER, doc="Replicas that the leader serves throttled, or * for all.")
 LOCAL_RETENTION_BYTES = long("local.retention.bytes", -2, DYNAMIC, MEDIUM, Range(-2),
-    doc="Size kept locally when segments are tiered; without effect here.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Size kept locally when segments are tiered.")
 LOCAL_RETENTION_MS = long("local.retention.ms", -2, DYNAMIC, MEDIUM, Range(-2),
-    doc="Age kept locally when segments are tiered; without effect here.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Age kept locally when segments are tiered.")
 MAX_COMPACTION_LAG_MS = long("max.compaction.lag.ms", LONG_MAX, DYNAMIC, MEDIUM, POSITIVE,
     doc="Age above which a record must become compactable.")
 MAX_MESSAGE_BYTES = integer("max.message.bytes", 1_048_588, DYNAMIC, MEDIUM, NOT_NEGATIVE,
@@ -91,7 +91,7 @@ MAX_MESSAGE_BYTES = integer("max.message.bytes", 1_048_588, DYNAMIC, MEDIUM, NOT
 MESSAGE_DOWNCONVERSION_ENABLE = boolean("message.downconversion.enable", True, DYNAMIC, LOW,
     doc="Whether records are converted for clients that know older formats only.")
 MESSAGE_FORMAT_VERSION = string("message.format.version", "3.0-IV1", DYNAMIC, MEDIUM, broker.RELEASED_VERSION,
-    doc="Old format of stored records; ignored, version 2 is always written.")
+    no_effect=NoEffect.RECORD_FORMAT, doc="Old format of stored records.")
 MESSAGE_TIMESTAMP_AFTER_MAX_MS = long("message.timestamp.after.max.ms", LONG_MAX, DYNAMIC, MEDIUM, NOT_NEGATIVE,
     doc="How far a record's time may lie after the broker's.")
 MESSAGE_TIMESTAMP_BEFORE_MAX_MS = long("message.timestamp.before.max.ms", LONG_MAX, DYNAMIC, MEDIUM, NOT_NEGATIVE,
@@ -107,15 +107,15 @@ MIN_CLEANABLE_DIRTY_RATIO = double("min.cleanable.dirty.ratio", 0.5, DYNAMIC, ME
 MIN_COMPACTION_LAG_MS = long("min.compaction.lag.ms", 0, DYNAMIC, MEDIUM, NOT_NEGATIVE,
     doc="Age below which a record is never compacted.")
 MIN_INSYNC_REPLICAS = integer("min.insync.replicas", 1, DYNAMIC, MEDIUM, POSITIVE,
-    doc="In-sync replicas that must exist for acks=all to be accepted.")
+    doc="In-sync replicas that must exist for acks=all to be accepted and for records to be committed.")
 PREALLOCATE = boolean("preallocate", False, DYNAMIC, MEDIUM,
     doc="Whether a new segment's file takes its full size at once.")
 REMOTE_LOG_COPY_DISABLE = boolean("remote.log.copy.disable", False, DYNAMIC, MEDIUM,
-    doc="Stops tiering; not available here.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Stops tiering.")
 REMOTE_LOG_DELETE_ON_DISABLE = boolean("remote.log.delete.on.disable", False, DYNAMIC, MEDIUM,
-    doc="Deletes tiered data when tiering stops; not available here.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Deletes tiered data when tiering stops.")
 REMOTE_STORAGE_ENABLE = boolean("remote.storage.enable", False, DYNAMIC, MEDIUM,
-    doc="Tiered storage; not available here.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Tiered storage.")
 RETENTION_BYTES = long("retention.bytes", -1, DYNAMIC, MEDIUM,
     doc="Size of a partition above which its oldest segments are deleted; -1 is no limit.")
 RETENTION_MS = long("retention.ms", 604_800_000, DYNAMIC, MEDIUM, NOT_BELOW_MINUS_ONE,

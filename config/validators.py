@@ -85,8 +85,12 @@ class NotEmpty(NamedTuple):
 
 
 class KnownClass(NamedTuple):
-    """Names of Java classes that this broker has an own part for; any other cannot be honoured and stops the start."""
+    """Names of Java classes that the broker has an own implementation of; any other one stops the start.
 
+    `feature` is what such a class would add; the message names it.
+    """
+
+    feature: str
     names: tuple[str, ...] = ()
     description: str = ""
 
@@ -94,7 +98,8 @@ class KnownClass(NamedTuple):
         if value is None or value in self.names:
             return None
         known = ", ".join(name for name in self.names if name)
-        return f"Class {value} could not be found ({f'known here: {known}' if known else 'none is known here'})."
+        expected = f"expected one of {known}" if known else "expected no class"
+        return f"{self.feature} not supported yet, {expected}; see docs/not-yet.md"
 
     def describe(self) -> str:
         return self.description

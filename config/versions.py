@@ -32,3 +32,14 @@ def _release(version: str) -> str:
     """The release a version belongs to: two numbers, three where the first is 0."""
     numbers = version.partition("-")[0].split(".")
     return ".".join(numbers[: 3 if numbers[0] == "0" else 2])
+
+
+def is_at_least(text: str, version: str) -> bool:
+    """Whether a known version or release comes no earlier than another; a release stands for its last version."""
+    return _position(text) >= _position(version)
+
+
+def _position(text: str) -> int:
+    if text in RELEASED_VERSIONS:
+        return RELEASED_VERSIONS.index(text)
+    return max(index for index, version in enumerate(RELEASED_VERSIONS) if _release(version) == _release(text))

@@ -44,7 +44,7 @@ from controller.model import ApiError, ReplicaAssignment, TopicPartition
 from controller.sender import Sender
 from controller.settings import ControllerSettings, ControllerStatistics
 from controller.state_store import SessionExpired as StoreSessionExpired
-from controller.state_store import StateStore, WatchEvent
+from controller.state_store import StateStore, StoreUnavailable, WatchEvent
 from controller.topic_creation import TopicResult
 from controller.transitions import Transitions
 from protocol.errors import ErrorCode, KafkaError
@@ -246,6 +246,10 @@ class Controller:
             # Nothing can be tried before `rejoin`.
             self._lose_session()
             raise KafkaError(ErrorCode.NOT_CONTROLLER) from error
+        except StoreUnavailable as error:
+            logger.error("resigning because %s could not be processed: %s", type(event).__name__, error)
+            await self._give_up()
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
         except Exception as error:
             logger.exception("resigning because %s could not be processed", type(event).__name__)
             await self._give_up()
@@ -337,6 +341,8 @@ class Controller:
         if office is not None:
             try:
                 await self._node.resign(office.won)
+            except StoreUnavailable as error:
+                logger.error("cannot remove the controller's node, which goes with the session: %s", error)
             except Exception:
                 logger.exception("cannot remove the controller's node; it goes with the session")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from controller.clock import Clock
 from controller.events import Event
 from controller.settings import ControllerStatistics, EventTimes
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, without_frames
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class _Queued:
 
     def fail(self, error: KafkaError) -> None:
         if self.result is not None and not self.result.done():
-            self.result.set_exception(error)
+            self.result.set_exception(without_frames(error))
 
 
 class EventQueue:
@@ -61,7 +61,10 @@ class EventQueue:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._waiting.put_nowait(_Queued(event, self._clock.now_ms(), result))
-        return await result
+        try:
+            return await result
+        finally:
+            del result  # its exception would hold this frame, and this frame it
 
     def drop_all(self) -> None:
         """Forget what is waiting; callers hear that this is not the controller."""

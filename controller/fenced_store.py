@@ -31,6 +31,7 @@ from controller.state_store import (
     StoreError,
     Watch,
 )
+from protocol.errors import without_frames
 
 logger = logging.getLogger("kafka.zk.KafkaZkClient")
 
@@ -205,7 +206,7 @@ class FencedStore:
                 if isinstance(error, NodeExists) and position < len(group) - 1:
                     del group[position]
                 else:
-                    outcomes[index] = error
+                    outcomes[index] = without_frames(error)
                     del waiting[index]
                 return
             position -= len(group)

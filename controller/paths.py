@@ -42,6 +42,8 @@ CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
 MIGRATION = "/migration"
+MILENA = "/milena"
+LOG_DIRS_IN_USE = f"{MILENA}/log_dirs"
 
 CONFIG_ENTITY_TYPES = ("topics", "clients", "users", "brokers", "ips")
 DEFAULT_ENTITY = "<default>"
@@ -231,6 +233,19 @@ def _parse_endpoint(url: str, protocols: Mapping[str, str]) -> Endpoint:
     return Endpoint(
         listener, match["ipv6"] or match["host"] or "", int(match["port"]), protocols.get(listener, listener)
     )
+
+
+# -- /milena -------------------------------------------------------------------------------------------------------
+
+
+def log_dir_in_use_path(path: str) -> str:
+    """The node of the log directory at an absolute path; without data."""
+    return f"{LOG_DIRS_IN_USE}/{quote(path, safe='', errors='surrogateescape')}"
+
+
+def log_dir_of_name(name: str) -> str:
+    """The absolute path of the log directory whose node has this name."""
+    return unquote(name, errors="surrogateescape")
 
 
 # -- /brokers/topics -----------------------------------------------------------------------------------------------

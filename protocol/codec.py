@@ -12,7 +12,7 @@ A response must end where its frame ends.
 from typing import Protocol, TypeVar, cast
 
 from protocol.compiler import compile_function
-from protocol.reader import reader_source
+from protocol.reader import ELEMENTS_UNLIMITED, reader_source
 from protocol.schema import Encoded, MessageInfo, Records, Struct, message_info
 from protocol.source import Source
 from protocol.writer import writer_source
@@ -25,20 +25,22 @@ class Decoder(Protocol[T_co]):
     """The compiled reader of one version of a message.
 
     Decodes from `position` to the end of `buffer`, which is `bytes`, a `bytearray` or a `memoryview` of bytes. Record
-    sets are views into the buffer, writable if it is. Raises Malformed.
+    sets are views into the buffer, writable if it is. Raises Malformed, and of it TooManyElements when the message has
+    more lists, list elements and tagged fields than `elements_left`.
     """
 
-    def __call__(self, buffer: Records, position: int = 0, /) -> T_co: ...
+    def __call__(self, buffer: Records, position: int = 0, elements_left: int = ELEMENTS_UNLIMITED, /) -> T_co: ...
 
 
 class Encoder(Protocol):
     """The compiled writer of one version of a message.
 
     Appends at least one buffer to an empty list. Large bytes and record sets go in by reference and must not change
-    until the buffers are sent; everything between two of them is one buffer.
+    until the buffers are sent; what stands between two of them is one buffer, or several if it is much. Raises
+    TooManyElements, with `out` empty, when the message has more lists and list elements than `elements_left`.
     """
 
-    def __call__(self, message: object, out: list[Records], /) -> None: ...
+    def __call__(self, message: object, out: list[Records], elements_left: int = ELEMENTS_UNLIMITED, /) -> None: ...
 
 
 # Compiled functions by (class, version). Not state: what is in here follows from the declarations alone.

@@ -11,7 +11,9 @@ metadata is also retriable.
 from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+E = TypeVar("E", bound=Exception)
 
 
 class ErrorCode(IntEnum):
@@ -172,6 +174,18 @@ class KafkaError(Exception):
         self.code = code
         self.message = ERRORS[code].message if message is None else message
         super().__init__(f"{code.name}: {self.message}")
+
+
+def without_frames(error: E) -> E:
+    """A copy of `error` without traceback, cause and context: the form in which an exception may be kept.
+
+    A traceback holds the frames that the exception went through, and with them all that they worked on. Kept by one of
+    these frames, it is a cycle, which only the cyclic collector frees.
+    """
+    arguments = error.__reduce__()[1]  # for an OSError more than its `args`
+    copy = type(error).__new__(type(error), *arguments)
+    copy.__dict__.update(error.__dict__)
+    return copy
 
 
 def _final(code: ErrorCode, message: str) -> ErrorRow:

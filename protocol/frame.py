@@ -22,8 +22,19 @@ LENGTH = struct.Struct(">i")
 LENGTH_SIZE = LENGTH.size
 _unpack_length = LENGTH.unpack_from
 
+SCRATCH_SIZE = 256 << 10
+"""Bytes of the buffer that the connections of a listener receive into."""
+
 # A frame is announced by its sender: memory follows the bytes that really came, not the announcement.
 GROW_FROM_SIZE = 2 << 20
+
+
+def kept(frame: memoryview) -> memoryview:
+    """The same bytes for longer than the call that `frame` was handed out for.
+
+    One that is larger than the scratch buffer lies in a buffer that is not written to again.
+    """
+    return frame if len(frame) > SCRATCH_SIZE else memoryview(bytearray(frame))
 
 
 class FrameTooLarge(Malformed):

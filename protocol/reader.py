@@ -10,6 +10,8 @@ How generated code stays both fast and safe against hostile bytes:
   end catches every short slice; reads of single bytes and of fixed-width runs raise by themselves.
 * Before a list is read, its count times the smallest size of an element must fit in what is left: no count can make
   the reader allocate more objects than the peer has really sent.
+* Every list, every element of a list and every tagged field takes one from `elements_left`. A message with more of them
+  is rejected before they become objects: an element of two bytes becomes an object of a hundred.
 * Lengths below zero are -1 and mean null, and only where this version may write null.
 
 Locals of generated code are a letter and the nesting depth (`o` struct, `n` length, `a` list, `v` element, `t` count of
@@ -28,6 +30,17 @@ from protocol.source import SHORT_LIST, Source, literal, plan
 
 # Kafka refuses longer strings, whatever their length is written in.
 STRING_SIZE_MAX = 0x7FFF
+
+# Unknown tagged fields of one section. Kafka has no limit; no client sends more than a handful.
+UNKNOWN_TAGS_MAX = 1000
+
+# What a reader may decode when the caller sets no limit: messages from a server, not from a client.
+ELEMENTS_UNLIMITED = 1 << 62
+
+
+class TooManyElements(Malformed):
+    """A message has more list elements and tagged fields than the caller allows."""
+
 
 _set_uuid_int = vars(UUID)["int"].__set__
 _set_uuid_is_safe = vars(UUID)["is_safe"].__set__
@@ -71,14 +84,22 @@ def read_tag(buffer: Records, position: int, previous: int) -> tuple[int, int, i
 
 
 def skip_tags(buffer: Records, position: int, first_byte: int) -> int:
-    """Step over tagged fields that this side does not know. The first byte of their count has been read."""
-    count = first_byte
-    if count > 0x7F:
-        count, position = read_uvarint(buffer, position - 1)
+    """Step over a section of tagged fields that this side does not know; where it ends.
+
+    The first byte of their count stands before `position`.
+    """
+    count, position = tag_count(buffer, position, first_byte)
+    if count > UNKNOWN_TAGS_MAX:
+        raise Malformed(f"{count} unknown tagged fields, expected at most {UNKNOWN_TAGS_MAX}")
     tag = -1
     for _ in range(count):
         tag, _, position = read_tag(buffer, position, tag)
     return position
+
+
+def tag_count(buffer: Records, position: int, first_byte: int) -> tuple[int, int]:
+    """How many tagged fields a section has, whose count begins with `first_byte`; where the first of them begins."""
+    return read_uvarint(buffer, position - 1) if first_byte > 0x7F else (first_byte, position)
 
 
 def null(path: str, length: int) -> None:
@@ -104,6 +125,10 @@ def refuse_bytes(label: str, places: Sequence[str], error: Exception) -> Malform
     return Malformed(f"{label}: bytes are missing from {field} on")
 
 
+def refuse_count(path: str, elements_left: int) -> TooManyElements:
+    return TooManyElements(f"{path}: {-elements_left} elements more than are allowed")
+
+
 def refuse_end(label: str, position: int, size: int) -> Malformed:
     return Malformed(f"{label}: " + (f"{size - position} bytes too many" if position < size else "bytes are missing"))
 
@@ -124,16 +149,18 @@ RUNTIME = {
     "read_uuid": read_uuid,
     "read_uvarint": read_uvarint,
     "refuse_bytes": refuse_bytes,
+    "refuse_count": refuse_count,
     "refuse_end": refuse_end,
     "refuse_null": refuse_null,
     "refuse_size": refuse_size,
     "skip_tags": skip_tags,
+    "tag_count": tag_count,
     "unpack_from": unpack_from,
 }
 
 
 def reader_source(cls: type[Struct], info: MessageInfo, version: int) -> Source:
-    """A function `read(buffer, position=0)` for one version of a message."""
+    """A function `read(buffer, position=0, elements_left=ELEMENTS_UNLIMITED)` for one version of a message."""
     return _Reader(cls, info, version).source
 
 
@@ -171,7 +198,7 @@ class _Reader:
         self.source = Source(dict(RUNTIME))
         self.run_place = ""  # of the first value of the pending run
         label = f"{cls.__name__} v{version}"
-        with self.source.block("def read(buffer, position=0):"):
+        with self.source.block(f"def read(buffer, position=0, elements_left={ELEMENTS_UNLIMITED}):"):
             with self.source.block("try:"):
                 self.source.add("size = len(buffer)")
                 self.struct(cls, 0, cls.__name__)
@@ -202,10 +229,11 @@ class _Reader:
         self.source.add(*(f"{target}.{field.name} = {literal(field.default)}" for field in fields))
         with self.source.block(f"if t{depth}:"):
             if not fields:
+                self.count(f"tag_count(buffer, position, t{depth})[0]", path)
                 self.source.add(f"position = skip_tags(buffer, position, t{depth})")
                 return
-            with self.source.block(f"if t{depth} > 127:"):
-                self.source.add(f"t{depth}, position = read_uvarint(buffer, position - 1)")
+            self.source.add(f"t{depth}, position = tag_count(buffer, position, t{depth})")
+            self.count(f"t{depth}", path)
             self.source.add(f"tag{depth} = -1")
             with self.source.block(f"for _ in range(t{depth}):"):
                 self.source.add(f"tag{depth}, position, end{depth} = read_tag(buffer, position, tag{depth})")
@@ -256,6 +284,7 @@ class _Reader:
         element_size = _element_size_min(field, self.version, self.is_flexible)
         with self.source.block(f"if {count} * {element_size} > size - position:"):
             self.source.add(f"raise refuse_size({path!r}, {count})")
+        self.count(f"{count} + 1", path)
         if field.wire is not None and field.wire.letter:
             self.numbers(field.wire.letter, target, count)
             return
@@ -268,6 +297,12 @@ class _Reader:
                 self.primitive(field, f"v{depth}", depth + 1, path, is_nullable=False)
                 self.flush()
                 self.source.add(f"{items}.append(v{depth})")
+
+    def count(self, count: str, path: str) -> None:
+        """Take as many elements off what the caller allows."""
+        self.source.add(f"elements_left -= {count}")
+        with self.source.block("if elements_left < 0:"):
+            self.source.add(f"raise refuse_count({path!r}, elements_left)")
 
     def numbers(self, letter: str, target: str, count: str) -> None:
         short = f"{self.source.layouts('unpack_from', letter)}[{count}](buffer, position)"

@@ -3,9 +3,13 @@
 Owns the templates of encoding and the few functions that generated code calls off its fast path. Must not know when
 something is compiled or kept (`protocol.codec`). `protocol.reader` is its mirror image.
 
-Generated code collects small pieces and joins them; only bytes and record sets from `BY_REFERENCE_SIZE_MIN` up are
-handed on by reference, between two joined pieces. Neighbouring fixed-width fields, the length that follows them in
-versions with wide lengths, and empty tag sections are packed by one call.
+Generated code collects small pieces and joins them, some thousands at a time, as each takes several times the memory of
+its bytes. Only bytes and record sets from `BY_REFERENCE_SIZE_MIN` up are handed on by reference, between joined pieces.
+Neighbouring fixed-width fields, the length that follows them in versions with wide lengths, and empty tag sections are
+packed by one call.
+
+Every list and every element of a list takes one from `elements_left`, so that a caller on the event loop learns early
+that a message is large: `TooManyElements` is raised, and `out` is empty.
 
 The objects come from our own code, so a value of the wrong type or range raises whatever `struct` or Python raises.
 """
@@ -16,12 +20,14 @@ from struct import pack
 from typing import NoReturn
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.reader import STRING_SIZE_MAX
+from protocol.reader import ELEMENTS_UNLIMITED, STRING_SIZE_MAX, refuse_count
 from protocol.schema import ZERO_UUID, Encoded, Field, MessageInfo, Struct
 from protocol.source import SHORT_LIST, Source, literal, plan
 
 # Below this, copying the bytes into the joined piece is cheaper than one more buffer for the kernel to gather.
 BY_REFERENCE_SIZE_MIN = 1024
+# So many pieces are collected before they are joined.
+PIECES_MAX = 4096
 
 
 def uvarint(value: int) -> bytes:
@@ -56,13 +62,17 @@ RUNTIME = {
     "join": b"".join,
     "long_string_length": long_string_length,
     "pack": pack,
+    "refuse_count": refuse_count,
     "refuse_loss": refuse_loss,
     "uvarint": uvarint,
 }
 
 
 def writer_source(cls: type[Struct], info: MessageInfo, version: int) -> Source:
-    """A function `write(message, out)` that appends the buffers of one version of a message to the list `out`."""
+    """A function that appends the buffers of one version of a message to the list `out`.
+
+    Its signature is `write(message, out, elements_left=ELEMENTS_UNLIMITED)`.
+    """
     return _Writer(cls, info, version).source
 
 
@@ -73,7 +83,8 @@ class _Writer:
         self.refuses_loss = info.is_request
         self.source = Source(dict(RUNTIME))
         self.append = "append"
-        with self.source.block("def write(o0, out):"):
+        self.path = cls.__name__
+        with self.source.block(f"def write(o0, out, elements_left={ELEMENTS_UNLIMITED}):"):
             self.source.add("parts = []", "append = parts.append")
             self.struct(cls, 0)
             with self.source.block("if parts or not out:"):
@@ -172,6 +183,9 @@ class _Writer:
             self.source.add("out.append(join(parts))", "parts.clear()", f"out.append({local})")
 
     def array(self, field: Field, items: str, depth: int) -> None:
+        self.source.add(f"elements_left -= len({items}) + 1")
+        with self.source.block("if elements_left < 0:"):
+            self.source.add("out.clear()", f"raise refuse_count({self.path + '.' + field.name!r}, elements_left)")
         if field.wire is not None and field.wire.letter:
             self.numbers(field.wire.letter, items)
         elif field.struct is not None:
@@ -180,10 +194,17 @@ class _Writer:
                     with self.source.block(f"if type(o{depth}) is Encoded:"):
                         self.source.add(f"{self.append}(o{depth})", "continue")
                 self.struct(field.struct, depth)
+                self.join_pieces()
         else:
             with self.source.block(f"for v{depth} in {items}:"):
                 self.primitive(field, f"v{depth}", depth + 1, is_nullable=False)
                 self.flush()
+
+    def join_pieces(self) -> None:
+        """Join what was collected so far if it is much. What is collected apart for a tag is not."""
+        if self.append == "append":
+            with self.source.block(f"if len(parts) > {PIECES_MAX}:"):
+                self.source.add("out.append(join(parts))", "parts.clear()")
 
     def numbers(self, letter: str, items: str) -> None:
         short = f"{self.source.layouts('pack', letter)}[len({items})](*{items})"

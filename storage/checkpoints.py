@@ -15,6 +15,7 @@ from storage.files import Files
 from storage.leader_epochs import EpochStart
 
 _VERSION: Final = "0"
+_DIGITS_MAX: Final = 19  # of an int64
 
 
 class MalformedCheckpointError(Exception):
@@ -34,9 +35,9 @@ def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
     """Empty when the file does not exist or is empty. Raises MalformedCheckpointError."""
     offsets = {}
-    for number, line in _read_lines(files, path):
+    for number, line in _read_lines(files, path) or []:
         fields = line.split(" ")
-        if len(fields) != 3 or not fields[1].isdecimal() or not fields[2].isdecimal():
+        if len(fields) != 3 or not _is_number(fields[1]) or not _is_number(fields[2]):
             raise MalformedCheckpointError(f'{path} line {number}: "{line}", expected "<topic> <partition> <offset>"')
         offsets[TopicPartition(fields[0], int(fields[1]))] = int(fields[2])
     return offsets
@@ -48,12 +49,15 @@ def write_leader_epochs(files: Files, path: str, entries: Sequence[EpochStart]) 
     files.replace(path, _encode(lines), durable=False)
 
 
-def read_leader_epochs(files: Files, path: str) -> list[EpochStart]:
-    """Empty when the file does not exist or is empty. Raises MalformedCheckpointError."""
+def read_leader_epochs(files: Files, path: str) -> list[EpochStart] | None:
+    """None when the file does not exist or has no bytes. Raises MalformedCheckpointError."""
+    lines = _read_lines(files, path)
+    if lines is None:
+        return None
     entries: list[EpochStart] = []
-    for number, line in _read_lines(files, path):
+    for number, line in lines:
         fields = line.split(" ")
-        if len(fields) != 2 or not fields[0].isdecimal() or not fields[1].isdecimal():
+        if len(fields) != 2 or not _is_number(fields[0]) or not _is_number(fields[1]):
             raise MalformedCheckpointError(f'{path} line {number}: "{line}", expected "<epoch> <start offset>"')
         entry = EpochStart(int(fields[0]), int(fields[1]))
         if entries and (entry.epoch <= entries[-1].epoch or entry.start_offset <= entries[-1].start_offset):
@@ -98,20 +102,25 @@ def decode_id(text: str) -> uuid.UUID:
     return uuid.UUID(bytes=decoded)
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
+
+
 def _encode(lines: Sequence[str]) -> bytes:
     return "".join(f"{line}\n" for line in [_VERSION, str(len(lines)), *lines]).encode()
 
 
-def _read_lines(files: Files, path: str) -> Iterable[tuple[int, str]]:
+def _read_lines(files: Files, path: str) -> Iterable[tuple[int, str]] | None:
+    """The numbered lines of the entries; None when the file does not exist or has no bytes."""
     try:
         lines = files.read_whole(path).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
-        return []
+        return None
     if not lines:
-        return []
+        return None
     if lines[0] != _VERSION:
         raise MalformedCheckpointError(f'{path} line 1: "{lines[0]}", expected version {_VERSION}')
-    if len(lines) < 2 or not lines[1].isdecimal() or int(lines[1]) != len(lines) - 2:
+    if len(lines) < 2 or not _is_number(lines[1]) or int(lines[1]) != len(lines) - 2:
         said = lines[1] if len(lines) > 1 else ""
         raise MalformedCheckpointError(f'{path} line 2: "{said}", expected the number of entries, {len(lines) - 2}')
     return enumerate(lines[2:], start=3)

@@ -1,12 +1,14 @@
 """Cleaning one log: keeps the newest record of each key, in new segments that replace the old ones.
 
-Owns the work on files, from reading the dirty part to segments that are staged for the swap. `clean` is a plain
+Owns the work on files, from reading the dirty part to new segments, whose files end in `.cleaned`. `clean` is a plain
 function of a picklable job, because it runs in a process of its own: hashing and copying would hold up the event loop.
 It only reads files of the log; what is appended, truncated or deleted meanwhile is none of its business. Must not know
 which log is cleaned next, nor how the new segments come into service: `log_cleaning` does.
 
 Invariants: offsets, keys, values, headers and times of kept records do not change, nor does their order; an unchanged
-batch is copied byte for byte; a new segment is synced before it is staged; what is not staged is removed.
+batch is copied byte for byte; files and names of new segments are synced when `clean` returns, and are removed when it
+raises. A start after a crash removes `.cleaned` files, so nothing that this module writes replaces a segment: the
+thread that owns the log renames them (`Log.swap_in`), because the log may have been truncated since the job was made.
 """
 
 import time
@@ -92,23 +94,17 @@ def clean(job: CleaningJob, files: Files | None = None, sleep: Callable[[float],
 
 
 def unstage(files: Files, directory: str) -> None:
-    """Removes what a pass has left in a directory, when its result is not wanted or it did not come to its end.
+    """Removes the `.cleaned` files of a pass whose result is not used or that was cut short.
 
-    One log file becomes `.cleaned` again first: from then on a start after a crash takes none of it for finished.
+    `.swap` files stay: only `Log.swap_in` makes them, and one that it has left replaces segments that may be gone.
     """
     try:
-        entries = [entry.name for entry in files.list_directory(directory)]
+        entries = files.list_directory(directory)
     except FileNotFoundError:
         return  # the log was deleted meanwhile
-    staged = [name for name in entries if name.endswith(names.LOG + names.SWAP)]
-    for name in staged[:1]:
-        cleaned = name.removesuffix(names.SWAP) + names.CLEANED
-        files.rename(f"{directory}/{name}", f"{directory}/{cleaned}")
-        entries.append(cleaned)
-    for stage in (names.SWAP, names.CLEANED):
-        for name in entries:
-            if name.endswith(stage):
-                files.unlink_if_there(f"{directory}/{name}")
+    for entry in entries:
+        if entry.name.endswith(names.CLEANED):
+            files.unlink_if_there(f"{directory}/{entry.name}")
 
 
 class Throttle:
@@ -222,6 +218,7 @@ class _Pass:
                 self._files.sync_path(f"{job.directory}/{names.segment_file(source.base_offset, names.LOG)}")
         for group in groups_of(sources, job.segment_bytes, job.segment_index_bytes):
             self._result.segments.append(self._clean_group(group, transactions))
+        self._files.sync_directory(job.directory)
 
     def _clean_group(self, group: Sequence[SourceSegment], transactions: Transactions) -> CleanedSegment:
         job = self._job
@@ -253,8 +250,6 @@ class _Pass:
         cleaned.seal()
         cleaned.sync()
         cleaned.set_modified_ms(group[-1].modified_ms)
-        cleaned.restage(names.SWAP)
-        self._files.sync_directory(job.directory)
         return CleanedSegment(
             cleaned.base_offset,
             [source.base_offset for source in group],

@@ -103,7 +103,7 @@ class SourceSegment(NamedTuple):
 
 
 class CleanedSegment(NamedTuple):
-    """One new segment, staged as `.swap` files, and the base offsets of those that it replaces."""
+    """One new segment, in `.cleaned` files, and the base offsets of those that it replaces."""
 
     base_offset: int
     replaced: Sequence[int]

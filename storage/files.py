@@ -27,6 +27,8 @@ from storage import names
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _SYNC_FILE_RANGE_WRITE: Final = 2
+_SYNC_FILE_RANGE_WRITE_AND_WAIT: Final = 1 | 2 | 4
+_NO_SYNC_FILE_RANGE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})
 _LOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _LOCK_IS_HELD: Final = frozenset({errno.EACCES, errno.EAGAIN})
 _NOT_WITHOUT_WAITING: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
@@ -131,6 +133,14 @@ class Files(ABC):
     @abstractmethod
     def start_writeback(self, file: OpenFile, position: int, size: int) -> None:
         """Asks the kernel to begin writing a range to the disk. Promises nothing about durability."""
+
+    @abstractmethod
+    def finish_writeback(self, file: OpenFile) -> None:
+        """Writes all content out and waits for it. A write-back that failed since the file was opened is an error.
+
+        Without metadata this is no sync. It is for a file that is closed before its sync: the kernel reports a failed
+        write-back to the descriptors that are open at that moment, and to nobody if there is none.
+        """
 
     @abstractmethod
     def truncate(self, file: OpenFile, size: int) -> None:
@@ -327,7 +337,18 @@ class OsFiles(Files):
             directory.close()
 
     def start_writeback(self, file: OpenFile, position: int, size: int) -> None:
-        if self._libc.sync_file_range(file.descriptor, position, size, _SYNC_FILE_RANGE_WRITE) != 0:
+        self._sync_file_range(file, position, size, _SYNC_FILE_RANGE_WRITE)
+
+    def finish_writeback(self, file: OpenFile) -> None:
+        try:
+            self._sync_file_range(file, 0, 0, _SYNC_FILE_RANGE_WRITE_AND_WAIT)  # a size of 0 is all
+        except OSError as error:
+            if error.errno not in _NO_SYNC_FILE_RANGE:
+                raise
+            os.fdatasync(file.descriptor)
+
+    def _sync_file_range(self, file: OpenFile, position: int, size: int, flags: int) -> None:
+        if self._libc.sync_file_range(file.descriptor, position, size, flags) != 0:
             number = ctypes.get_errno()
             raise failure(OSError(number, os.strerror(number)), "start write-back", file.path)
 

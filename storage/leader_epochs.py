@@ -31,26 +31,39 @@ class EpochEnd(NamedTuple):
 
 
 class LeaderEpochs:
-    """`write` persists all entries; it is called after each change, before the change counts."""
+    """`write` persists all entries; it is called after each change but `begin`, before the change counts."""
 
-    __slots__ = ("_entries", "_write", "latest")
+    __slots__ = ("_entries", "_write", "latest", "latest_written")
 
     def __init__(self, entries: Iterable[EpochStart], write: Callable[[Sequence[EpochStart]], None]) -> None:
+        """`entries` are those in the file."""
         self._entries: tuple[EpochStart, ...] = tuple(entries)
         self._write = write
         self.latest = self._entries[-1].epoch if self._entries else NO_EPOCH
+        self.latest_written = self.latest
+        """The last epoch in the file. `latest` is above it while an epoch that has begun has no record."""
 
     @property
     def entries(self) -> Sequence[EpochStart]:
         return self._entries
 
+    def begin(self, epoch: int, log_end_offset: int) -> None:
+        """Records that `epoch`, which is above `latest`, begins at the end of the log and has no record yet.
+
+        The file gets the entry with the first record (`assign`): loading a log drops entries that start at its end, so
+        writing it earlier would cost a file operation for each partition of a starting broker and preserve nothing.
+        """
+        self._entries = self._with_entry(epoch, log_end_offset)
+        self.latest = epoch
+
     def assign(self, epoch: int, start_offset: int) -> None:
         """Records that `epoch` began at `start_offset`; entries that contradict it go. Nothing when already known."""
         entries = self._entries
         if entries and entries[-1].epoch == epoch and entries[-1].start_offset <= start_offset:
+            if self.latest_written != epoch:
+                self._replace(entries)
             return
-        kept = [entry for entry in entries if entry.epoch < epoch and entry.start_offset < start_offset]
-        self._replace([*kept, EpochStart(epoch, start_offset)])
+        self._replace(self._with_entry(epoch, start_offset))
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """The largest known epoch at or below the given one, and where it ended. The latest ends at the log's end.
@@ -98,8 +111,12 @@ class LeaderEpochs:
         """The entries are kept somewhere else from now on; what is there holds them already."""
         self._write = write
 
+    def _with_entry(self, epoch: int, start_offset: int) -> tuple[EpochStart, ...]:
+        kept = (entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset)
+        return (*kept, EpochStart(epoch, start_offset))
+
     def _replace(self, entries: Iterable[EpochStart]) -> None:
         replacement = tuple(entries)
         self._write(replacement)
         self._entries = replacement
-        self.latest = replacement[-1].epoch if replacement else NO_EPOCH
+        self.latest = self.latest_written = replacement[-1].epoch if replacement else NO_EPOCH

@@ -3,8 +3,9 @@
 Owns the start-up half of the swap protocol: a set of cleaned segments replaces the old ones completely or not at all.
 Must not know what is in a segment beyond where its batches end.
 
-The cleaner renames `.cleaned` to `.swap` file by file, and puts the new segment in service once no `.cleaned` is left.
-So one `.cleaned` file means that the old segments are live; only `.swap` files mean that the new one is.
+`Log.swap_in` renames the files of one cleaned segment after the other, lower offsets first, from `.cleaned` to `.swap`,
+and puts the segment in service once none of its files ends in `.cleaned`. So a `.cleaned` file means that the old
+segments from its offset on are live; `.swap` files without it mean that the new one is.
 """
 
 from collections.abc import Callable, Iterable

@@ -32,6 +32,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, overload
@@ -45,10 +47,11 @@ from protocol.records.control import TransactionMarker
 from storage import checkpoints, names
 from storage.checkpoints import TopicPartition
 from storage.compaction import CleanedSegment
+from storage.damaged_batches import DamagedBatches, MetBy
 from storage.directory_writer import SLOW_WRITE_S, Action, DirectoryWriter
 from storage.files import Files, FileSlice, ShortageError
 from storage.leader_epochs import NO_EPOCH, LeaderEpochs
-from storage.log_loader import LoadedLog, LoadProgress, LogLoader, epochs_writer, state_at
+from storage.log_loader import PRODUCERS_UNKNOWN, LoadedLog, LoadProgress, LogLoader, epochs_writer, state_at
 from storage.log_reader import FetchedRecords, FoundOffset, LogReader
 from storage.mapped_index import CorruptIndexError
 from storage.names import DirectoryState
@@ -56,7 +59,7 @@ from storage.producer_snapshots import ProducerSnapshots, encode
 from storage.producer_state import BatchMetadata, ProducerState, marker_in
 from storage.replicated import check_replicated
 from storage.retention import NO_LIMIT, RetentionPolicy, SegmentFacts, count_to_delete
-from storage.segment import CorruptSegmentError, NotInMemoryError, Segment, SegmentGoneError
+from storage.segment import RELATIVE_OFFSET_MAX, CorruptSegmentError, NotInMemoryError, Segment, SegmentGoneError
 from storage.segments import Segments
 from storage.shortages import OutOfResourcesError, TryLaterError
 from storage.stored_batch import StoredBatch
@@ -65,6 +68,7 @@ from storage.validation import (
     AppendOrigin,
     AppendRules,
     PreparedAppend,
+    Refusal,
     is_costly,
     plain_batch,
     prepare,
@@ -72,7 +76,16 @@ from storage.validation import (
     validate_and_assign_offsets,
 )
 
-__all__ = ["AppendOrigin", "AppendResult", "FetchedRecords", "Log", "LogOptions", "PreparedAppend", "TimestampedOffset"]
+__all__ = [
+    "AppendOrigin",
+    "AppendResult",
+    "FetchedRecords",
+    "Log",
+    "LogOptions",
+    "PreparedAppend",
+    "Refusal",
+    "TimestampedOffset",
+]
 
 _REPORTS_MAX: Final = 100
 # Of batches that are written together. An index has one entry for them, behind which an offset is searched.
@@ -114,6 +127,7 @@ class LogOptions:
     on_io_error: Callable[[OSError], None] = _ignore
     on_shortage: Callable[[ShortageError], None] = _ignore
     on_damage: Callable[[str], None] = _ignore
+    damaged_batches: DamagedBatches = field(default_factory=DamagedBatches)
     on_flush_wanted: Callable[["Log"], None] = _ignore  # after a roll: the sealed segment is to be synced, off the loop
     on_truncated: Callable[["Log"], None] = _ignore
     on_flushed: Callable[[float], None] = _ignore  # with the seconds it took; in the thread of the flush
@@ -197,6 +211,7 @@ class Log:
     __slots__ = (
         "_deleted",
         "_directory",
+        "_dropped",
         "_files",
         "_flushed_ms",
         "_flushing",
@@ -262,6 +277,7 @@ class Log:
         self._snapshots = loaded.snapshots
         self._producers = loaded.producer_state
         self._deleted: deque[tuple[int, str]] = deque()  # (due, file name), rising
+        self._dropped: deque[tuple[Segment, str | None]] = deque()  # out of the log, under their old names; snapshots
         self._flushed_ms = now_ms
         self._reported: set[str] = set()
         self.truncation_count = 0
@@ -348,13 +364,13 @@ class Log:
         is_clean: bool,
         now_ms: int,
         progress: LoadProgress,
-        was_cleaned: bool = False,
+        gaps_below: int = 0,
     ) -> "Log":
         """Opens what is there, repairing it. The offsets are those of the checkpoints, 0 where there is none.
 
-        `was_cleaned`: compacted once, whatever its policy is now, so that offsets may be missing between segments.
+        Below `gaps_below`, and below the recovery point, offsets may be missing between two segments.
 
-        Raises OSError, MalformedCheckpointError. Any thread.
+        Raises OSError. Any thread.
         """
         loader = LogLoader(
             options.files,
@@ -363,7 +379,7 @@ class Log:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             is_clean=is_clean,
-            was_cleaned=was_cleaned,
+            gaps_below=gaps_below,
             now_ms=now_ms,
             progress=progress,
         )
@@ -449,19 +465,33 @@ class Log:
         """Whether `records` should be prepared in a thread before they are appended."""
         return is_costly(records, self._rules, origin)
 
-    def prepare(self, records: memoryview, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend:
+    def prepare(self, records: memoryview, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend | Refusal:
         """Decides on `records`, and converts them, by the present configuration. Any thread.
 
-        `records` belongs to this call until what it returns was appended. Raises KafkaError as `append_as_leader`.
+        `records` belongs to this call until what it returns was appended.
         """
         return prepare(records, self._rules, now_ms=now_ms, origin=origin)
 
-    def prepare_at_once(self, records: memoryview, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend | None:
+    def prepare_at_once(
+        self, records: memoryview, *, now_ms: int, origin: AppendOrigin
+    ) -> PreparedAppend | Refusal | None:
         """`prepare` for compressed records on the event loop; None when they have to be prepared in a thread.
 
-        Then `records` are as they were. Raises KafkaError as `append_as_leader`.
+        Then `records` are as they were.
         """
         return prepare_at_once(records, self._rules, now_ms=now_ms, origin=origin)
+
+    def assign_epoch(self, leader_epoch: int) -> None:
+        """Records that a leader's epoch begins at the end of the log, before the leader accepts records.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self._refuse_offline()
+        self.between_writes(partial(self._begin_epoch, leader_epoch))
+
+    def _begin_epoch(self, leader_epoch: int) -> None:
+        if leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.begin(leader_epoch, self.next_offset)
 
     def append_as_leader(
         self,
@@ -590,11 +620,18 @@ class Log:
         started_s = now_s()
         try:
             # The first append is `_store` of nearly all batches, without another call.
-            if leader_epoch > self.leader_epochs.latest or not segment.append(
+            if leader_epoch > self.leader_epochs.latest_written or not segment.append(
                 records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms
             ):
                 segment = self._store(
-                    records, first_offset, last_offset, max_timestamp_ms, max_timestamp_offset, leader_epoch, now_ms
+                    records,
+                    first_offset,
+                    last_offset,
+                    max_timestamp_ms,
+                    max_timestamp_offset,
+                    leader_epoch,
+                    now_ms,
+                    end_offset=self.log_end_offset,
                 )
         except OSError as error:
             raise self._storage_error(error) from error
@@ -613,16 +650,24 @@ class Log:
         max_timestamp_offset: int,
         leader_epoch: int,
         now_ms: int,
+        *,
+        end_offset: int,
         snapshot: bytes | None = None,
     ) -> Segment:
-        """Puts batches into the active segment, or a new one; returns which. Raises OSError: nothing was put there."""
-        if leader_epoch > self.leader_epochs.latest:
+        """Puts batches into the active segment, or a new one; returns which. Raises OSError: nothing was put there.
+
+        `end_offset` is the end of what is stored, which in the directory's thread may be ahead of `log_end_offset`.
+        """
+        if leader_epoch > self.leader_epochs.latest_written:
             self.leader_epochs.assign(leader_epoch, first_offset)
         segment = self._segments.active
         if not segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms):
-            segment = self._roll(first_offset, now_ms, snapshot)
+            # At the log's end also where the leader's log has a gap behind that, so that a start after a crash can
+            # tell such a gap from records that were lost. Only a gap of 2^31 offsets is too wide for a segment.
+            base_offset = first_offset if last_offset - end_offset > RELATIVE_OFFSET_MAX else end_offset
+            segment = self._roll(base_offset, now_ms, snapshot)
             taken = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
-            assert taken, f"a segment from {first_offset} on cannot hold offset {last_offset}"
+            assert taken, f"a segment from {base_offset} on cannot hold offset {last_offset}"
         return segment
 
     # Appends that wait for a slow directory
@@ -720,7 +765,8 @@ class Log:
             planned.largest_offset,
             planned.leader_epoch,
             planned.now_ms,
-            planned.snapshot,
+            end_offset=planned.offset,
+            snapshot=planned.snapshot,
         )
         for aborted in planned.aborted:
             self._index_aborted(segment, aborted)
@@ -819,6 +865,7 @@ class Log:
         upper_bound_offset: int,
         min_one_batch: bool,
         nowait: bool = False,
+        with_aborted: bool = False,
     ) -> FetchedRecords[memoryview] | None: ...
 
     @overload
@@ -831,6 +878,7 @@ class Log:
         min_one_batch: bool,
         nowait: bool,
         may_slice: bool,
+        with_aborted: bool = False,
     ) -> FetchedRecords[memoryview | FileSlice] | None: ...
 
     def read(
@@ -842,56 +890,75 @@ class Log:
         min_one_batch: bool,
         nowait: bool = False,
         may_slice: bool = False,
+        with_aborted: bool = False,
     ) -> FetchedRecords[Any] | None:
         """The bytes from the batch that holds `offset` on, or from the next one where a cleaning left a gap.
 
         At most `max_bytes`, except that with `min_one_batch` the first batch comes whole; the end may be a partial
         batch. Nothing at or above `upper_bound_offset`. Empty at the end. With `nowait` the answer is None when the
         bytes are not in memory: ask again without it, in a thread. With `may_slice`, much that is in memory may stay in
-        its file; what is read from the disk never does. Raises KafkaError: OFFSET_OUT_OF_RANGE below the log's start or
-        above its end, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. Any thread.
+        its file; what is read from the disk never does. With `with_aborted` come the aborted transactions that overlap
+        what is returned, from the same segments; then nothing above the last stable offset may be asked for. Raises
+        KafkaError: OFFSET_OUT_OF_RANGE below the log's start or above its end, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        Any thread.
         """
-        self._refuse_offline()
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Received request for offset {offset} for partition {self.topic}-{self.partition}, but we only have "
-                f"log segments from offset {self.log_start_offset} up to {self.log_end_offset}.",
-            )
-        truncation_count = self.truncation_count
-        try:
-            fetched = self._reader.read(
-                offset,
-                max_bytes,
-                upper_bound_offset,
-                min_one_batch=min_one_batch,
-                wait=not nowait,
-                may_slice=may_slice and nowait,
-            )
-        except NotInMemoryError:
-            return None
-        except SegmentGoneError as error:
-            raise self._gone_error(offset) from error
-        except OSError as error:
-            if self._has_moved(error):
-                return self.read(
+        while True:
+            self._refuse_offline()
+            if not self.log_start_offset <= offset <= self.log_end_offset:
+                raise KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"Received request for offset {offset} for partition {self.topic}-{self.partition}, but we only "
+                    f"have log segments from offset {self.log_start_offset} up to {self.log_end_offset}.",
+                )
+            truncation_count = self.truncation_count
+            try:
+                fetched = self._reader.read(
                     offset,
                     max_bytes,
-                    upper_bound_offset=upper_bound_offset,
+                    upper_bound_offset,
                     min_one_batch=min_one_batch,
-                    nowait=nowait,
-                    may_slice=may_slice,
+                    wait=not nowait,
+                    may_slice=may_slice and nowait,
+                    with_aborted=with_aborted,
                 )
-            raise self._storage_error(error) from error
-        except (CorruptIndexError, CorruptSegmentError) as damage:
-            if nowait:
+            except NotInMemoryError:
                 return None
+            except (SegmentGoneError, OSError) as error:
+                self._expect_removal(error, offset, truncation_count)
+                continue
+            except (CorruptIndexError, CorruptSegmentError) as damage:
+                if nowait:
+                    return None
+                if self._was_truncated_since(truncation_count):
+                    raise self._gone_error(offset) from damage
+                try:
+                    return self._read_without_index(
+                        damage,
+                        offset,
+                        max_bytes,
+                        upper_bound_offset,
+                        min_one_batch=min_one_batch,
+                        with_aborted=with_aborted,
+                    )
+                except (SegmentGoneError, OSError) as error:
+                    self._expect_removal(error, offset, truncation_count)
+                    continue
             if self._was_truncated_since(truncation_count):
-                raise self._gone_error(offset) from damage
-            return self._read_without_index(damage, offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch)
-        if self._was_truncated_since(truncation_count):
-            raise self._gone_error(offset)
-        return fetched
+                raise self._gone_error(offset)
+            return fetched
+
+    def _expect_removal(self, error: SegmentGoneError | OSError, offset: int, truncation_count: int) -> None:
+        """Returns if a segment's files were removed or renamed before the reader opened them: the read is repeated.
+
+        The segments that the log has now hold the offset, or the log starts above it. The repetition ends, because a
+        segment leaves the log before its files go. After a truncation the read fails instead: the caller's upper bound
+        may lie above what is committed now. Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        """
+        if isinstance(error, SegmentGoneError):
+            if self._was_truncated_since(truncation_count):
+                raise self._gone_error(offset) from error
+        elif not self._has_moved(error):
+            raise self._storage_error(error) from error
 
     def read_on(
         self, offset: int, size_min: int, size_max: int, upper_bound_offset: int, head_size: int, tail_size: int
@@ -911,30 +978,38 @@ class Log:
         return truncation_count != self.truncation_count or truncation_count % 2 == 1
 
     def _read_without_index(
-        self, damage: Exception, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool
+        self,
+        damage: Exception,
+        offset: int,
+        max_bytes: int,
+        upper_bound_offset: int,
+        *,
+        min_one_batch: bool,
+        with_aborted: bool,
     ) -> FetchedRecords[memoryview | FileSlice]:
         """A second try that does not ask the index: what looked like damage of the log may be an index that lies.
 
         If so, the index of a sealed segment goes, and is rebuilt at the next start. That of the active one stays as it
         is, because this may not be the thread that appends to it. Where the log itself is damaged the index stays: it
-        is the way to what lies behind.
+        is the way to what lies behind. Raises KafkaError CORRUPT_MESSAGE, SegmentGoneError, OSError.
         """
         try:
             fetched = self._reader.read_without_index(
-                offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch
+                offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, with_aborted=with_aborted
             )
-        except SegmentGoneError as error:
-            raise self._gone_error(offset) from error
-        except CorruptSegmentError as error:
+        except (CorruptSegmentError, CorruptIndexError) as error:
+            self._count_damage(error)
             self._report_once(f"{error}; answered CORRUPT_MESSAGE")
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        except OSError as error:
-            raise self._storage_error(error) from error
         self._report_once(f"{damage}; read without the index")
         segment = self._segments.floor(offset)
         if segment is not None and segment is not self._segments.active:
             segment.offset_index.reset()
         return fetched
+
+    def _count_damage(self, damage: CorruptSegmentError | CorruptIndexError, met_by: MetBy = MetBy.READ) -> None:
+        if isinstance(damage, CorruptSegmentError):
+            self._options.damaged_batches.add(met_by, damage, self._directory)
 
     def _report_once(self, text: str) -> None:
         """A consumer that comes back to the same damage again and again must not fill the broker's log."""
@@ -968,10 +1043,12 @@ class Log:
         try:
             found = look_up()
         except SegmentGoneError:
-            return None
+            # Retention or a cleaning has removed it during the look-up: the present segments are searched instead.
+            return None if self._was_truncated_since(truncation_count) else self._found(look_up, upper_bound_offset)
         except (CorruptIndexError, CorruptSegmentError) as damage:
             if self._was_truncated_since(truncation_count):
                 return None
+            self._count_damage(damage)
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
         except OSError as error:
             if self._has_moved(error):
@@ -1000,25 +1077,16 @@ class Log:
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Those that have records from `start_offset` on and below `end_offset`. Any thread.
 
-        Raises KafkaError: CORRUPT_MESSAGE when that cannot be told, KAFKA_STORAGE_ERROR.
+        For who reads no records along with it; see `read` for who does. Raises KafkaError: CORRUPT_MESSAGE when that
+        cannot be told, KAFKA_STORAGE_ERROR.
         """
         try:
-            return self._aborted_transactions(start_offset, end_offset)
+            return self._reader.aborted_transactions(self._segments.all(), start_offset, end_offset)
         except CorruptIndexError as damage:
             self._report_once(f"{damage}; answered CORRUPT_MESSAGE")
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
         except OSError as error:
             raise self._storage_error(error) from error
-
-    def _aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        found = []
-        for segment in self._segments.covering(start_offset, self.log_end_offset):
-            for aborted in segment.transaction_index.entries():
-                if aborted.last_offset >= start_offset and aborted.first_offset < end_offset:
-                    found.append(aborted)
-                if aborted.last_stable_offset >= end_offset:
-                    return found
-        return found
 
     # Offsets
 
@@ -1034,7 +1102,7 @@ class Log:
         return True
 
     def delete_records_before(self, offset: int) -> None:
-        """Raises the log's start. Segments that lie below it go with the next `delete_expired_segments`.
+        """Raises the log's start. Segments that lie below it go with the next `expire`.
 
         Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark; nothing happens below the present start.
         """
@@ -1112,11 +1180,19 @@ class Log:
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
         """Removes the batch that holds `offset` and everything after it. False when there is nothing at or above it.
 
-        The high watermark, recovery point, epochs and producer state follow.
+        The high watermark, log start, recovery point, epochs and producer state follow, and so do the checkpoints of
+        both offsets before this returns. It waits for the disk.
         """
         if offset >= self.next_offset:
+            self._refuse_change()
+            # An epoch that began here and wrote nothing may contradict what the new leader has at this offset.
+            try:
+                self.leader_epochs.truncate_from_end(self.next_offset)
+            except OSError as error:
+                raise self._storage_error(error) from error
             return False
         self._refuse_planned()
+        self.mark_dropped(now_ms)  # the names of segments become free for others
         if offset < self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return True
@@ -1155,11 +1231,15 @@ class Log:
             self._segments,
             self._snapshots,
             self.log_start_offset,
-            self._options.on_damage,
+            self._on_unread_producers,
         )
         self._producers.on_high_watermark(self.high_watermark)
         self.truncation_count += 1
         self._options.on_truncated(self)
+
+    def _on_unread_producers(self, damage: CorruptSegmentError) -> None:
+        self._count_damage(damage)
+        self._options.on_damage(f"{damage}; {PRODUCERS_UNKNOWN}")
 
     def _begin_truncation(self) -> None:
         with self._lowering:
@@ -1168,17 +1248,16 @@ class Log:
     def _drop(self, segments: Sequence[Segment]) -> None:
         if segments:
             self._segments.replace(segments)
-            for segment in segments:
-                segment.remove()
+            _remove(segments)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
-        """Removes everything; the next batch gets `offset`."""
+        """Removes everything; the next batch gets `offset`. It waits for the disk."""
         self._refuse_planned()
+        self.mark_dropped(now_ms)
         self._begin_truncation()
         try:
             old = self._segments.all()
-            for segment in old:
-                segment.remove()
+            _remove(old)
             replacement = self._new_segment(offset, now_ms)
             self._segments.replace(old, [replacement])
             self.log_end_offset = self.log_start_offset = self.high_watermark = self.recovery_point = offset
@@ -1192,66 +1271,110 @@ class Log:
         except OSError as error:
             raise self._unfinished_error(error) from error
 
-    def delete_expired_segments(self, now_ms: int) -> int:
-        """Applies log start, retention time and retention size; returns how many segments went.
+    def read_ages(self, now_ms: int) -> None:
+        """Reads what `expire` will ask of the sealed segments, so that it waits for no disk. Any thread.
 
-        Their files keep another name until `remove_deleted` finds file.delete.delay.ms over. The last segment goes only
-        after a new one has been started.
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        try:
+            self._count_expired(self._segments.all()[:-1], now_ms)
+        except OSError as error:
+            if not self._has_moved(error):
+                raise self._storage_error(error) from error
+
+    def expire(self, now_ms: int) -> int:
+        """Raises the log's start by retention time and size; returns how many segments lie wholly below it now.
+
+        `drop_expired` and `mark_dropped` then remove them, which must wait until the new start is on the disk: a crash
+        may keep any of their files, and a log start above a gap between them is what makes the gap harmless. The last
+        segment goes only after a new one has been started. Raises KafkaError.
         """
         self._refuse_change()
         try:
             segments = self._segments.all()
-            count = count_to_delete(
-                self._segment_facts(segments),
-                self._retention_policy(),
-                total_size=self.size,
-                now_ms=now_ms,
-                log_start_offset=self.log_start_offset,
-                high_watermark=self.high_watermark,
-            )
+            count = self._count_expired(segments, now_ms)
             if count and count == len(segments):
                 self._roll(self.log_end_offset, now_ms)
-            if count:
-                self._delete(segments[:count], now_ms)
         except OSError as error:
             raise self._storage_error(error) from error
         except (CorruptIndexError, CorruptSegmentError) as damage:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
+        if count:
+            start_offset = self._segments.all()[count].base_offset
+            if start_offset > self.log_start_offset:
+                self._raise_log_start(start_offset)
         return count
 
+    def _count_expired(self, segments: Sequence[Segment], now_ms: int) -> int:
+        return count_to_delete(
+            self._segment_facts(segments),
+            self._retention_policy(),
+            total_size=self.size,
+            now_ms=now_ms,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+        )
+
     def _segment_facts(self, segments: Sequence[Segment]) -> Iterator[SegmentFacts]:
-        ends = [*(segment.base_offset for segment in segments[1:]), self.log_end_offset]
-        for segment, end in zip(segments, ends, strict=True):
-            yield SegmentFacts(end, segment.size, _age_timestamp_ms(segment))
+        ends = [*(segment.base_offset for segment in self._segments.all()[1:]), self.log_end_offset]
+        for segment, end in zip(segments, ends, strict=False):
+            if segment is self._segments.active and not segment.size:
+                return  # removing it would make another one like it
+            yield SegmentFacts(end, segment.size, segment.age_timestamp_ms(self._on_hidden_age))
+
+    def _on_hidden_age(self, damage: CorruptSegmentError | CorruptIndexError) -> None:
+        self._count_damage(damage)
+        self._report_once(f"{damage}; retention goes by the time at which the file was modified")
 
     def _retention_policy(self) -> RetentionPolicy:
         if "delete" not in self.config.cleanup_policy:
             return RetentionPolicy(NO_LIMIT, NO_LIMIT)
         return RetentionPolicy(self.config.retention_ms, self.config.retention_bytes)
 
-    def _delete(self, segments: Sequence[Segment], now_ms: int) -> None:
-        following = self._segments.after(segments[-1])
-        assert following is not None
-        if following.base_offset > self.log_start_offset:
-            self._raise_log_start(following.base_offset)
-        self._segments.replace(segments)
-        self._reader.forget_positions()
-        try:
-            self._mark_deleted(segments, now_ms)
-        except OSError as error:
-            raise self._unfinished_error(error) from error
+    def drop_expired(self, start_offset: int) -> int:
+        """Takes the segments that lie wholly below an offset out of the log; returns how many. Their files stay.
 
-    def _mark_deleted(self, segments: Sequence[Segment], now_ms: int, *, keep_snapshot_of: int | None = None) -> None:
+        `start_offset` is a log start that is on the disk.
+        """
+        assert start_offset <= self.log_start_offset
+        segments = self._segments.all()
+        dropped = [segment for segment, following in pairwise(segments) if following.base_offset <= start_offset]
+        if dropped:
+            self._segments.replace(dropped)
+            self._reader.forget_positions()
+        self._dropped.extend((segment, self._snapshots.forget(segment.base_offset)) for segment in dropped)
+        return len(dropped)
+
+    def mark_dropped(self, now_ms: int) -> None:
+        """Gives the files of dropped segments the name under which they wait for `remove_deleted`, oldest first.
+
+        That finds them once file.delete.delay.ms is over. Any thread. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        try:
+            with self._naming:
+                while self._dropped:
+                    segment, snapshot = self._dropped[0]  # and there it stays for another try after a shortage
+                    segment.relocate(self._directory)
+                    self._mark_deleted(segment, now_ms)
+                    if snapshot is not None:
+                        self._files.unlink_if_there(snapshot)
+                    self._dropped.popleft()
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def _mark_deleted(self, segment: Segment, now_ms: int) -> None:
         due_ms = now_ms + self.config.file_delete_delay_ms
-        for segment in segments:
-            self._deleted.extend((due_ms, os.path.basename(path)) for path in segment.mark_deleted())
-            if segment.base_offset != keep_snapshot_of:
-                self._snapshots.delete(segment.base_offset)
+        self._deleted.extend((due_ms, os.path.basename(path)) for path in segment.mark_deleted())
 
     def swap_in(self, cleaned: CleanedSegment, *, now_ms: int) -> bool:
-        """Puts a cleaned segment, staged as `.swap` files, in the place of those that it was made from.
+        """Puts a cleaned segment, in `.cleaned` files, in the place of those that it was made from.
 
-        False when those are no longer what they were; then nothing has changed. Offsets stay as they are.
+        False when those are no longer what they were; then nothing has changed. Offsets stay as they are. Raises
+        KafkaError KAFKA_STORAGE_ERROR.
+
+        From the first rename to the last the log is not truncated, trimmed or cleaned, because this is one step of
+        the thread that owns it. A start after a crash in between goes by the names (`storage.leftovers`); the file
+        system keeps renames within one directory in their order.
         """
         self._refuse_change()
         replaced = [segment for segment in self._segments.all() if segment.base_offset in cleaned.replaced]
@@ -1268,18 +1391,24 @@ class Log:
                 size=cleaned.size,
                 offset_index_size=cleaned.offset_index_size,
                 time_index_size=cleaned.time_index_size,
-                stage=names.SWAP,
+                stage=names.CLEANED,
             )
             segment.preload()
         except OSError as error:
             raise self._storage_error(error) from error
         try:
+            segment.restage(names.SWAP)
             self._segments.replace(replaced, [segment])
             self._reader.forget_positions()
-            self._mark_deleted(replaced, now_ms, keep_snapshot_of=cleaned.base_offset)
+            for old in replaced:
+                self._mark_deleted(old, now_ms)
+                if old.base_offset != cleaned.base_offset:
+                    self._snapshots.delete(old.base_offset)
             segment.restage("")
         except OSError as error:
-            raise self._unfinished_error(error) from error
+            failure = self._unfinished_error(error)
+            self.take_offline()  # half done: the next start ends it or takes it back
+            raise failure from error
         return True
 
     def remove_deleted(self, now_ms: int) -> int:
@@ -1445,10 +1574,37 @@ class Log:
             segment.release()
         self._reader.forget_positions()
 
-    def release_idle(self) -> bool:
-        """`release` for segments that were not used since the last call. True when nothing is held now."""
-        held = [segment for segment in self._segments.all() if not segment.release_if_idle()]
-        return not held
+    def release_idle(self) -> Sequence[Segment]:
+        """`release` for segments that were not used since the last call; returns those that have to wait.
+
+        They have records that no sync has covered. `finish_writeback` and then `release_written` are for them: a failed
+        write-back that no open descriptor notices would be reported to nobody, and the next sync would succeed.
+        """
+        segments, recovery_point = self._segments.all(), self.recovery_point
+        waiting = []
+        for segment, following in zip_longest(segments, segments[1:]):
+            if not segment.was_idle():
+                continue
+            end_offset = self.log_end_offset if following is None else following.base_offset
+            if segment.size and end_offset > recovery_point:
+                waiting.append(segment)
+            else:
+                segment.release()
+        return waiting
+
+    def finish_writeback(self, segments: Sequence[Segment]) -> None:
+        """Waits until the kernel has written these out. Any thread. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        try:
+            for segment in segments:
+                segment.finish_writeback()
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def release_written(self, segments: Sequence[Segment]) -> None:
+        """`release` for those that were not used since `release_idle`."""
+        for segment in segments:
+            if segment.was_idle():
+                segment.release()
 
     def take_offline(self) -> None:
         """Everything is refused from now on: the directory has failed, or the files are about to go."""
@@ -1508,12 +1664,12 @@ def _remove_unfinished(files: Files, directory: str) -> None:
         files.remove_directory(directory)
 
 
+def _remove(segments: Sequence[Segment]) -> None:
+    """The last one first: a crash in between leaves a shorter log, and no gap."""
+    for segment in reversed(segments):
+        segment.remove()
+
+
 def _jitter_ms(config: LogConfig, random: Random) -> int:
     """Spreads the rolls of logs that were made together."""
     return random.randrange(min(config.segment_jitter_ms, config.segment_ms)) if config.segment_jitter_ms > 0 else 0
-
-
-def _age_timestamp_ms(segment: Segment) -> int:
-    """For retention: the greatest timestamp, or the file's modification time where no record has one."""
-    timestamp_ms = segment.largest().timestamp_ms
-    return timestamp_ms if timestamp_ms >= 0 or segment.size == 0 else segment.modified_ms

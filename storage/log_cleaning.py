@@ -2,14 +2,15 @@
 
 Owns the first dirty offsets and their checkpoint, the logs that are being cleaned and those that cannot be. Must not
 know where a pass runs: the caller takes a job with `pick`, runs `cleaner.clean` on it in a process of its own, and
-brings the result back to `finish`, or the error to `fail`.
+brings the result back to `make_durable` and `finish`, or the error to `fail`.
 
-`write_checkpoints` and `give_back` wait for the disk and are meant for another thread than the one that owns the logs;
-all else belongs to that one.
+`read_ages`, `make_durable`, `write_checkpoints` and `give_back` wait for the disk and are meant for another thread than
+the one that owns the logs; all else belongs to that one.
 
 Invariants: a log is cleaned by one pass at a time, and by none while it is moved to another log directory; a result for
 a log that was truncated, moved, deleted or shortened meanwhile is thrown away and leaves the log as it was; one bad log
-never keeps the others from being cleaned.
+never keeps the others from being cleaned; no gap between two segments that cleaning leaves lies above the recovery
+point that is on the disk.
 """
 
 import contextlib
@@ -41,14 +42,14 @@ from storage.compaction import (
     SourceSegment,
     cleanable_part,
 )
+from storage.damaged_batches import MetBy
 from storage.files import Files, ShortageError
 from storage.log import Log
 from storage.log_directory import LogDirectory
-from storage.log_manager import LogManager, LogObserver
+from storage.log_manager import LogManager, LogObserver, Steps
 from storage.mapped_index import CorruptIndexError
 from storage.offset_map import MEMORY_MAX
-from storage.segment import CorruptSegmentError
-from storage.shortages import TryLaterError
+from storage.segment import CorruptSegmentError, SegmentGoneError
 
 _logger = logging.getLogger(__name__)
 
@@ -127,6 +128,18 @@ class LogCleaning(LogObserver):
                 else:
                     self._first_dirty[name] = offset
 
+    def read_ages(self) -> None:
+        """Reads the timestamps that `pick` will ask for, so that it waits for no disk. Any thread.
+
+        Errors are left to `pick`, which meets them again.
+        """
+        for log in self._log_manager.logs():
+            if self._may_be_cleaned(log):
+                with contextlib.suppress(OSError, SegmentGoneError, *_UNCLEANABLE):
+                    for segment in log.segments.all()[:-1]:
+                        segment.largest()
+                        _ = segment.first_timestamp_ms
+
     def pick(self, now_ms: int, worker: int = 0) -> Cleaning | None:
         """The log with the greatest share of dirty bytes among those that are due, overdue ones first.
 
@@ -167,6 +180,23 @@ class LogCleaning(LogObserver):
             return False
         present = {segment.base_offset for segment in log.segments.all()}
         return all(source.base_offset in present for source in cleaning.job.segments)
+
+    def make_durable(self, cleaning: Cleaning) -> None:
+        """Raises the recovery point on the disk to the end of the segments that a pass has read, before `finish`.
+
+        A cleaned segment may end below the one that follows it. After a crash such a gap above the recovery point would
+        be taken for records that a power cut took from an older file. Waits for the disk; any thread. Raises KafkaError
+        KAFKA_STORAGE_ERROR.
+        """
+        log = cleaning.log
+        if log.is_offline:
+            return
+        if log.recovery_point < cleaning.job.segments[-1].next_offset:
+            log.flush_sealed()
+        try:
+            cleaning.directory.write_recovery_points()
+        except OSError as error:
+            self._log_manager.fail_directory(cleaning.directory, error)
 
     def finish(self, cleaning: Cleaning, result: CleaningResult, *, now_ms: int) -> bool:
         """Puts the cleaned segments in service. False when the log has changed so that they are of no use.
@@ -212,35 +242,25 @@ class LogCleaning(LogObserver):
         if isinstance(error, OSError):
             self._log_manager.fail_directory(cleaning.directory, error)
             return
+        self._count_damage(log, error)
         level = logging.ERROR if not isinstance(error, _UNCLEANABLE) else logging.WARNING
         _logger.log(level, "%s-%d cannot be cleaned until the next start: %s", log.topic, log.partition, error)
         self.uncleanable.add(log.name)
 
-    def delete_expired(self, now_ms: int) -> int:
+    def delete_expired(self, now_ms: int) -> Steps[int]:
         """Applies log start, and retention where the policy says so, to compacted logs that no pass is reading.
 
         Returns how many segments went.
         """
-        count = 0
-        for log in self._log_manager.logs():
-            if "compact" in log.config.cleanup_policy:
-                if log.is_being_written:
-                    log.between_writes(partial(self._delete_expired_of, log, now_ms))
-                else:
-                    count += self._delete_expired_of(log, now_ms)
-        return count
-
-    def _delete_expired_of(self, log: Log, now_ms: int) -> int:
-        if not log.is_offline and log.name not in self._in_progress:
-            try:
-                return log.delete_expired_segments(now_ms)
-            except TryLaterError:
-                pass  # reported; its turn comes again
-            except KafkaError as error:
-                _logger.error("%s-%d: %s", log.topic, log.partition, error)
-        return 0
+        logs = [
+            log for log in self._log_manager.logs() if self.owns_retention_of(log) and log.name not in self._in_progress
+        ]
+        return self._log_manager.run_retention(now_ms, logs)
 
     # What happens to logs meanwhile
+
+    def owns_retention_of(self, log: Log) -> bool:
+        return "compact" in log.config.cleanup_policy
 
     def truncated(self, log: Log) -> None:
         first_dirty = self._first_dirty.get(log.name)
@@ -307,9 +327,14 @@ class LogCleaning(LogObserver):
             if directory is not None:
                 self._log_manager.fail_directory(directory, error)
         except (KafkaError, *_UNCLEANABLE) as error:
+            self._count_damage(log, error)
             _logger.warning("%s cannot be cleaned until the next start: %s", log.name, error)
             self.uncleanable.add(log.name)
         return None
+
+    def _count_damage(self, log: Log, error: Exception) -> None:
+        if isinstance(error, CorruptSegmentError | Malformed):
+            self._log_manager.damaged_batches.add(MetBy.CLEANING, error, str(log.directory))
 
     def cleanable_part_of(self, log: Log, now_ms: int) -> CleanableLog:
         """Raises OSError, CorruptIndexError, CorruptSegmentError."""

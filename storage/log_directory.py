@@ -6,6 +6,7 @@ Invariants: nothing is written before the lock is held; the marker of a clean st
 opened and comes back only after the last one was closed without an error.
 """
 
+import os.path
 import threading
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -71,6 +72,11 @@ class _LogCheckpoint:
         """The log of that name is gone from the directory, before this call."""
         self._outdated.add(name)
 
+    def free_all(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """`write`, if the file may tell of any log that is gone."""
+        if self._outdated:
+            self.write(logs)
+
     def free(self, name: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
         """`write`, if the file may tell of a log that had this name."""
         if name in self._outdated or name in self._leaving:
@@ -91,6 +97,8 @@ class LogDirectory:
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
         self.is_offline = False
+        self.is_claimed = False
+        """Whether the directory says whose it is; known once that was read."""
         self._recovery_points = self._checkpoint(names.RECOVERY_POINT_CHECKPOINT, lambda log: log.recovery_point)
         self._log_starts = self._checkpoint(names.LOG_START_CHECKPOINT, _start_beyond_file_name)
         self._high_watermarks = self._checkpoint(names.HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark)
@@ -100,9 +108,9 @@ class LogDirectory:
         return _LogCheckpoint(self._files, self._path(name), offset_of)
 
     def open(self) -> None:
-        """Makes the directory when missing, and locks it. Raises OSError, DirectoryLockedError."""
+        """Makes the directory, durably, when missing, and locks it. Raises OSError, DirectoryLockedError."""
         if not self._files.exists(self.path):
-            self._files.make_directory(self.path)
+            self._make()
         lock = self._files.lock(self._path(names.LOCK))
         if lock is None:
             raise DirectoryLockedError(
@@ -113,20 +121,38 @@ class LogDirectory:
     def unlock(self) -> None:
         self._lock = None
 
+    def _make(self) -> None:
+        """Each parent that got a new name is synced: otherwise a power cut takes the directory with all its logs."""
+        made = [os.path.abspath(self.path)]
+        while not self._files.exists(parent := os.path.dirname(made[-1])):
+            made.append(parent)
+        self._files.make_directory(self.path)
+        for path in made:
+            self._files.sync_directory(os.path.dirname(path))
+
     def read_meta(self) -> MetaProperties | None:
         """None in a new directory. Raises OSError, WrongDirectoryError."""
-        return meta_properties.read(self._files, self.meta_path)
+        meta = meta_properties.read(self._files, self.meta_path)
+        self.is_claimed = meta is not None
+        return meta
 
     def write_meta(self, meta: MetaProperties) -> None:
         meta_properties.write(self._files, self.meta_path, meta)
+        self.is_claimed = True
 
     @property
     def meta_path(self) -> str:
         return self._path(names.META_PROPERTIES)
 
     def take_clean_marker(self) -> bool:
-        """Whether the last stop was clean; true once, as the marker is removed."""
-        return self._files.unlink_if_there(self._path(names.CLEAN_SHUTDOWN))
+        """Whether the last stop was clean; true once, as the marker is removed.
+
+        Durably: a marker that came back after a power cut would vouch for batches that were appended since.
+        """
+        is_clean = self._files.unlink_if_there(self._path(names.CLEAN_SHUTDOWN))
+        if is_clean:
+            self._files.sync_directory(self.path)
+        return is_clean
 
     def write_clean_marker(self) -> None:
         self._files.replace(self._path(names.CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT, durable=True)
@@ -176,21 +202,35 @@ class LogDirectory:
         for checkpoint in self._checkpoints:
             checkpoint.free(name, self.logs)
 
-    def read_recovery_points(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
-        """Without a usable file all logs are scanned whole: only time is lost."""
-        return _read_or_none(self._recovery_points, on_damage)
+    def free_names(self) -> None:
+        """The same for all names of logs that are gone, so that `free_name` has not to wait for the disk.
+
+        This waits for it. Any thread. Raises OSError.
+        """
+        for checkpoint in self._checkpoints:
+            checkpoint.free_all(self.logs)
+
+    def read_recovery_points(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int] | None:
+        """None without a usable file: then all logs are scanned whole, and gaps between segments are accepted."""
+        if not self._files.exists(self._path(names.RECOVERY_POINT_CHECKPOINT)):
+            return None
+        return _read_or_none(self._recovery_points.read, on_damage)
 
     def read_log_starts(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
         """Without a usable file logs start at their first segment: deleted records may show up again."""
-        return _read_or_none(self._log_starts, on_damage)
+        return _read_or_none(self._log_starts.read, on_damage) or {}
 
-    def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """Raises OSError, MalformedCheckpointError: a wrong high watermark is not to be guessed."""
-        return self._high_watermarks.read()
+    def read_high_watermarks(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
+        """Without a usable file high watermarks start at 0 and rise again with the in-sync replicas."""
+        return _read_or_none(self._high_watermarks.read, on_damage) or {}
 
-    def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """The first dirty offset of each compacted log. Raises OSError, MalformedCheckpointError."""
-        return checkpoints.read_offsets(self._files, self._path(names.CLEANER_CHECKPOINT))
+    def read_cleaner_offsets(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int] | None:
+        """The first dirty offset of each compacted log; None without a usable file: cleaning begins at the log start.
+
+        Raises OSError.
+        """
+        path = self._path(names.CLEANER_CHECKPOINT)
+        return _read_or_none(lambda: checkpoints.read_offsets(self._files, path), on_damage)
 
     def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         checkpoints.write_offsets(self._files, self._path(names.CLEANER_CHECKPOINT), offsets)
@@ -228,9 +268,11 @@ class LogDirectory:
         return f"{self.path}/{name}"
 
 
-def _read_or_none(checkpoint: _LogCheckpoint, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
+def _read_or_none(
+    read: Callable[[], dict[TopicPartition, int]], on_damage: Callable[[str], None]
+) -> dict[TopicPartition, int] | None:
     try:
-        return checkpoint.read()
+        return read()
     except MalformedCheckpointError as error:
         on_damage(f"{error}; not used")
-        return {}
+        return None

@@ -30,6 +30,7 @@ from storage.segment import CorruptSegmentError, Segment
 from storage.segments import Segments
 from storage.time_index import TimeIndex
 
+PRODUCERS_UNKNOWN: Final = "what producers did behind it is not known"
 _INDEX_ENTRY_SIZES: Final = {names.OFFSET_INDEX: OffsetIndex.ENTRY.size, names.TIME_INDEX: TimeIndex.ENTRY.size}
 
 
@@ -38,6 +39,9 @@ class LoadProgress:
 
     def on_damage(self, text: str) -> None:
         """Something was wrong, and what was done about it."""
+
+    def on_damaged_batch(self, damage: CorruptSegmentError) -> None:
+        """A batch is damaged. `on_damage` then tells what was done about it."""
 
     def on_bytes_scanned(self, size: int) -> None: ...
 
@@ -68,24 +72,24 @@ class LogLoader:
         log_start_offset: int,
         recovery_point: int,
         is_clean: bool,
-        was_cleaned: bool,
+        gaps_below: int,
         now_ms: int,
         progress: LoadProgress,
     ) -> None:
-        """The two offsets are the checkpointed ones, 0 where there is none."""
+        """The first two offsets are the checkpointed ones, 0 where there is none; `gaps_below` as in `Log.load`."""
         self._files = files
         self._directory = directory
         self._config = config
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
         self._is_clean = is_clean
-        self._may_have_gaps = was_cleaned or "compact" in config.cleanup_policy
+        self._gaps_below = max(gaps_below, recovery_point)
         self._now_ms = now_ms
         self._progress = progress
         self._name = os.path.basename(directory)
 
     def load(self) -> LoadedLog:
-        """Raises OSError, and MalformedCheckpointError for a partition.metadata that is not understood."""
+        """Raises OSError."""
         entries = leftovers.clear(
             self._files, self._directory, lambda base, size: self._segment(base, {names.LOG: size})
         )
@@ -115,7 +119,7 @@ class LogLoader:
                 leader_epochs,
                 self._log_start_offset,
                 self._progress,
-                may_have_gaps=self._may_have_gaps,
+                gaps_below=self._gaps_below,
             )
             self._repair(repair, without_index, first_to_scan)
             segments, log_end_offset, producer_state = repair.segments, repair.log_end_offset, repair.producer_state
@@ -130,21 +134,26 @@ class LogLoader:
         ordered = Segments(segments)
         if producer_state is None:
             producer_state = state_at(
-                log_end_offset, self._name, ordered, snapshots, log_start_offset, self._progress.on_damage
+                log_end_offset,
+                self._name,
+                ordered,
+                snapshots,
+                log_start_offset,
+                lambda damage: _on_unread_producers(self._progress, damage),
             )
         return LoadedLog(
             segments=ordered,
             producer_state=producer_state,
             snapshots=snapshots,
             leader_epochs=leader_epochs,
-            topic_id=checkpoints.read_partition_metadata(self._files, self._path(names.PARTITION_METADATA)),
+            topic_id=self._read_topic_id(),
             log_start_offset=log_start_offset,
             log_end_offset=log_end_offset,
             recovery_point=min(log_end_offset if self._is_clean else self._recovery_point, log_end_offset),
         )
 
     def _segment(self, base_offset: int, sizes: Mapping[str, int]) -> Segment:
-        return Segment(
+        segment = Segment(
             self._files,
             self._directory,
             base_offset,
@@ -155,6 +164,9 @@ class LogLoader:
             offset_index_size=sizes.get(names.OFFSET_INDEX, 0),
             time_index_size=sizes.get(names.TIME_INDEX, 0),
         )
+        if names.TRANSACTION_INDEX not in sizes:
+            segment.transaction_index.begin_empty()
+        return segment
 
     def _tell_of_strangers(self, entries: Iterable[DirectoryEntry]) -> None:
         for entry in entries:
@@ -172,24 +184,35 @@ class LogLoader:
     def _open_leader_epochs(self) -> tuple[LeaderEpochs, bool]:
         """The epochs, and whether they have to be found again in the batches."""
         path = self._path(names.LEADER_EPOCH_CHECKPOINT)
-        entries: list[EpochStart] = []
-        are_lost = False
+        entries: Sequence[EpochStart] | None = None
         try:
             entries = checkpoints.read_leader_epochs(self._files, path)
-            # The file is synced with the data, not before; so a crash of the machine may have emptied it.
-            are_lost = not entries and not self._is_clean
         except MalformedCheckpointError as error:
             self._progress.on_damage(f"{error}; read from the batches instead")
-            are_lost = True
+        # The file is synced with the data, so a power cut may have emptied it: also after a clean stop, which syncs
+        # only logs that have new data. One that says that there are no epochs is believed after a clean stop.
+        are_lost = entries is None or (not entries and not self._is_clean)
+        return LeaderEpochs(entries or (), epochs_writer(self._files, self._directory)), are_lost
 
-        return LeaderEpochs(entries, epochs_writer(self._files, self._directory)), are_lost
+    def _read_topic_id(self) -> UUID | None:
+        """The id in partition.metadata. The metadata of the cluster holds it too, so a file is no loss."""
+        try:
+            return checkpoints.read_partition_metadata(self._files, self._path(names.PARTITION_METADATA))
+        except MalformedCheckpointError as error:
+            self._progress.on_damage(f"{error}; taken from the metadata instead")
+            return None
 
     def _find_leader_epochs(self, segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> None:
         """In the batches of segments that nothing else is going to read. A scan finds those of the others."""
         try:
             leader_epochs_in(segments, leader_epochs)
         except CorruptSegmentError as damage:
+            self._progress.on_damaged_batch(damage)
             self._progress.on_damage(f"{damage}; leader epochs behind it are not known")
+            return
+        if self._is_clean and not leader_epochs.entries and any(segment.size for segment in segments):
+            # Batches of old formats carry no epochs. Without the file the next start would read them all again.
+            epochs_writer(self._files, self._directory)(())
 
     def _repair(self, repair: "_Repair", without_index: set[int], first_to_scan: int) -> None:
         segments = repair.segments
@@ -226,7 +249,7 @@ class _Repair:
         log_start_offset: int,
         progress: LoadProgress,
         *,
-        may_have_gaps: bool,
+        gaps_below: int,
     ) -> None:
         self.segments = segments
         self.log_end_offset = log_start_offset
@@ -236,7 +259,7 @@ class _Repair:
         self._leader_epochs = leader_epochs
         self._log_start_offset = log_start_offset
         self._progress = progress
-        self._may_have_gaps = may_have_gaps
+        self._gaps_below = gaps_below
 
     def rebuild_indexes(self, number: int) -> None:
         """Of a sealed segment. Nothing is cut: what lies behind damage was synced once, and is reported, not judged."""
@@ -245,6 +268,7 @@ class _Repair:
         producer_state = self._state_at(segment.base_offset)
         scan = scan_segment(segment, producer_state, self._leader_epochs, self._progress.on_bytes_scanned)
         if scan.damage is not None:
+            self._progress.on_damaged_batch(scan.damage)
             self._progress.on_damage(str(scan.damage))
         segment.seal()
 
@@ -261,23 +285,28 @@ class _Repair:
     def scan_from(self, first: int) -> None:
         """Scans the segments from `first` on and cuts the log at the first bad byte.
 
-        A segment that does not begin where the one before it ends is cut off too: a power cut may have taken the end of
-        an older file and not the newer file. Only a log that is or was compacted may have such gaps.
+        A new segment begins at the log's end. If the one before it ends earlier now, a power cut has taken the end of
+        the older file and not the newer file, and the log ends there. Gaps of another origin lie below `gaps_below`:
+        cleaning leaves them below the recovery point, and what is below that was synced. Damage and gaps below the log
+        start end nothing: a deletion that a crash has stopped may have left them, and nobody reads there.
         """
         producer_state = self._state_at(self.segments[first].base_offset)
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
             if number > first:
-                if segment.base_offset != self.log_end_offset and not self._may_have_gaps:
-                    gap = CorruptSegmentError(segment.path, 0, f"the segment before ends at {self.log_end_offset}")
-                    self._cut(number - 1, self.segments[number - 1].size, gap)
+                is_gap = segment.base_offset != self.log_end_offset
+                if is_gap and segment.base_offset > max(self._gaps_below, self._log_start_offset):
+                    self._detach_from(number)
                     break
                 self._snapshots.write(segment.base_offset, producer_state.producers.values())
             scan = scan_segment(segment, producer_state, self._leader_epochs, self._progress.on_bytes_scanned)
             self.log_end_offset = scan.next_offset
             if scan.damage is not None:
-                self._cut(number, scan.end_position, scan.damage)
-                break
+                self._progress.on_damaged_batch(scan.damage)
+                if not self._is_below_log_start(number):
+                    self._cut(number, scan.end_position, scan.damage)
+                    break
+                self._progress.on_damage(f"{scan.damage}; left alone below the log start {self._log_start_offset}")
             if segment is not self.segments[-1]:
                 segment.seal()
         if self.segments[-1].size:
@@ -286,6 +315,10 @@ class _Repair:
             self.segments[-1].seal()
         producer_state.map_end_offset = self.log_end_offset
         self.producer_state = producer_state
+
+    def _is_below_log_start(self, number: int) -> bool:
+        following = self.segments[number + 1 : number + 2]
+        return bool(following) and following[0].base_offset <= self._log_start_offset
 
     def _cut(self, number: int, position: int, damage: CorruptSegmentError) -> None:
         segment, later = self.segments[number], self.segments[number + 1 :]
@@ -296,9 +329,31 @@ class _Repair:
             dropped.remove()
         self.segments = self.segments[: number + 1]
 
+    def _detach_from(self, number: int) -> None:
+        """Ends the log before a segment that does not begin where the log ends.
+
+        The log files stay under another name: nothing is wrong with them, and Kafka, if it has written them, may have
+        left the gap.
+        """
+        detached = self.segments[number:]
+        self._progress.on_damage(
+            f"{detached[0].path}: the segment before ends at {self.log_end_offset}, so records were lost; "
+            f"segments from here on, kept as *{names.DETACHED} and not served: {len(detached)}"
+        )
+        for segment in reversed(detached):
+            segment.detach()
+        self.segments = self.segments[:number]
+
     def _state_at(self, offset: int) -> ProducerState:
         ordered, start_offset = Segments(self.segments), self._log_start_offset
-        return state_at(offset, self._name, ordered, self._snapshots, start_offset, self._progress.on_damage)
+        return state_at(
+            offset,
+            self._name,
+            ordered,
+            self._snapshots,
+            start_offset,
+            lambda damage: _on_unread_producers(self._progress, damage),
+        )
 
 
 def epochs_writer(files: Files, directory: str) -> Callable[[Sequence[EpochStart]], None]:
@@ -313,7 +368,7 @@ def state_at(
     segments: Segments,
     snapshots: ProducerSnapshots,
     log_start_offset: int,
-    on_damage: Callable[[str], None],
+    on_damage: Callable[[CorruptSegmentError], None],
 ) -> ProducerState:
     """The producer state after everything below `offset`: newest usable snapshot, then the batches that follow it.
 
@@ -330,9 +385,14 @@ def state_at(
             segments.covering(producer_state.map_end_offset, offset),
             producer_state,
             offset,
-            lambda damage: on_damage(f"{damage}; what producers did behind it is not known"),
+            on_damage,
         )
     return producer_state
+
+
+def _on_unread_producers(progress: LoadProgress, damage: CorruptSegmentError) -> None:
+    progress.on_damaged_batch(damage)
+    progress.on_damage(f"{damage}; {PRODUCERS_UNKNOWN}")
 
 
 def _segment_file_sizes(entries: Iterable[DirectoryEntry]) -> dict[int, dict[str, int]]:

@@ -8,9 +8,9 @@ checkpointed and closed like a log, and is found by `future` only.
 
 Threads: `get`, `get_or_create`, `delete`, what concerns future logs, `run_retention`, `expire_producers` and
 `release_idle` belong to the thread that owns the logs; the last three go over all logs in steps, between which others
-may have their turn. `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`, `mark_future_whole` and
-`finish_move` wait for the disk and are meant for another one. `open`, `load` and `close` block until done and use
-threads of their own for the logs of a directory.
+may have their turn (see `Steps`). `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`, `free_names`,
+`mark_future_whole` and `finish_move` wait for the disk and are meant for another one. `open`, `load` and `close` block
+until done and use threads of their own for the logs of a directory.
 
 Invariants: a partition has one log and at most one copy of it, in different directories; a directory that failed stays
 offline until a restart, its logs answer KAFKA_STORAGE_ERROR and the others go on. A shortage of descriptors or memory
@@ -22,11 +22,12 @@ import logging
 import os.path
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from random import Random
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from config.broker import BrokerConfig
@@ -38,7 +39,8 @@ from config.broker_properties import (
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage import log_moves, meta_properties, names
-from storage.checkpoints import MalformedCheckpointError, TopicPartition
+from storage.checkpoints import TopicPartition
+from storage.damaged_batches import DamagedBatches, MetBy
 from storage.directory_writer import DirectoryWriter, Start
 from storage.files import Files, ShortageError
 from storage.log import Log, LogOptions
@@ -47,6 +49,7 @@ from storage.log_loader import LoadProgress
 from storage.log_moves import FoundLog
 from storage.meta_properties import MetaProperties, WrongDirectoryError
 from storage.names import DirectoryState, can_have_future
+from storage.segment import CorruptSegmentError, Segment
 from storage.shortages import OutOfResourcesError, Shortages, TryLaterError
 
 __all__ = [
@@ -59,6 +62,7 @@ __all__ = [
     "LogManagerSettings",
     "LogObserver",
     "NoUsableDirectoryError",
+    "Steps",
     "WrongDirectoryError",
 ]
 
@@ -66,9 +70,16 @@ _PROGRESS_INTERVAL_SECONDS: Final = 0.5
 
 _PREFERENCES_MAX: Final = 100_000
 
+_GAPS_ANYWHERE: Final = 2**63 - 1
+
 _logger = logging.getLogger(__name__)
 
 _Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+Steps: TypeAlias = Generator[Callable[[], object] | None, None, _Result]
+"""Work on logs in steps. A step that yields a callable waits until that was called in a thread that may wait for a
+disk; everything else belongs to the thread that owns the logs, and after a None others may have their turn."""
 
 
 class NoUsableDirectoryError(Exception):
@@ -110,11 +121,15 @@ class LoadStatus(NamedTuple):
 class _Progress(LoadProgress):
     """Counts for all threads of a load. A lost update shifts a progress line by one batch, nothing else."""
 
-    def __init__(self) -> None:
+    def __init__(self, damaged_batches: DamagedBatches) -> None:
         self.logs_done = self.logs_total = self.bytes_done = self.bytes_total = 0
+        self._damaged_batches = damaged_batches
 
     def on_damage(self, text: str) -> None:
         _logger.warning(text)
+
+    def on_damaged_batch(self, damage: CorruptSegmentError) -> None:
+        self._damaged_batches.add(MetBy.RECOVERY, damage, os.path.dirname(damage.path))
 
     def on_bytes_scanned(self, size: int) -> None:
         self.bytes_done += size
@@ -128,10 +143,12 @@ class _Offsets(NamedTuple):
     """What the root of a log directory says about all its logs."""
 
     is_clean: bool
-    recovery_points: dict[TopicPartition, int]
+    recovery_points: dict[TopicPartition, int] | None  # None when they are not known
     log_starts: dict[TopicPartition, int]
     high_watermarks: dict[TopicPartition, int]
     first_dirty: dict[TopicPartition, int]
+    knows_cleaned: bool
+    """Whether `first_dirty` names every log that was ever cleaned."""
 
 
 class _LogToLoad(NamedTuple):
@@ -142,7 +159,7 @@ class _LogToLoad(NamedTuple):
     recovery_point: int
     high_watermark: int
     is_clean: bool
-    was_cleaned: bool
+    gaps_below: int  # see `Log.load`
 
 
 class _ToRemove(NamedTuple):
@@ -156,6 +173,10 @@ class _ToRemove(NamedTuple):
 
 class LogObserver:
     """Who keeps something about logs by their names. As it stands it keeps nothing. Called by the owning thread."""
+
+    def owns_retention_of(self, log: Log) -> bool:
+        """Whether the observer applies retention to this log, because it knows when the segments may go."""
+        return False
 
     def truncated(self, log: Log) -> None: ...
 
@@ -189,9 +210,11 @@ class LogManager:
         self._to_remove: list[_ToRemove] = []
         self._flush_wanted: dict[Log, None] = {}
         self._first_dirty_found: dict[str, dict[TopicPartition, int]] = {}
+        self._vanished: dict[TopicPartition, tuple[str, int]] = {}
         self.settings = settings
         self.shortages = Shortages()
         self.observer = LogObserver()
+        self.damaged_batches = DamagedBatches()
         self.on_flushed: Callable[[float], object] = lambda seconds: None
         """Told in any thread how long each flush of a log took."""
         self.on_write_finished: Callable[[Log], object] = lambda log: None
@@ -260,8 +283,8 @@ class LogManager:
         Raises ForeignDirectoryError, DuplicateLogError, NoUsableDirectoryError, LoadError. A directory with an I/O
         error goes offline and the others are loaded.
         """
-        progress = _Progress()
-        to_load = self._find_logs(now_ms)
+        progress = _Progress(self.damaged_batches)
+        to_load, unclean = self._find_logs(now_ms)
         progress.logs_total = len(to_load)
         self._logs_to_load = Counter(item.directory.path for item in to_load)
         progress.bytes_total = sum(self._bytes_to_scan(item) for item in to_load if not item.is_clean)
@@ -272,11 +295,13 @@ class LogManager:
             lambda: on_progress(progress.status),
         )
         self._logs_to_load.clear()
-        for directory in _shorter_than_checkpointed(to_load):
-            try:
-                directory.write_recovery_points()
-            except OSError as error:
-                self._fail_at_start(directory, error)
+        # From here on a log that the file does not name has not been synced, which a missing file would not prove.
+        for directory in dict.fromkeys([*unclean, *_shorter_than_checkpointed(to_load)]):
+            if not directory.is_offline:
+                try:
+                    directory.write_recovery_points()
+                except OSError as error:
+                    self._fail_at_start(directory, error)
         if not self.live_directories:
             raise NoUsableDirectoryError("None of the log directories could be loaded")
 
@@ -284,13 +309,23 @@ class LogManager:
         """How many logs of a directory a load has still before it; 0 when none is under way. Any thread."""
         return max(self._logs_to_load[directory.path] - len(directory.logs), 0)
 
+    def take_vanished(self, topic: str, partition: int) -> tuple[str, int] | None:
+        """A log that was in none of the directories although the checkpoint of one knows it; to be asked once.
+
+        Returns that directory, and the high watermark that the log had there.
+        """
+        return self._vanished.pop(TopicPartition(topic, partition), None)
+
     def take_first_dirty(self) -> list[tuple[LogDirectory, dict[TopicPartition, int]]]:
         """What the cleaner's checkpoint of each live directory said when the logs were loaded; to be asked once."""
         found, self._first_dirty_found = self._first_dirty_found, {}
         return [(directory, found.get(directory.path, {})) for directory in self.live_directories]
 
-    def _find_logs(self, now_ms: int) -> list[_LogToLoad]:
-        """What is to be loaded, after moves that a crash has cut off were finished. Raises DuplicateLogError."""
+    def _find_logs(self, now_ms: int) -> tuple[list[_LogToLoad], list[LogDirectory]]:
+        """What is to be loaded, after moves that a crash has cut off were finished; which directories were not closed.
+
+        Raises DuplicateLogError.
+        """
         found: list[FoundLog] = []
         offsets: dict[str, _Offsets] = {}
         for directory in self.live_directories:
@@ -300,14 +335,16 @@ class LogManager:
                     if os.path.basename(path) not in self._files_beside:
                         _logger.warning("%s does not belong to a log directory, left alone", path)
                 is_clean = directory.take_clean_marker()
+                cleaner_offsets = directory.read_cleaner_offsets(_logger.warning)
                 offsets[directory.path] = _Offsets(
                     is_clean,
                     directory.read_recovery_points(_logger.warning),
                     directory.read_log_starts(_logger.warning),
-                    directory.read_high_watermarks(),
-                    directory.read_cleaner_offsets(),
+                    directory.read_high_watermarks(_logger.warning),
+                    cleaner_offsets or {},
+                    knows_cleaned=cleaner_offsets is not None,
                 )
-            except (OSError, MalformedCheckpointError) as error:
+            except OSError as error:
                 self._fail_at_start(directory, error)
                 continue
             found.extend(listed)
@@ -327,11 +364,31 @@ class LogManager:
                 self._remove_later(directories[one.directory], renamed.path, now_ms)
         _refuse_duplicates(served)
         self._first_dirty_found = {path: each.first_dirty for path, each in offsets.items()}
+        present = {one.name for one in found}
+        self._vanished = {
+            name: (path, high_watermark)
+            for path, each in offsets.items()
+            for name, high_watermark in each.high_watermarks.items()
+            if name not in present
+        }
         # A log that was moved just before the stop may be known to its old directory alone.
-        cleaned = {name for each in offsets.values() for name in each.first_dirty}
-        return [
-            self._to_load(directories[one.directory], one, offsets[one.directory], was_cleaned=one.name in cleaned)
+        cleaned: dict[TopicPartition, int] = {}
+        for each in offsets.values():
+            for name, first_dirty in each.first_dirty.items():
+                cleaned[name] = max(first_dirty, cleaned.get(name, 0))
+        # While it is unknown which logs were cleaned, a gap in any log may be the cleaner's.
+        unlisted = 0 if all(each.knows_cleaned for each in offsets.values()) else _GAPS_ANYWHERE
+        to_load = [
+            self._to_load(
+                directories[one.directory],
+                one,
+                offsets[one.directory],
+                gaps_below=max(cleaned.get(one.name, 0), unlisted),
+            )
             for one in served
+        ]
+        return to_load, [
+            directories[path] for path, each in offsets.items() if not each.is_clean and path in directories
         ]
 
     def _list_logs(self, directory: LogDirectory, now_ms: int) -> Iterator[FoundLog]:
@@ -367,16 +424,18 @@ class LogManager:
     def _directory_with(self, path: str) -> LogDirectory:
         return next(one for one in self.directories if one.path == path)
 
-    def _to_load(self, directory: LogDirectory, found: FoundLog, offsets: _Offsets, *, was_cleaned: bool) -> _LogToLoad:
+    def _to_load(self, directory: LogDirectory, found: FoundLog, offsets: _Offsets, *, gaps_below: int) -> _LogToLoad:
+        recovery_points = offsets.recovery_points
         return _LogToLoad(
             directory,
             found.path,
             found.name,
             offsets.log_starts.get(found.name, 0),
-            offsets.recovery_points.get(found.name, 0),
+            0 if recovery_points is None else recovery_points.get(found.name, 0),
             offsets.high_watermarks.get(found.name, 0),
             offsets.is_clean,
-            was_cleaned,
+            # Without recovery points a gap may be old and below what was synced, so it proves no loss.
+            _GAPS_ANYWHERE if recovery_points is None else gaps_below,
         )
 
     def _remove_later(self, directory: LogDirectory, path: str, now_ms: int) -> None:
@@ -405,15 +464,19 @@ class LogManager:
                 recovery_point=item.recovery_point,
                 high_watermark=item.high_watermark,
                 is_clean=item.is_clean,
-                was_cleaned=item.was_cleaned,
+                gaps_below=item.gaps_below,
                 now_ms=now_ms,
                 progress=progress,
             )
+            if item.gaps_below == _GAPS_ANYWHERE and not item.is_clean:
+                log.flush(now_ms)  # so that the next start finds the accepted gaps below the recovery point
             if log.is_future or log_moves.read_marker(self._files, item.path) in self._live_paths():
                 log_moves.remove_marker(self._files, item.path)
-        except (OSError, MalformedCheckpointError) as error:
+        except OSError as error:
             self._fail_at_start(item.directory, error)
             return
+        except KafkaError:
+            return  # the log has reported it, and its directory is offline
         # A producer that had been forgotten before the stop must not come back with a snapshot that still knew it.
         log.expire_producers(now_ms, self.settings.producer_id_expiration_ms)
         self._add(log, item.directory)
@@ -643,26 +706,65 @@ class LogManager:
 
     # Periodic work
 
-    def run_retention(self, now_ms: int) -> Iterator[int]:
-        """Applies retention to every log that is not being moved, one a step; yields how many segments went."""
+    def run_retention(self, now_ms: int, logs: Iterable[Log] | None = None) -> Steps[int]:
+        """Applies retention to these logs, except those that are being moved; returns how many segments went.
 
-        def apply(log: Log) -> int:
-            if log.name in self._future_logs:
-                return 0
-            if log.is_being_written:
-                log.between_writes(lambda: sum(self._each_online(apply, [log])))
-                return 0
-            return log.delete_expired_segments(now_ms)
+        Without `logs` to all, except those of which the observer does that. The new log starts are on the disk before a
+        file goes. Nothing is done to a log while a planned append to it is being stored, but when that is over.
+        """
+        if logs is None:
+            logs = [log for log in self.logs() if not self.observer.owns_retention_of(log)]
+        logs = self._not_moved(logs)
+        yield lambda: _exhaust(self._each_online(lambda log: log.read_ages(now_ms), logs))
+        expired: dict[Log, int] = {}
 
-        return self._each_online(apply, self.logs())
+        def expire(log: Log) -> None:
+            if sum(self._each_online(lambda each: each.expire(now_ms), self._not_moved([log]))):
+                expired[log] = log.log_start_offset
+
+        for log in logs:
+            log.between_writes(partial(expire, log))
+            yield None
+        on_disk = dict(expired)  # what expires later than now waits for the next time
+        if not on_disk:
+            return 0
+        concerned = {self._home[log].path: self._home[log] for log in on_disk if log in self._home}
+        was_written: list[bool] = []
+        yield lambda: was_written.append(self._each_directory(LogDirectory.write_log_starts, list(concerned.values())))
+        if not all(was_written):
+            return 0
+        dropped: list[int] = []
+
+        def drop(log: Log) -> None:
+            dropped.extend(self._each_online(lambda each: each.drop_expired(on_disk[each]), self._not_moved([log])))
+
+        for log in on_disk:
+            log.between_writes(partial(drop, log))
+            yield None
+        yield lambda: _exhaust(self._each_online(lambda log: log.mark_dropped(now_ms), on_disk))
+        return sum(dropped)
+
+    def _not_moved(self, logs: Iterable[Log]) -> list[Log]:
+        """Without those that are gone or have a copy in another directory, which follows what they hold."""
+        return [log for log in logs if self._logs.get(log.name) is log and log.name not in self._future_logs]
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
         """Forgets producers of every log that have been idle for so long, one log a step; yields how many."""
         return self._each_online(lambda log: log.expire_producers(now_ms, expiration_ms), self.logs())
 
-    def release_idle(self) -> Iterator[int]:
-        """Gives back descriptors and maps of logs that nobody has used since the last time, one a step."""
-        return self._each_online(lambda log: not log.has_planned and log.release_idle(), self._logs_and_copies())
+    def release_idle(self) -> Steps[None]:
+        """Gives back descriptors and maps of segments that nobody has used since the last time."""
+        waiting: dict[Log, Sequence[Segment]] = {}
+        for log in self._logs_and_copies():
+            if not log.has_planned and (segments := log.release_idle()):
+                waiting[log] = segments
+            yield None
+        if waiting:
+            yield lambda: _exhaust(self._each_online(lambda log: log.finish_writeback(waiting[log]), waiting))
+        for log, segments in waiting.items():
+            if not log.is_offline and not log.has_planned:
+                log.release_written(segments)
+            yield None
 
     def flush_due(self, now_ms: int) -> int:
         """Syncs the sealed segments of logs that have rolled, and logs whose flush.ms is over; returns how many."""
@@ -675,8 +777,7 @@ class LogManager:
 
     def start_writeback(self) -> None:
         """Lets the kernel begin to write what was appended to each log's active segment since the last call."""
-        for _ in self._each_online(lambda log: log.start_writeback(), self._logs_and_copies()):
-            pass
+        _exhaust(self._each_online(lambda log: log.start_writeback(), self._logs_and_copies()))
 
     def remove_deleted(self, now_ms: int) -> int:
         """Removes the files and directories whose delay is over; returns how many."""
@@ -695,6 +796,10 @@ class LogManager:
                     continue  # still due
             self._to_remove.remove(item)
         return count
+
+    def free_names(self) -> None:
+        """Makes the names of deleted logs free for new ones; a creation that comes earlier has to wait for the disk."""
+        self._each_directory(LogDirectory.free_names)
 
     def checkpoint_recovery_points(self) -> None:
         self._each_directory(LogDirectory.write_recovery_points)
@@ -722,7 +827,7 @@ class LogManager:
                     _logger.error("%s-%d: %s", log.topic, log.partition, error)
 
     def _each_directory(
-        self, action: Callable[[LogDirectory], None], directories: Sequence[LogDirectory] | None = None
+        self, action: Callable[[LogDirectory], None], directories: Collection[LogDirectory] | None = None
     ) -> bool:
         """Whether it failed in none of those that are online."""
         has_failed = False
@@ -808,9 +913,11 @@ class LogManager:
     def _truncated(self, log: Log) -> None:
         directory = self._home.get(log)
         try:
-            if directory is not None:
-                # The point has fallen; what is appended next is not synced although the checkpoint says that it is.
+            if directory is not None and not directory.is_offline:
+                # Both may have fallen. By the old recovery point, what is appended next would count as synced; below
+                # the old log start, it would be removed as deleted.
                 directory.write_recovery_points()
+                directory.write_log_starts()
         except ShortageError:
             raise  # the truncation is not finished without it
         except OSError as error:
@@ -832,6 +939,7 @@ class LogManager:
             on_io_error=lambda error: self.fail_directory(directory, error),
             on_shortage=self.shortages.report,
             on_damage=_logger.warning,
+            damaged_batches=self.damaged_batches,
             on_flush_wanted=self._want_flush,
             on_truncated=self._truncated,
             on_flushed=self._flushed,
@@ -865,6 +973,11 @@ class LogManager:
         finally:
             for pool in pools.values():
                 pool.shutdown(cancel_futures=True)
+
+
+def _exhaust(steps: Iterable[object]) -> None:
+    for _ in steps:
+        pass
 
 
 def _marked(name: TopicPartition, state: DirectoryState) -> str:

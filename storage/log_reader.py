@@ -1,8 +1,8 @@
 """Reading one log: by offset for a fetch, by timestamp for a list of offsets.
 
-Owns the way from an offset to a position, and a small memory of where the last reads ended: a consumer that goes on
-where it stopped needs neither index nor scan. Must not know why an upper bound is what it is. Any thread may read while
-the loop appends.
+Owns the way from an offset to a position, the aborted transactions that overlap a range, and a small memory of where
+the last reads ended: a consumer that goes on where it stopped needs neither index nor scan. Must not know why an upper
+bound is what it is. Any thread may read while the loop appends.
 
 Invariants:
 - Nothing at or above the upper bound is returned, whatever is appended meanwhile: log end and its position are one
@@ -12,7 +12,8 @@ Invariants:
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from protocol.errors import Malformed
@@ -22,9 +23,10 @@ from storage.files import FileSlice
 from storage.mapped_index import CorruptIndexError
 from storage.offset_index import OffsetPosition
 from storage.segment import CorruptSegmentError, Segment, SegmentGoneError
-from storage.segments import Segments
+from storage.segments import Segments, slot_above, slot_of
 from storage.stored_batch import HEADER_START, Extent, extent_at
 from storage.time_index import NO_TIMESTAMP
+from storage.transaction_index import AbortedTransaction
 from storage.validation import PLAIN_SIZE_MAX
 
 _POSITIONS_MAX: Final = 64
@@ -45,13 +47,17 @@ Records = TypeVar("Records", memoryview, memoryview | FileSlice)
 class FetchedRecords(NamedTuple, Generic[Records]):
     """`records` begins with the batch that holds the wanted offset and may end within a batch.
 
-    The rest says where it lies: two reads of one segment are compared by position without looking at the records.
+    `segment_base_offset` and `position` say where it lies: two reads of one segment are compared by position without
+    looking at the records. The last two fields are None unless the read asked for aborted transactions: `end_offset`
+    follows the last whole batch of `records`, and the transactions are those that overlap the offsets up to it.
     """
 
     records: Records
     offset: int
     segment_base_offset: int
     position: int
+    end_offset: int | None = None
+    aborted_transactions: Sequence[AbortedTransaction] | None = None
 
 
 LogEnd: TypeAlias = tuple[int, Segment, int]
@@ -71,13 +77,14 @@ _NOTHING: Final = memoryview(b"")
 class LogReader:
     """`end` and `segments` are set by the log that owns both."""
 
-    __slots__ = ("end", "first_batch_size", "positions", "segments")
+    __slots__ = ("_lowest_aborted", "end", "first_batch_size", "positions", "segments")
 
     def __init__(self, segments: Segments, end: LogEnd) -> None:
         self.segments = segments
         self.end = end
         self.positions: Positions = {}  # of the batch that holds an offset, for the offsets last asked for
         self.first_batch_size = 0  # of the last read, a good guess for the next
+        self._lowest_aborted: tuple[Sequence[Segment], Sequence[int]] = ((), ())  # see `_lowest_aborted_from`
 
     def forget_positions(self) -> None:
         """Segments were shortened, replaced or deleted."""
@@ -92,14 +99,21 @@ class LogReader:
         min_one_batch: bool,
         wait: bool,
         may_slice: bool = False,
+        with_aborted: bool = False,
     ) -> FetchedRecords[memoryview | FileSlice]:
-        """See `Log.read`. Raises NotInMemoryError, CorruptSegmentError, CorruptIndexError."""
+        """See `Log.read`.
+
+        Raises NotInMemoryError, SegmentGoneError, CorruptSegmentError, CorruptIndexError, OSError.
+        """
         end_offset, active, end_position = self.end
         if offset == end_offset >= upper_bound_offset:
             # Consumers that have read everything ask here again and again: there is nothing to be looked up.
+            if with_aborted:
+                return FetchedRecords(_NOTHING, offset, active.base_offset, end_position, offset, ())
             return FetchedRecords(_NOTHING, offset, active.base_offset, end_position)
         read = _Read(self, offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, wait=wait)
         read.may_slice = may_slice
+        read.with_aborted = with_aborted
         return read.run()
 
     def read_on(
@@ -142,13 +156,46 @@ class LogReader:
         return buffer
 
     def read_without_index(
-        self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool
+        self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool, with_aborted: bool
     ) -> FetchedRecords[memoryview | FileSlice]:
-        """The same, slowly: every segment is walked from its beginning. Raises CorruptSegmentError."""
+        """`read`, slowly: every segment is walked from its beginning.
+
+        Raises SegmentGoneError, CorruptSegmentError, OSError; CorruptIndexError for the index of aborted transactions.
+        """
         read = _Read(self, offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, wait=True)
         read.uses_index = False
         read.positions = {}
+        read.with_aborted = with_aborted
         return read.run()
+
+    def aborted_transactions(
+        self, segments: Sequence[Segment], start_offset: int, end_offset: int
+    ) -> list[AbortedTransaction]:
+        """Those that have records in the range, in the order of their markers. `segments` are all of the log.
+
+        The marker of a transaction may stand in any segment from that of `start_offset` on. Sealed segments are visited
+        only up to the last that has one. Raises CorruptIndexError, OSError.
+        """
+        found: list[AbortedTransaction] = []
+        lowest = self._lowest_aborted_from(segments)
+        slot = slot_of(segments, start_offset)
+        while slot < len(lowest) and lowest[slot] < end_offset:
+            found.extend(segments[slot].transaction_index.overlapping(start_offset, end_offset))
+            slot += 1
+        found.extend(segments[-1].transaction_index.overlapping(start_offset, end_offset))
+        return found
+
+    def _lowest_aborted_from(self, segments: Sequence[Segment]) -> Sequence[int]:
+        """For each sealed segment the lowest first offset of the aborted transactions in it and the sealed ones behind.
+
+        It changes only when the set of segments does. Any thread: two that compute it at the same time agree.
+        """
+        known_segments, lowest = self._lowest_aborted
+        if known_segments is not segments:
+            each = (segment.transaction_index.lowest_first_offset for segment in reversed(segments[:-1]))
+            lowest = tuple(accumulate(each, min))[::-1]
+            self._lowest_aborted = (segments, lowest)
+        return lowest
 
     def size_between(self, start_offset: int, end_offset: int) -> int:
         """Bytes that lie between the batches of two offsets."""
@@ -194,10 +241,15 @@ class LogReader:
 
 
 class _Read:
-    """One read on its way: what is wanted, and the log's end and known positions as they were when it began."""
+    """One read: what is wanted, and the log's end, known positions and segments as they were when it began.
+
+    It keeps to these segments to its end: when retention or a cleaning takes one out of the log at the same time, its
+    records and its aborted transactions still belong together.
+    """
 
     __slots__ = (
         "active",
+        "all_segments",
         "bound",
         "end_offset",
         "end_position",
@@ -209,6 +261,7 @@ class _Read:
         "reader",
         "uses_index",
         "wait",
+        "with_aborted",
     )
 
     def __init__(
@@ -218,6 +271,7 @@ class _Read:
         # In this order: what is found up to an end from before a truncation goes into the memory from before it.
         self.positions = reader.positions
         self.end_offset, self.active, self.end_position = reader.end
+        self.all_segments = reader.segments.all()
         self.offset = offset
         self.max_bytes = max(max_bytes, 0)
         self.bound = bound
@@ -225,16 +279,18 @@ class _Read:
         self.wait = wait
         self.uses_index = True
         self.may_slice = False
+        self.with_aborted = False
 
     def run(self) -> FetchedRecords[memoryview | FileSlice]:
         offset, bound = self.offset, self.bound
-        segments = self.reader.segments
         known = self.positions.get(offset)
         indexed_offset: int | None = None
+        if known is not None and self.with_aborted and self._floor(known[0].base_offset) is not known[0]:
+            known = None  # it was replaced since, and its aborted transactions are not those of its replacement
         if known is not None:
             segment, position = known
         else:
-            segment = segments.floor(offset) or segments.first
+            segment = self._floor(offset)
             indexed_offset, position = self._lookup(segment)
         while offset < bound:
             limit = self._limit(segment)
@@ -242,11 +298,23 @@ class _Read:
                 fetched = self._read_in(segment, position, limit, indexed_offset)
                 if fetched is not None:
                     return fetched
-            following = None if segment is self.active else segments.after(segment)
+            following = None if segment is self.active else self._after(segment)
             if following is None or following.base_offset >= bound:
                 break
             segment, position, indexed_offset = following, 0, following.base_offset
+        if self.with_aborted:
+            return FetchedRecords(_NOTHING, offset, segment.base_offset, position, offset, ())
         return FetchedRecords(_NOTHING, offset, segment.base_offset, position)
+
+    def _floor(self, offset: int) -> Segment:
+        """The segment with the greatest base offset at or below `offset`, or the first."""
+        segments = self.all_segments
+        return segments[-1] if segments[-1].base_offset <= offset else segments[slot_of(segments, offset)]
+
+    def _after(self, segment: Segment) -> Segment | None:
+        segments = self.all_segments
+        following = slot_above(segments, segment.base_offset)
+        return segments[following] if following < len(segments) else None
 
     def _lookup(self, segment: Segment) -> OffsetPosition:
         if self.uses_index:
@@ -259,7 +327,7 @@ class _Read:
         segment_end = self.end_position if segment is self.active else segment.size
         if bound >= self.end_offset:
             return segment_end
-        following = self.reader.segments.after(segment)
+        following = self._after(segment)
         if following is not None and following.base_offset <= bound:
             return segment_end
         known = self.positions.get(bound)
@@ -328,8 +396,48 @@ class _Read:
             if len(content) - index < min(size, first.size):
                 content, index = segment.read(first.position, size, wait=self.wait), 0
             returned = content[index : index + size]
+        if self.with_aborted:
+            return self._with_aborted(segment, first, limit, returned)
         self._remember_end(segment, first, limit, returned)
-        return _new_tuple(FetchedRecords, (returned, self.offset, segment.base_offset, first.position))
+        return _new_tuple(FetchedRecords, (returned, self.offset, segment.base_offset, first.position, None, None))
+
+    def _with_aborted(
+        self, segment: Segment, first: Extent, limit: int, returned: memoryview | FileSlice
+    ) -> FetchedRecords[memoryview | FileSlice]:
+        """Adds where the returned batches end and the aborted transactions that overlap them."""
+        offset = end_offset = self.offset
+        aborted: Sequence[AbortedTransaction] = ()
+        if len(returned) >= first.size:
+            last = self._last_returned(segment, first, limit, first.position + len(returned))
+            _remember(self.positions, last.last_offset + 1, segment, last.end)
+            end_offset = last.last_offset + 1
+            aborted = self.reader.aborted_transactions(self.all_segments, offset, end_offset)
+        return FetchedRecords(returned, offset, segment.base_offset, first.position, end_offset, aborted)
+
+    def _last_returned(self, segment: Segment, first: Extent, limit: int, end_position: int) -> Extent:
+        """The last batch that ends at or below `end_position`, not far behind an entry of the index."""
+        if end_position == first.end:
+            return first
+        begin = end_position
+        while self.uses_index:
+            indexed_offset, begin = segment.offset_index.lookup_position(begin - 1)
+            if begin <= first.position:
+                break
+            last = None
+            for extent in segment.walk(begin, wait=self.wait, end=limit):
+                if last is None:
+                    _check_index(segment, extent, indexed_offset)
+                if extent.end > end_position:
+                    break
+                last = extent
+            if last is not None:
+                return last
+        last = first
+        for extent in segment.walk(first.end, wait=self.wait, end=limit):
+            if extent.end > end_position:
+                break
+            last = extent
+        return last
 
     def _remember_end(self, segment: Segment, first: Extent, limit: int, returned: memoryview | FileSlice) -> None:
         """Notes where the next read of this consumer will begin, where that is cheap to tell."""

@@ -46,6 +46,16 @@ class OffsetIndex(MappedIndex):
         relative_offset, position = self.ENTRY.unpack_from(entries, (slot - 1) * 8)
         return OffsetPosition(self.base_offset + relative_offset, position)
 
+    def lookup_position(self, position: int) -> OffsetPosition:
+        """The greatest entry at or below a position of the log file, or the beginning of the segment."""
+        entries, count = self._entries()
+        read = self.ENTRY.unpack_from
+        slot = bisect_right(range(count), position, key=lambda number: read(entries, number * 8)[1])
+        if slot == 0:
+            return OffsetPosition(self.base_offset, 0)
+        relative_offset, found = read(entries, (slot - 1) * 8)
+        return OffsetPosition(self.base_offset + relative_offset, found)
+
     def last(self) -> OffsetPosition:
         """The last entry, or the beginning of the segment."""
         entries, count = self._entries()

@@ -74,9 +74,16 @@ class ProducerSnapshots:
 
     def delete(self, offset: int) -> None:
         """Nothing when there is none."""
-        if offset in self.offsets:
-            self.offsets = [kept for kept in self.offsets if kept != offset]
-            self._files.unlink_if_there(self._path(offset))
+        path = self.forget(offset)
+        if path is not None:
+            self._files.unlink_if_there(path)
+
+    def forget(self, offset: int) -> str | None:
+        """Takes a snapshot out of the set and returns its file, for another thread to remove; None without one."""
+        if offset not in self.offsets:
+            return None
+        self.offsets = [kept for kept in self.offsets if kept != offset]
+        return self._path(offset)
 
     def delete_outside(self, start_offset: int, end_offset: int) -> None:
         """Keeps those above `start_offset` and up to `end_offset`: the state at the start of a log is empty."""

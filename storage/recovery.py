@@ -264,7 +264,7 @@ class _Scanner:
     def _take(self, batch: StoredBatch) -> None:
         """Takes in any batch. Raises CorruptSegmentError."""
         segment, header = self._segment, batch.header
-        _check(segment, batch, self._next_offset)
+        check_batch(segment, batch, self._next_offset)
         segment.add_recovered_batch(batch.extent, batch.max_timestamp_ms)
         if header is not None:
             aborted = take_in_producer(segment, batch, header, self._producer_state)
@@ -275,7 +275,8 @@ class _Scanner:
         self._next_offset = batch.extent.last_offset + 1
 
 
-def _check(segment: Segment, batch: StoredBatch, next_offset: int) -> None:
+def check_batch(segment: Segment, batch: StoredBatch, next_offset: int) -> None:
+    """Checks a whole batch that follows all offsets below `next_offset`. Raises CorruptSegmentError."""
     extent = batch.extent
     if extent.base_offset < next_offset or extent.last_offset < extent.base_offset:
         reason = f"offsets {extent.base_offset} to {extent.last_offset}, expected {next_offset} or later"

@@ -10,7 +10,10 @@ NO_LIMIT = -1
 
 
 class SegmentFacts(NamedTuple):
-    """`next_offset` is the base offset of the following segment, or the log's end. Empty only where it is the last."""
+    """`next_offset` is the base offset of the following segment, or the log's end.
+
+    `size` is 0 where cleaning has kept no record.
+    """
 
     next_offset: int
     size: int
@@ -33,7 +36,7 @@ def count_to_delete(
     log_start_offset: int,
     high_watermark: int,
 ) -> int:
-    """How many segments, oldest first, have to go; all may, the last one too.
+    """How many segments, oldest first, have to go; all may, the last one too. An empty active segment is not in there.
 
     Deleting stops at the first segment that must stay, and at the high watermark whatever the rules say. The size rule
     is a minimum kept: a segment goes only if what remains is still large enough. No more segments are looked at than
@@ -41,7 +44,7 @@ def count_to_delete(
     """
     count = 0
     for segment in segments:
-        if segment.next_offset > high_watermark or segment.size == 0:
+        if segment.next_offset > high_watermark:
             break
         total_size -= segment.size
         is_below_start = segment.next_offset <= log_start_offset

@@ -13,7 +13,7 @@ Invariants:
 
 import contextlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from protocol.records.batch import MAX_TIMESTAMP
@@ -74,6 +74,7 @@ class Segment:
     """Appended by the loop's thread only, and only while it is the last one; read by any thread."""
 
     __slots__ = (
+        "_age_ms_if_damaged",
         "_age_ms_max",
         "_bytes_since_index_entry",
         "_directory",
@@ -129,6 +130,7 @@ class Segment:
         self._has_tail = False  # the file may hold bytes behind `size` that a failed append has left
         self._writeback_position = size
         self._first_timestamp_ms: int | None = None
+        self._age_ms_if_damaged: int | None = None
         self._largest: TimestampOffset | None = None if size else TimestampOffset(NO_TIMESTAMP, base_offset)
         self._size_max = self._age_ms_max = 0
         self._young_until_ms = _BEFORE_ALL_TIMES  # batches up to this time are not too old; no more than a memory
@@ -175,6 +177,7 @@ class Segment:
             with contextlib.suppress(OSError):
                 self._files.unlink_if_there(self.path)
             raise
+        self.transaction_index.begin_empty()
 
     # Appending
 
@@ -244,6 +247,7 @@ class Segment:
     def _forget_timestamps(self) -> None:
         """They are read from the file when they are asked for."""
         self._largest = None if self.size else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._age_ms_if_damaged = None
         self._first_timestamp_ms = None
         self._young_until_ms = _BEFORE_ALL_TIMES
 
@@ -321,15 +325,47 @@ class Segment:
     @property
     def first_timestamp_ms(self) -> int:
         """Greatest timestamp of the first batch, NO_TIMESTAMP when it has none or there is no batch."""
-        if self._first_timestamp_ms is None:
-            self._first_timestamp_ms = self._read_first_timestamp() if self.size else NO_TIMESTAMP
-        return self._first_timestamp_ms
+        timestamp_ms = self._first_timestamp_ms
+        if timestamp_ms is None:
+            size = self.size
+            timestamp_ms = self._read_first_timestamp() if size else NO_TIMESTAMP
+            if self._first_timestamp_ms is None and self.size == size:  # see `largest`
+                self._first_timestamp_ms = timestamp_ms
+        return timestamp_ms
 
     def largest(self) -> TimestampOffset:
         """The greatest timestamp and the last offset of its batch; NO_TIMESTAMP for records without one."""
-        if self._largest is None:
-            self._largest = self._find_largest()
-        return self._largest
+        largest = self._largest
+        if largest is None:
+            size = self.size
+            largest = self._find_largest()
+            # Any thread may ask: what an append or a truncation in the log's thread has changed since is not kept.
+            if self._largest is None and self.size == size:
+                self._largest = largest
+        return largest
+
+    def age_timestamp_ms(self, on_damage: Callable[[CorruptSegmentError | CorruptIndexError], None]) -> int:
+        """For retention: the greatest timestamp, or the modification time of the file where no record has one.
+
+        Where damage hides the greatest timestamp, `on_damage` is called once and the modification time stands for it,
+        as in Kafka, or the last entry of the time index if that is later. Raises OSError.
+        """
+        if self._age_ms_if_damaged is not None:
+            return self._age_ms_if_damaged
+        try:
+            timestamp_ms = self.largest().timestamp_ms
+        except (CorruptSegmentError, CorruptIndexError) as damage:
+            on_damage(damage)
+            self._age_ms_if_damaged = max(self.modified_ms, self._last_indexed_timestamp())
+            return self._age_ms_if_damaged
+        return timestamp_ms if timestamp_ms >= 0 else self.modified_ms
+
+    def _last_indexed_timestamp(self) -> int:
+        try:
+            self.time_index.check()
+            return self.time_index.last().timestamp_ms
+        except CorruptIndexError:
+            return NO_TIMESTAMP
 
     def find(self, offset: int, *, wait: bool = True, uses_index: bool = True) -> Extent | None:
         """The first batch whose last offset is at or above `offset`; None when the segment has none."""
@@ -505,14 +541,18 @@ class Segment:
         self.offset_index.release()
         self.time_index.release()
 
-    def release_if_idle(self) -> bool:
-        """`release` unless used since the last call. True when nothing is held now."""
-        if not self._used and self.size == self._swept_size:
-            self.release()
-            return True
+    def finish_writeback(self) -> None:
+        """Waits until the kernel has written out what was appended, if a descriptor is open. Any thread."""
+        file = self._file
+        if file is not None:
+            self._files.finish_writeback(file)
+
+    def was_idle(self) -> bool:
+        """Whether nothing has used or appended to the segment since the last call."""
+        is_idle = not self._used and self.size == self._swept_size
         self._used = False
         self._swept_size = self.size
-        return False
+        return is_idle
 
     def set_modified_ms(self, modified_ms: int) -> None:
         self._files.set_modified_ms(self.path, modified_ms)
@@ -559,6 +599,13 @@ class Segment:
         """Unlinks every file at once, where nobody reads yet."""
         for path in self.mark_deleted():
             self._files.unlink_if_there(path)
+
+    def detach(self) -> None:
+        """Takes the log file out of the log without unlinking it. The indexes go: they are derived."""
+        self.release()
+        for suffix in names.INDEX_SUFFIXES:
+            self._files.unlink_if_there(self._path(suffix))
+        self._files.rename(self.path, self.path + names.DETACHED)
 
     def read_from(self, path: str) -> None:
         """Reads a log file that does not have its final name yet."""

@@ -13,6 +13,16 @@ from storage.segment import Segment
 _base_offset = attrgetter("base_offset")
 
 
+def slot_of(segments: Sequence[Segment], offset: int) -> int:
+    """The place among `segments` of the one that may hold `offset`: 0 also where the first begins above it."""
+    return max(slot_above(segments, offset) - 1, 0)
+
+
+def slot_above(segments: Sequence[Segment], offset: int) -> int:
+    """The place of the first that begins above `offset`; their number where none does."""
+    return bisect_right(segments, offset, key=_base_offset)
+
+
 class Segments:
     """Never empty once the log is open: the last one is active."""
 
@@ -43,19 +53,13 @@ class Segments:
         if active.base_offset <= offset:
             return active
         segments = self._segments
-        slot = bisect_right(segments, offset, key=_base_offset)
+        slot = slot_above(segments, offset)
         return segments[slot - 1] if slot else None
-
-    def after(self, segment: Segment) -> Segment | None:
-        segments = self._segments
-        slot = bisect_right(segments, segment.base_offset, key=_base_offset)
-        return segments[slot] if slot < len(segments) else None
 
     def covering(self, start_offset: int, end_offset: int) -> Sequence[Segment]:
         """Those that may hold an offset from `start_offset` on and below `end_offset`."""
         segments = self._segments
-        first = max(bisect_right(segments, start_offset, key=_base_offset) - 1, 0)
-        return segments[first : bisect_left(segments, end_offset, key=_base_offset)]
+        return segments[slot_of(segments, start_offset) : bisect_left(segments, end_offset, key=_base_offset)]
 
     def add(self, segment: Segment) -> None:
         assert segment.base_offset > self.active.base_offset

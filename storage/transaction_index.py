@@ -8,7 +8,9 @@ still open.
 
 import struct
 import threading
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from storage.files import Files
@@ -16,6 +18,12 @@ from storage.mapped_index import CorruptIndexError
 
 _ENTRY: Final = struct.Struct(">hqqqq")
 _VERSION: Final = 0
+_BLOCK: Final = 32
+
+NO_FIRST_OFFSET: Final = 2**63
+"""Above every offset."""
+
+_last_offset = attrgetter("last_offset")
 
 
 class AbortedTransaction(NamedTuple):
@@ -27,93 +35,167 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
+class _Entries:
+    """Entries in the order of their markers, with the lowest first offsets of ever larger blocks of them.
+
+    `minima[n]` holds one number for each block of `_BLOCK ** (n + 1)` entries, so that a search steps over all blocks
+    in which no transaction begins early enough. The thread that appends lowers the minima before it adds the entry:
+    a search in another thread never steps over an entry that it can see.
+    """
+
+    __slots__ = ("all", "minima")
+
+    def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
+        self.all: list[AbortedTransaction] = []
+        self.minima: list[list[int]] = [[]]
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: AbortedTransaction) -> None:
+        number, first_offset = len(self.all), entry.first_offset
+        for minima in self.minima:
+            number //= _BLOCK
+            if number == len(minima):
+                minima.append(first_offset)
+            elif first_offset < minima[number]:
+                minima[number] = first_offset
+        top = self.minima[-1]
+        if len(top) > _BLOCK:
+            self.minima.append([min(top[start : start + _BLOCK]) for start in range(0, len(top), _BLOCK)])
+        self.all.append(entry)
+
+    @property
+    def lowest_first_offset(self) -> int:
+        return min(self.minima[-1], default=NO_FIRST_OFFSET)
+
+    def overlapping(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        found: list[AbortedTransaction] = []
+        first = bisect_left(self.all, start_offset, key=_last_offset)
+        top = len(self.minima) - 1
+        self._gather(top, range(len(self.minima[top])), first, end_offset, found)
+        return found
+
+    def _gather(self, level: int, blocks: range, first: int, end_offset: int, found: list[AbortedTransaction]) -> None:
+        """Adds the entries from number `first` on, of some blocks of a level, that begin below `end_offset`."""
+        minima = self.minima[level]
+        size = _BLOCK ** (level + 1)
+        for block in blocks:
+            if (block + 1) * size <= first or minima[block] >= end_offset:
+                continue
+            if level:
+                children = range(block * _BLOCK, min((block + 1) * _BLOCK, len(self.minima[level - 1])))
+                self._gather(level - 1, children, first, end_offset, found)
+            else:
+                entries = self.all[max(first, block * size) : (block + 1) * size]
+                found.extend(entry for entry in entries if entry.first_offset < end_offset)
+
+
 class TransactionIndex:
     """Entries of one segment in the order of their markers. They are few, so they are kept in memory once read.
+
+    The entries of a segment in service are in memory from the start: a search never reads a file.
 
     The thread that appends may meet a shortage when the marker is in the log already. The entry then waits in memory
     for the next append or sync, and no sync succeeds without it. Reading and `sync` are for any thread.
     """
 
-    __slots__ = ("_entries", "_files", "_unwritten", "_writing", "path")
+    __slots__ = ("_entries", "_files", "_writing", "_written_count", "path")
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
-        self._entries: tuple[AbortedTransaction, ...] | None = None  # those in the file
-        self._unwritten: tuple[AbortedTransaction, ...] = ()
+        self._entries: _Entries | None = None
+        self._written_count = 0  # of the entries, once they are in memory
         self._writing = threading.Lock()
         self.path = path
 
+    def begin_empty(self) -> None:
+        """There is no file, or what it holds does not belong to the segment: nothing has to be read."""
+        self._entries, self._written_count = _Entries(), 0
+
     def entries(self) -> Sequence[AbortedTransaction]:
         """Raises CorruptIndexError when the file is not made of whole entries in order, OSError."""
-        # In this order: what a sync in another thread moves into the file is found in one of the two, or in both.
-        unwritten = self._unwritten
-        written = self._written()
-        if not unwritten:
-            return written
-        return (*written, *(entry for entry in unwritten if entry not in written))
+        return tuple(self._loaded().all)
+
+    @property
+    def lowest_first_offset(self) -> int:
+        """Where the first of the aborted transactions begins, NO_FIRST_OFFSET without any. Raises CorruptIndexError."""
+        return self._loaded().lowest_first_offset
+
+    def overlapping(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The transactions with a record, their marker included, from `start_offset` on and below `end_offset`.
+
+        The cost grows with their number and the logarithm of the number of entries. Any thread. Raises
+        CorruptIndexError.
+        """
+        return self._loaded().overlapping(start_offset, end_offset)
 
     def append(self, aborted: AbortedTransaction) -> None:
         """Raises OSError; after a ShortageError the entry counts all the same. Raises CorruptIndexError."""
         with self._writing:
-            self._unwritten = (*self._unwritten, aborted)
-            self._write_waiting()
+            entries = self._loaded()
+            if entries.all and entries.all[-1].last_offset >= aborted.last_offset:
+                raise CorruptIndexError(f"{self.path}: {aborted} does not follow {entries.all[-1]}")
+            entries.add(aborted)
+            self._write_waiting(entries)
 
     def truncate_to(self, offset: int) -> None:
         """Drops the entries whose marker is at or above `offset`."""
         with self._writing:
-            self._unwritten = tuple(entry for entry in self._unwritten if entry.last_offset < offset)
-            written = self._written()
-            kept = tuple(entry for entry in written if entry.last_offset < offset)
-            if kept == written:
-                return
-            file = self._files.open(self.path)
-            try:
-                self._files.truncate(file, len(kept) * _ENTRY.size)
-            finally:
-                file.close()
-            self._entries = kept
+            entries = self._loaded().all
+            kept = bisect_left(entries, offset, key=_last_offset)
+            if kept < self._written_count:
+                file = self._files.open(self.path)
+                try:
+                    self._files.truncate(file, kept * _ENTRY.size)
+                finally:
+                    file.close()
+                self._written_count = kept
+            if kept < len(entries):
+                self._entries = _Entries(entries[:kept])
 
     def reset(self) -> None:
         """Forgets every entry and the file, before a rebuild."""
         self._files.unlink_if_there(self.path)
-        self._entries = self._unwritten = ()
+        self.begin_empty()
 
     def release(self) -> None:
         """Forgets what the file holds; it is read again when needed."""
-        self._entries = None
+        with self._writing:
+            if self._entries is not None and self._written_count == len(self._entries.all):
+                self._entries = None
 
     def sync(self) -> None:
         with self._writing:
-            self._write_waiting()
+            if self._entries is not None:
+                self._write_waiting(self._entries)
         self._files.sync_path(self.path)
 
-    def _write_waiting(self) -> None:
-        if not self._unwritten:
+    def _write_waiting(self, entries: _Entries) -> None:
+        count = self._written_count
+        if count == len(entries.all):
             return
-        written, unwritten = self._written(), self._unwritten
-        if written and written[-1].last_offset >= unwritten[0].last_offset:
-            self._unwritten = ()
-            raise CorruptIndexError(f"{self.path}: {unwritten[0]} does not follow {written[-1]}")
         file = self._files.open(self.path, create=True)
         try:
-            packed = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in unwritten)
-            self._files.write_all(file, packed, len(written) * _ENTRY.size)
+            if not count:
+                self._files.truncate(file, 0)
+            packed = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries.all[count:])
+            self._files.write_all(file, packed, count * _ENTRY.size)
         finally:
             file.close()
-        self._entries = (*written, *unwritten)
-        self._unwritten = ()
+        self._written_count = len(entries.all)
 
-    def _written(self) -> tuple[AbortedTransaction, ...]:
+    def _loaded(self) -> _Entries:
         if self._entries is None:
-            self._entries = self._load()
+            entries = self._load()
+            self._entries, self._written_count = entries, len(entries.all)
         return self._entries
 
-    def _load(self) -> tuple[AbortedTransaction, ...]:
+    def _load(self) -> _Entries:
         try:
             content = self._files.read_whole(self.path)
         except FileNotFoundError:
-            return ()
-        return parse(content, self.path)
+            return _Entries()
+        return _Entries(parse(content, self.path))
 
 
 def parse(content: bytes, path: str) -> tuple[AbortedTransaction, ...]:

@@ -30,11 +30,19 @@ names, and goes on to the next one if no record in it qualifies.
 Opening each record is demanded by a compacted topic (keys), a timestamp window, another codec than the topic's, and a
 client's claim of LogAppendTime that has to be undone. The first two, and the proof, are taken on trust from the
 broker's own coordinators.
+
+Memory
+------
+A batch may open to 100 MiB, but only a piece of about 1 MiB exists at a time. The proof and the checks read over a
+record that is larger; a conversion writes each piece into a compressor and gives up beyond max.message.bytes. Data that
+cannot be decompressed is the first reason to refuse a batch, so what is left is opened before a record is blamed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -59,17 +67,18 @@ from protocol.records.batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    Parts,
     Record,
     TimestampType,
     parse_records,
-    plain_records,
+    plain_pieces,
     read_header,
     set_offset_and_epoch,
     set_timestamps,
 )
-from protocol.records.builder import RecordData, assemble, build_batch, encode_records
-from protocol.records.compression import Buffer, Compression, OpensTooFar, compress
-from protocol.records.regularity import are_regular, is_one_plain
+from protocol.records.builder import BatchWriter, assemble, renumbered
+from protocol.records.compression import BoundedCompression, Buffer, CannotOpen, Compression, OpensTooFar
+from protocol.records.regularity import are_regular, are_regular_pieces, is_one_plain
 
 # A batch may open to what could also have been sent plain: the default of socket.request.max.bytes.
 PLAIN_SIZE_MAX = 100 << 20
@@ -144,6 +153,24 @@ class RejectionMeter(Enum):
     NO_KEY_COMPACTED_TOPIC = "NoKeyCompactedTopicRecordsPerSec"
 
 
+class Refusal(NamedTuple):
+    """Why records are refused: what is kept of the error until the response is built.
+
+    The error itself holds a traceback, whose frames hold the request and all that was opened of it.
+    """
+
+    code: ErrorCode
+    message: str
+    meter: RejectionMeter | None = None
+    record_errors: Sequence[tuple[int, str]] = ()
+
+    @classmethod
+    def of(cls, error: KafkaError) -> Refusal:
+        if isinstance(error, RecordsRejected):
+            return cls(error.code, error.message, error.meter, error.record_errors)
+        return cls(error.code, error.message)
+
+
 class RecordsRejected(KafkaError):  # noqa: N818 - it says what happened to the records
     """The records are refused. `record_errors` names single ones by their index, where single ones are at fault."""
 
@@ -151,7 +178,6 @@ class RecordsRejected(KafkaError):  # noqa: N818 - it says what happened to the 
         self,
         code: ErrorCode,
         message: str,
-        *,
         meter: RejectionMeter | None = None,
         record_errors: Sequence[tuple[int, str]] = (),
     ) -> None:
@@ -281,17 +307,20 @@ def prepare(
     now_ms: int,
     origin: AppendOrigin,
     plain_size_max: int = PLAIN_SIZE_MAX,
-) -> PreparedAppend:
-    """All of `validate_and_assign_offsets` that does not need the log: for any thread. Raises KafkaError like it."""
-    validated = validate_and_assign_offsets(
-        records,
-        rules,
-        next_offset=0,
-        leader_epoch=NO_LEADER_EPOCH,
-        now_ms=now_ms,
-        origin=origin,
-        plain_size_max=plain_size_max,
-    )
+) -> PreparedAppend | Refusal:
+    """All of `validate_and_assign_offsets` that does not need the log: for any thread. Raises OpensTooFar like it."""
+    try:
+        validated = validate_and_assign_offsets(
+            records,
+            rules,
+            next_offset=0,
+            leader_epoch=NO_LEADER_EPOCH,
+            now_ms=now_ms,
+            origin=origin,
+            plain_size_max=plain_size_max,
+        )
+    except KafkaError as error:
+        return Refusal.of(error)
     if validated is not None and isinstance(validated.records, bytes):
         validated = validated._replace(records=bytearray(validated.records))  # to be patched
     return PreparedAppend(validated)
@@ -299,11 +328,11 @@ def prepare(
 
 def prepare_at_once(
     records: memoryview, rules: AppendRules, *, now_ms: int, origin: AppendOrigin
-) -> PreparedAppend | None:
+) -> PreparedAppend | Refusal | None:
     """`prepare` for compressed records on the event loop: None when it turns out that it would hold it up.
 
     A few bytes may open to megabytes, and only opening them tells. What was begun in vain is bounded, and `records` are
-    as they were. Raises KafkaError like `prepare`.
+    as they were.
     """
     plain_size_max = CONVERTED_SIZE_MAX
     if records[MAGIC_POSITION] == MAGIC:
@@ -387,10 +416,15 @@ def validate_and_assign_offsets(
     if size != len(records):
         records = _without_rest(records, size)
     _check_batch(records, header, rules, origin)
-    if _must_open(header, rules, origin) or (
-        origin is not AppendOrigin.COORDINATOR and not _is_regular(records, header, plain_size_max)
-    ):
-        return _validate_opened(records, header, rules, next_offset, leader_epoch, now_ms, plain_size_max)
+    try:
+        if _must_open(header, rules, origin) or (
+            origin is not AppendOrigin.COORDINATOR and not _is_regular(records, header, plain_size_max)
+        ):
+            return _validate_opened(records, header, rules, next_offset, leader_epoch, now_ms, plain_size_max)
+    except CannotOpen as error:
+        if isinstance(error, OpensTooFar) and plain_size_max < PLAIN_SIZE_MAX:
+            raise
+        raise _corrupt(f"Record batch cannot be decompressed: {error}") from None
     set_offset_and_epoch(records, 0, next_offset, leader_epoch)
     if rules.is_log_append_time:
         set_timestamps(records, 0, header.attributes | LOG_APPEND_TIME_BIT, now_ms)
@@ -497,9 +531,12 @@ def _check_size(size: int, rules: AppendRules) -> None:
 
 
 def _is_regular(batch: memoryview, header: BatchHeader, plain_size_max: int) -> bool:
-    """See "The hot path" above."""
-    plain = _plain(batch, header, plain_size_max) if header.attributes & CODEC_MASK else batch[HEADER_SIZE:]
-    return abs(header.base_timestamp) < _BASE_TIMESTAMP_MAX and are_regular(plain, header.records_count)
+    """See "The hot path" above. Raises CannotOpen."""
+    if abs(header.base_timestamp) >= _BASE_TIMESTAMP_MAX:
+        return False
+    if not header.attributes & CODEC_MASK:
+        return are_regular(batch[HEADER_SIZE:], header.records_count)
+    return are_regular_pieces(plain_pieces(batch, 0, header, size_max=plain_size_max), header.records_count)
 
 
 # --- what its records say ---------------------------------------------------------------------------------------------
@@ -528,65 +565,118 @@ def _validate_opened(
     target = source if rules.compression is None or header.is_control else rules.compression
     # What a client says about append time is not taken over: the records' own times count.
     attributes = header.attributes & ~(LOG_APPEND_TIME_BIT | CODEC_MASK) | target
-    plain = _plain(batch, header, plain_size_max)
     as_sent = header._replace(attributes=attributes)
-    max_timestamp, is_sequential = _check_records(parse_records(plain, as_sent), header.records_count, rules, now_ms)
+    converted = None if source == target else BoundedCompression(target, rules.level, _records_size_max(rules))
+    pieces = plain_pieces(batch, 0, header, size_max=plain_size_max)
+    checked = _check_records(
+        parse_records(pieces if converted is None else _written(pieces, converted), as_sent, Parts.OUTLINE),
+        header.records_count,
+        rules,
+        now_ms,
+    )
+    if checked.refusal is not None:
+        _exhaust(pieces)  # what cannot be opened further on is the first thing to be said
+        raise RecordsRejected(*checked.refusal)
+    max_timestamp = checked.max_timestamp
 
     log_append_time_ms = NO_TIMESTAMP
     if rules.is_log_append_time:
         attributes |= LOG_APPEND_TIME_BIT
         log_append_time_ms = max_timestamp = now_ms
 
-    if source == target and is_sequential:
+    if converted is None and checked.is_sequential:
         if (attributes, max_timestamp) != (header.attributes, header.max_timestamp):
             set_timestamps(batch, 0, attributes, max_timestamp)
         set_offset_and_epoch(batch, 0, next_offset, leader_epoch)
         return ValidatedAppend(batch, read_header(batch), log_append_time_ms, records_converted=0)
 
-    if not is_sequential:
-        renumbered = (record._replace(offset=index) for index, record in enumerate(parse_records(plain, as_sent)))
-        plain = encode_records(renumbered, 0, header.base_timestamp)
+    if converted is None or not checked.is_sequential:
+        converted = BoundedCompression(target, rules.level, _records_size_max(rules))
+        pieces = plain_pieces(batch, 0, header, size_max=plain_size_max)
+        _exhaust(_written(renumbered(pieces, header.records_count), converted))
     header = header._replace(
         base_offset=next_offset,
         partition_leader_epoch=leader_epoch,
         attributes=attributes,
         max_timestamp=max_timestamp,
     )
-    rebuilt = assemble(header, compress(target, plain, rules.level))
+    content = converted.finish()
+    if content is None:
+        raise _too_large_once_converted(rules)
+    rebuilt = assemble(header, content)
     _check_size(len(rebuilt), rules)
     return ValidatedAppend(rebuilt, read_header(rebuilt), log_append_time_ms, records_converted=header.records_count)
+
+
+def _written(pieces: Iterable[bytes], converted: BoundedCompression) -> Iterator[bytes]:
+    """The pieces, each after it was written."""
+    for piece in pieces:
+        converted.write(piece)
+        yield piece
+
+
+def _exhaust(items: Iterator[object]) -> None:
+    deque(items, maxlen=0)
+
+
+def _records_size_max(rules: AppendRules) -> int:
+    return rules.max_message_bytes - HEADER_SIZE
+
+
+def _too_large_once_converted(rules: AppendRules) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"The converted record batch exceeds the maximum configured value of {rules.max_message_bytes} bytes",
+    )
 
 
 def _validate_message_set(
     records: memoryview, rules: AppendRules, next_offset: int, leader_epoch: int, now_ms: int, plain_size_max: int
 ) -> ValidatedAppend | None:
     """All messages of the set as one batch: only magic 2 is stored."""
-    message_set = _read_message_set(records, rules, plain_size_max)
-    opened = message_set.records
-    if not opened:
-        return None
-    if message_set.claims_append_time and (
-        rules.is_log_append_time or any(record.timestamp == NO_TIMESTAMP for record in opened)
-    ):
-        raise _false_append_time(len(opened))
-    _check_records(opened, len(opened), rules, now_ms)
+    with _message_set_refused(plain_size_max):
+        message_set = legacy.read_message_set(records, size_max=plain_size_max)
     append_time_ms = now_ms if rules.is_log_append_time else None
-    batch = build_batch(
-        [RecordData(r.timestamp if append_time_ms is None else append_time_ms, r.key, r.value) for r in opened],
-        base_offset=next_offset,
-        compression=message_set.compression if rules.compression is None else rules.compression,
-        level=rules.level,
-        timestamp_type=TimestampType.CREATE_TIME if append_time_ms is None else TimestampType.LOG_APPEND_TIME,
-        leader_epoch=leader_epoch,
+    writer = BatchWriter(
+        message_set.compression if rules.compression is None else rules.compression,
+        rules.level,
+        TimestampType.CREATE_TIME if append_time_ms is None else TimestampType.LOG_APPEND_TIME,
+        rules.max_message_bytes,
     )
+    checked = _check_records(_written_records(message_set, writer, append_time_ms, plain_size_max), 0, rules, now_ms)
+    with _message_set_refused(plain_size_max):
+        _exhaust(message_set.records)
+    if not message_set.count:
+        return None
+    _check_size(message_set.entry_size_max, rules)
+    if message_set.claims_append_time and (rules.is_log_append_time or message_set.lacks_timestamp):
+        raise _false_append_time(message_set.count)
+    if checked.refusal is not None:
+        raise RecordsRejected(*checked.refusal)
+    batch = writer.finish(base_offset=next_offset, leader_epoch=leader_epoch)
+    if batch is None:
+        raise _too_large_once_converted(rules)
     _check_size(len(batch), rules)
     log_append_time_ms = NO_TIMESTAMP if append_time_ms is None else append_time_ms
-    return ValidatedAppend(batch, read_header(batch), log_append_time_ms, records_converted=len(opened))
+    return ValidatedAppend(batch, read_header(batch), log_append_time_ms, records_converted=message_set.count)
 
 
-def _read_message_set(records: memoryview, rules: AppendRules, plain_size_max: int) -> legacy.MessageSet:
+def _written_records(
+    message_set: legacy.MessageSet, writer: BatchWriter, append_time_ms: int | None, plain_size_max: int
+) -> Iterator[legacy.Message]:
+    """The messages, each after it was written. Raises KafkaError."""
+    with _message_set_refused(plain_size_max):
+        for message in message_set.records:
+            _, timestamp, key, value, _ = message
+            writer.add(timestamp if append_time_ms is None else append_time_ms, key, value)
+            yield message
+
+
+@contextmanager
+def _message_set_refused(plain_size_max: int) -> Iterator[None]:
+    """Turns what is wrong with a message set into its code."""
     try:
-        message_set = legacy.read_message_set(records, size_max=plain_size_max)
+        yield
     except legacy.ZstdMessage as error:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from None
     except legacy.ForbiddenMessage as error:
@@ -595,15 +685,21 @@ def _read_message_set(records: memoryview, rules: AppendRules, plain_size_max: i
         if isinstance(error, OpensTooFar) and plain_size_max < PLAIN_SIZE_MAX:
             raise
         raise _corrupt(f"Message set is corrupt: {error}") from None
-    _check_size(message_set.entry_size_max, rules)
-    return message_set
 
 
-def _check_records(records: Iterable[Record], count: int, rules: AppendRules, now_ms: int) -> tuple[int, bool]:
-    """The largest timestamp, and whether the offsets are 0 to count - 1.
+class _Checked(NamedTuple):
+    """What is known of a batch's records when all were looked at, or enough to refuse them."""
+
+    max_timestamp: int
+    is_sequential: bool  # the offsets are 0, 1, 2, ...
+    refusal: Refusal | None
+
+
+def _check_records(records: Iterable[Record | legacy.Message], count: int, rules: AppendRules, now_ms: int) -> _Checked:
+    """Look at the times and keys of records that count their offsets from 0.
 
     Any failing record refuses the whole batch: with code 32 when a time is among what is wrong, else with 87. One that
-    cannot be parsed is the last that is looked at.
+    cannot be parsed is the last that is looked at. Raises CannotOpen.
     """
     earliest_ms, latest_ms = _window(rules.timestamp_window, now_ms)
     is_compacted = rules.is_compacted
@@ -612,6 +708,7 @@ def _check_records(records: Iterable[Record], count: int, rules: AppendRules, no
     max_timestamp = _INT64_MIN
     is_sequential = True
     index = -1
+    refusal = None
     try:
         for index, (offset, timestamp, key, _, _) in enumerate(records):
             if offset != index:
@@ -630,28 +727,38 @@ def _check_records(records: Iterable[Record], count: int, rules: AppendRules, no
                 continue
             if len(without_key) + len(out_of_window) == RECORD_ERRORS_MAX:
                 break
+        refusal = _refusal_of(without_key, out_of_window)
+    except CannotOpen:
+        raise
     except Malformed as error:
-        bad = index + 1
-        raise RecordsRejected(
-            ErrorCode.INVALID_RECORD,
-            f"Record batch is invalid: {error}",
-            record_errors=[(bad, f"Record cannot be read: {error}")] if bad < count else (),
-        ) from None
+        refusal = _refusal_of_damage(error, index + 1, count)
+    return _new_tuple(_Checked, (max_timestamp, is_sequential, refusal))
+
+
+def _refusal_of(without_key: list[tuple[int, str]], out_of_window: list[tuple[int, str]]) -> Refusal | None:
     if out_of_window:
-        raise RecordsRejected(
+        return Refusal(
             ErrorCode.INVALID_TIMESTAMP,
             "One or more records have been rejected due to invalid timestamp",
             record_errors=sorted(without_key + out_of_window),
         )
     if without_key:
-        raise RecordsRejected(
+        return Refusal(
             ErrorCode.INVALID_RECORD,
             f"One or more records have been rejected due to {len(without_key)} record errors in total, the first at "
             f"index {without_key[0][0]}: {without_key[0][1]}",
-            meter=RejectionMeter.NO_KEY_COMPACTED_TOPIC,
-            record_errors=without_key,
+            RejectionMeter.NO_KEY_COMPACTED_TOPIC,
+            without_key,
         )
-    return max_timestamp, is_sequential
+    return None
+
+
+def _refusal_of_damage(error: Malformed, index: int, count: int) -> Refusal:
+    return Refusal(
+        ErrorCode.INVALID_RECORD,
+        f"Record batch is invalid: {error}",
+        record_errors=[(index, f"Record cannot be read: {error}")] if index < count else (),
+    )
 
 
 def _window(window: TimestampWindow | None, now_ms: int) -> tuple[int, int]:
@@ -670,15 +777,6 @@ def _false_append_time(records_count: int) -> RecordsRejected:
 
 
 # --- from Malformed to the code ---------------------------------------------------------------------------------------
-
-
-def _plain(batch: memoryview, header: BatchHeader, size_max: int) -> bytes:
-    try:
-        return plain_records(batch, 0, header, size_max=size_max)
-    except Malformed as error:
-        if isinstance(error, OpensTooFar) and size_max < PLAIN_SIZE_MAX:
-            raise
-        raise _corrupt(f"Record batch cannot be decompressed: {error}") from None
 
 
 def _rejected(message: str, meter: RejectionMeter | None = None) -> RecordsRejected:

@@ -58,8 +58,12 @@ class CommandLine(argparse.ArgumentParser):
         repeatable: bool = False,
         value_is_optional: bool = False,
         value_if_absent: Any = None,
+        takes_several: bool = False,
     ) -> None:
-        """An option with a value, under one or several names; the first names it in messages and in the result."""
+        """An option with a value, under one or several names; the first names it in messages and in the result.
+
+        One that `takes_several` has a list of the values that follow it.
+        """
         self.add_argument(
             *names,
             action="append" if repeatable else _StoreOnce,
@@ -67,7 +71,7 @@ class CommandLine(argparse.ArgumentParser):
             metavar=value,
             type=parse,
             default=[] if repeatable and default is None else default,
-            nargs="?" if value_is_optional else None,
+            nargs="?" if value_is_optional else "+" if takes_several else None,
             const=value_if_absent,
             help=help_text,
         )

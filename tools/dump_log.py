@@ -1,4 +1,4 @@
-"""kafka-dump-log: prints the files of a partition, and tells where indexes and logs do not agree.
+"""kafka-dump-log: prints the files of a partition, reports where indexes and logs do not agree, and verifies batches.
 
 It reads files that belong to a stopped or a running broker and changes none of them.
 """
@@ -22,6 +22,7 @@ from tools.index_dump import (
 )
 from tools.kraft_records import parse_metadata_record
 from tools.log_dump import LogDump
+from tools.log_verification import Verification, log_files, progress
 from tools.record_parsers import (
     DEFAULT_DECODER,
     Parser,
@@ -49,7 +50,16 @@ def _command_line() -> CommandLine:
         "This tool helps to parse a log file and dump its contents to the console, useful for debugging a seemingly "
         "corrupt log segment.",
     )
-    line.add_option("--files", value="file1, file2, ...", help_text="REQUIRED: The files, separated by commas.")
+    line.add_option(
+        "--files", value="file1, file2, ...", help_text="REQUIRED without --verify: The files, separated by commas."
+    )
+    line.add_option(
+        "--verify",
+        value="dir ...",
+        takes_several=True,
+        help_text="Check the CRC and the offsets of every batch in log directories or partition folders instead; one "
+        "line for each damaged batch, exit status 1 if there is any.",
+    )
     line.add_flag("--print-data-log", "Print keys and values of records; also what any decoder does.")
     line.add_flag("--deep-iteration", "Print records, not batches alone; also what --print-data-log does.")
     line.add_flag("--verify-index-only", "Compare indexes with their log without printing them.")
@@ -79,6 +89,9 @@ def _command_line() -> CommandLine:
 
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
+    if options.verify:
+        line.forbid(options, "--verify", "--files")
+        return _verify(options.verify)
     line.require(options, "--files")
     log_dump = _log_dump(options)
     check = _index_check(options)
@@ -94,6 +107,31 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
             has_failed = True
     for text in findings.lines():
         print(text, file=sys.stderr)
+    return 1 if has_failed else 0
+
+
+def _verify(directories: Sequence[str]) -> int:
+    """1 when a batch is damaged or something cannot be read."""
+    has_failed = False
+    paths = []
+    for directory in map(_normalized, directories):
+        try:
+            paths += log_files(directory)
+        except DumpError as error:
+            print(error, file=sys.stderr)
+            has_failed = True
+    verification = Verification()
+    with progress(sum(size for _, size in paths)) as show:
+        for path, _ in paths:
+            show(path, verification.bytes_count)
+            try:
+                for damaged in verification.damaged_batches(path, lambda: show(path, verification.bytes_count)):  # noqa: B023
+                    _print(str(damaged))
+                    has_failed = True
+            except DumpError as error:
+                print(error, file=sys.stderr)
+                has_failed = True
+    _print(verification.summary())
     return 1 if has_failed else 0
 
 

@@ -84,6 +84,10 @@ class Tree(Protocol):
         """Names of the children, none where there is no such node."""
         ...
 
+    async def running_brokers(self) -> Sequence[str]:
+        """The ids of those that are registered."""
+        ...
+
     async def apply(self, operations: Sequence[Operation]) -> None:
         """One after the other, as far as it goes."""
         ...
@@ -101,11 +105,11 @@ def _command_line() -> CommandLine:
         "alone, so that its data directories can be handed from Apache Kafka to Milena and back.",
     )
     connect = "ZooKeeper's addresses as in zookeeper.connect: host:port,.../chroot."
-    folder = f"The first of a broker's log.dirs: its metadata is in {METADATA_FILE}."
+    folders = f"A broker's log.dirs, separated by commas: each holds a copy of its metadata in {METADATA_FILE}"
     line.add_option("--from-zookeeper", value="urls", help_text=f"Copy from here. {connect}")
-    line.add_option("--from-log-dir", value="folder", help_text=f"Copy from here. {folder}")
+    line.add_option("--from-log-dir", value="folders", help_text=f"Copy from here. {folders}; the newest is read.")
     line.add_option("--to-zookeeper", value="urls", help_text=f"Copy to here. {connect}")
-    line.add_option("--to-log-dir", value="folder", help_text=f"Copy to here. {folder}")
+    line.add_option("--to-log-dir", value="folders", help_text=f"Copy to here. {folders}; all are written.")
     return line
 
 
@@ -136,7 +140,7 @@ async def _copy(options: argparse.Namespace) -> str:
         if found not in (None, cluster_id):
             raise CopyError(f"{target_name} is the metadata of cluster {found}, expected {cluster_id} or none")
         for tree, name in ((source, source_name), (target, target_name)):
-            await _refuse_running_brokers(tree, name)
+            _refuse_running_brokers(await tree.running_brokers(), name)
         wanted = await _read(source)
         await _write(target, wanted, await _read(target))
     topics = sum(path.startswith(f"{paths.TOPICS}/") and path.count("/") == 3 for path in wanted)
@@ -148,8 +152,8 @@ async def _cluster_id(tree: Tree) -> str | None:
     return None if node is None else paths.decode_cluster_id(node.data)
 
 
-async def _refuse_running_brokers(tree: Tree, name: str) -> None:
-    if running := await tree.children(paths.BROKER_IDS):
+def _refuse_running_brokers(running: Sequence[str], name: str) -> None:
+    if running:
         raise CopyError(
             f"brokers {', '.join(sorted(running))} are registered in {name}: stop them first "
             "(one that was killed stays until its session is over, 18 s by default)"
@@ -211,13 +215,15 @@ async def _opened(connect: str | None, folder: str | None, *, is_target: bool) -
             client.close()
         return
     assert folder is not None
-    path = Path(folder) / METADATA_FILE
-    if not is_target and not path.exists():
-        raise CopyError(f"{path} does not exist, expected the first of a broker's log.dirs")
-    store = SqliteStore(path, SystemClock())
-    await store.open()
+    files = [Path(part.strip()) / METADATA_FILE for part in folder.split(",") if part.strip()]
+    name = ", ".join(map(str, files))
+    if not is_target and not any(path.exists() for path in files):
+        raise CopyError(f"{name} does not exist, expected a broker's log.dirs")
+    store = SqliteStore(files, SystemClock())
+    # A source is read only: a copy that is older than one that was not named here must not take precedence over it.
+    await (store.open() if is_target else store.examine())
     try:
-        yield _EmbeddedTree(store), str(path)
+        yield _EmbeddedTree(store), name
     finally:
         await store.close()
 
@@ -249,6 +255,10 @@ class _EmbeddedTree:
         except NoNode:
             return ()
 
+    async def running_brokers(self) -> Sequence[str]:
+        """None: a broker that runs has its files locked."""
+        return ()
+
     async def apply(self, operations: Sequence[Operation]) -> None:
         await self._store.multi(operations)
 
@@ -272,6 +282,9 @@ class _ZooKeeperTree:
         except NoNodeError:
             return ()
         return names
+
+    async def running_brokers(self) -> Sequence[str]:
+        return await self.children(paths.BROKER_IDS)
 
     async def apply(self, operations: Sequence[Operation]) -> None:
         # Not as a transaction: kazoo's cannot make a node without data, which to Kafka is not the same as empty data.

@@ -35,7 +35,7 @@ from protocol.records.batch import (
 from protocol.records.builder import RecordData, assemble, build_batch, build_record_batch, encode_records
 from protocol.records.compression import Compression, compress
 
-COMMIT_SLICE_SIZE: Final = 1_000
+COMMIT_STEP_SIZE: Final = 200
 """Offsets of one commit that are looked at or encoded before other requests get their turn: a millisecond or two."""
 _COVERED_START: Final = Struct(">hiqq")
 """Of what the checksum of a batch covers: attributes, last offset delta, base and max timestamp."""
@@ -137,10 +137,10 @@ def commit_batch_in_slices(
     """`commit_batch`, a few milliseconds at a time. Nobody may change `offsets` meanwhile."""
     values = list(offsets.items())
     data = bytearray()
-    for start in range(0, len(values), COMMIT_SLICE_SIZE):
+    for start in range(0, len(values), COMMIT_STEP_SIZE):
         if start:
             yield
-        numbered = enumerate(values[start : start + COMMIT_SLICE_SIZE], start)
+        numbered = enumerate(values[start : start + COMMIT_STEP_SIZE], start)
         data += encode_records(
             [
                 (number, now_ms, offset_key(group_id, topic, index), offset_value(value), ())

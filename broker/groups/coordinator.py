@@ -22,7 +22,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from broker import slices
 from broker.clock import Clock
 from broker.coordinator_log import CoordinatorLog, PartitionState, append_now, replay, when_appended
 from broker.groups.batches import (
@@ -59,7 +58,7 @@ from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState
 from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from broker.internal_topics import GROUP_METADATA_TOPIC
-from broker.slices import Slices
+from broker.slices import SlicedWork, Slices
 from broker.timer import Timer, TimerHandle
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records.compression import Compression
@@ -121,6 +120,7 @@ class GroupCoordinator:
         clock: Clock,
         ensure_internal_topic: Callable[[str], Awaitable[None]],
         legacy_offsets: LegacyOffsets,
+        sliced_work: SlicedWork,
     ) -> None:
         """`ensure_internal_topic(name)` creates the topic unless it exists, and raises KafkaError when it cannot."""
         self.settings = settings
@@ -129,13 +129,14 @@ class GroupCoordinator:
         self._timer = timer
         self._clock = clock
         self._ensure_internal_topic = ensure_internal_topic
+        self._sliced_work = sliced_work
         self._partitions: dict[int, OffsetsPartition] = {}
         self._groups: dict[str, CoordinatedGroup] = {}
         """The groups of all active partitions."""
         self._is_stopping = False
         self._expiry_timer: TimerHandle | None = None
         self._expiring: asyncio.Task[None] | None = None
-        self._unfinished: set[asyncio.Task[Any]] = set()
+        self._unfinished: set[asyncio.Future[Any]] = set()
         """What was begun and is done in slices."""
         self.commit_count = 0
         self.expiration_count = 0
@@ -154,7 +155,9 @@ class GroupCoordinator:
         self._is_stopping = True
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
-        tasks = [each.loading for each in self._partitions.values() if each.loading is not None]
+        tasks: list[asyncio.Future[Any]] = [
+            each.loading for each in self._partitions.values() if each.loading is not None
+        ]
         for task in (*self._unfinished, *([] if self._expiring is None else [self._expiring])):
             task.cancel()
             tasks.append(task)
@@ -539,8 +542,8 @@ class GroupCoordinator:
 
     def _see_through(self, work: Slices[T]) -> T | Awaitable[T]:
         """Do work that has to be finished once it was begun, even if nobody waits for its result any more."""
-        begun = slices.run(work)
-        if not isinstance(begun, asyncio.Task):
+        begun = self._sliced_work.run(work)
+        if not isinstance(begun, asyncio.Future):
             return begun
         self._unfinished.add(begun)
         begun.add_done_callback(self._unfinished.discard)
@@ -667,7 +670,10 @@ class GroupCoordinator:
         except KafkaError as error:
             return CommitAnswer(COMMIT_APPEND_ERRORS.get(error.code, error.code), refused)
         if producer is not None:
-            kept.begin_in_transaction(producer.producer_id, order, offsets)
+            if awaited is None:
+                kept.put_in_transaction(producer.producer_id, order, offsets)
+            else:
+                kept.begin_in_transaction(producer.producer_id, order, offsets)
             partition.groups_by_producer.setdefault(producer.producer_id, set()).add(group.machine.group_id)
         elif awaited is None:
             kept.put(order, offsets)
@@ -683,6 +689,8 @@ class GroupCoordinator:
                 kept.fail(order) if error else kept.succeed(order)
             elif error:
                 kept.fail_in_transaction(producer.producer_id, order)
+            else:
+                kept.succeed_in_transaction(producer.producer_id, order)
             if not error:
                 self.commit_count += count
             if not waiter.done():  # else its client is gone
@@ -785,6 +793,6 @@ def _pieces(partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartitio
     return [partitions[start : start + SLICE_SIZE] for start in range(0, len(partitions), SLICE_SIZE)]
 
 
-def _log_failure(task: asyncio.Task[Any]) -> None:
+def _log_failure(task: asyncio.Future[Any]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.error("A task of the group coordinator failed", exc_info=error)

@@ -4,6 +4,9 @@ Owns: which commit wins, offsets of open transactions, and what has expired. Mus
 machine or requests. An offset counts once its record is in the log; `order` is its place there (a number that
 rises with every append), so that answers which arrive out of order cannot put an older commit over a newer one.
 
+Of an open transaction, the latest commit of each partition is kept and no other, however many it has: what they cost to
+look through does not grow with their number.
+
 Invariants:
 * What `committed` shows was successfully appended, and nothing that was appended later was overwritten by it.
 * An offset that is removed does not come back through a commit that was already on its way.
@@ -11,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from broker.groups.records import NO_TIMESTAMP, OffsetAndMetadata
@@ -32,6 +35,52 @@ class Committed(NamedTuple):
 _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
 
 
+class _OpenTransaction:
+    """The commits of one producer that count from its commit marker on, if there will be one."""
+
+    __slots__ = ("in_flight", "latest")
+
+    def __init__(self) -> None:
+        self.latest: dict[TopicPartition, Committed] = {}
+        """Of those that all in-sync replicas have."""
+        self.in_flight: dict[int, Offsets] = {}
+        """Commits that are being appended, by order."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.latest and not any(self.in_flight.values())
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self.latest or any(partition in offsets for offsets in self.in_flight.values())
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        yield from self.latest
+        for offsets in self.in_flight.values():
+            yield from offsets
+
+    def remove(self, partition: TopicPartition) -> bool:
+        """Forget the partition; True if there was a commit of it."""
+        was_there = self.latest.pop(partition, None) is not None
+        for offsets in self.in_flight.values():
+            was_there |= offsets.pop(partition, None) is not None
+        return was_there
+
+    def is_touched_since(self, order: int, partition: TopicPartition) -> bool:
+        """Whether a commit of the partition has begun at `order` or later."""
+        latest = self.latest.get(partition)
+        return (latest is not None and latest.order >= order) or any(
+            at >= order and partition in offsets for at, offsets in self.in_flight.items()
+        )
+
+
+def _put_latest(known: dict[TopicPartition, Committed], order: int, offsets: Offsets) -> None:
+    """Of two commits of a partition, the one whose record is later in the log wins."""
+    for partition, value in offsets.items():
+        current = known.get(partition)
+        if current is None or current.order <= order:
+            known[partition] = _new_tuple(Committed, (order, value))
+
+
 class GroupOffsets:
     """Offsets of one group by (topic, partition)."""
 
@@ -41,8 +90,8 @@ class GroupOffsets:
         self.committed: dict[TopicPartition, Committed] = {}
         self._in_flight: dict[int, Offsets] = {}
         """Plain commits that are being appended, by order."""
-        self._transactions: dict[int, dict[int, Offsets]] = {}
-        """Commits of open transactions by producer id and order, those that are being appended included."""
+        self._transactions: dict[int, _OpenTransaction] = {}
+        """By producer id."""
 
     @property
     def is_empty(self) -> bool:
@@ -55,17 +104,13 @@ class GroupOffsets:
 
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether an open transaction may yet change the offset (KIP-447)."""
-        return any(partition in offsets for batches in self._transactions.values() for offsets in batches.values())
+        return any(partition in transaction for transaction in self._transactions.values())
 
     # Commits
 
     def put(self, order: int, offsets: Offsets) -> None:
         """A commit is on all in-sync replicas."""
-        committed = self.committed
-        for partition, value in offsets.items():
-            current = committed.get(partition)
-            if current is None or current.order <= order:
-                committed[partition] = _new_tuple(Committed, (order, value))
+        _put_latest(self.committed, order, offsets)
 
     def begin(self, order: int, offsets: Offsets) -> None:
         """A commit is in this log, but not yet on all in-sync replicas. The offsets are this object's from now on."""
@@ -79,23 +124,37 @@ class GroupOffsets:
         """The commit is not in the log, or nobody knows; its client was told so."""
         self._in_flight.pop(order, None)
 
+    def put_in_transaction(self, producer_id: int, order: int, offsets: Offsets) -> None:
+        """As `put`, but the commit counts only when the transaction commits."""
+        _put_latest(self._transaction(producer_id).latest, order, offsets)
+
     def begin_in_transaction(self, producer_id: int, order: int, offsets: Offsets) -> None:
-        """As `begin`, but what is appended counts only when the transaction commits."""
-        self._transactions.setdefault(producer_id, {})[order] = offsets
+        """As `begin`, but the commit counts only when the transaction commits."""
+        self._transaction(producer_id).in_flight[order] = offsets
+
+    def succeed_in_transaction(self, producer_id: int, order: int) -> None:
+        """All in-sync replicas have the commit within a transaction, which may have ended before this was known."""
+        transaction = self._transactions.get(producer_id)
+        if transaction is not None:
+            _put_latest(transaction.latest, order, transaction.in_flight.pop(order, {}))
 
     def fail_in_transaction(self, producer_id: int, order: int) -> None:
         """The commit within a transaction is not in the log."""
-        batches = self._transactions.get(producer_id, {})
-        batches.pop(order, None)
-        if not batches:
-            self._transactions.pop(producer_id, None)
+        transaction = self._transactions.get(producer_id)
+        if transaction is not None:
+            transaction.in_flight.pop(order, None)
+            if transaction.is_empty:
+                del self._transactions[producer_id]
 
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
-        """The producer's marker is in the log."""
-        batches = self._transactions.pop(producer_id, {})
-        if is_committed:
-            for order, offsets in sorted(batches.items()):
-                self.put(order, offsets)
+        """The producer's marker is in the log, and so is everything that it had committed before."""
+        transaction = self._transactions.pop(producer_id, None)
+        if transaction is None or not is_committed:
+            return
+        for order, offsets in transaction.in_flight.items():
+            _put_latest(transaction.latest, order, offsets)
+        for partition, latest in transaction.latest.items():
+            self.put(latest.order, {partition: latest.value})
 
     def open_transactions(self) -> Iterable[int]:
         """The ids of the producers whose transactions have touched the group."""
@@ -111,27 +170,30 @@ class GroupOffsets:
         self, producer_id: int, order: int, partition: TopicPartition, value: OffsetAndMetadata
     ) -> None:
         """A record of a transactional commit was read, the marker not yet."""
-        self._transactions.setdefault(producer_id, {}).setdefault(order, {})[partition] = value
+        self.put_in_transaction(producer_id, order, {partition: value})
 
     # Removal
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Forget offsets, also those on their way, and return the ones that the log knows of or may soon."""
         removed = []
-        uncommitted = [*self._in_flight.values(), *(each for b in self._transactions.values() for each in b.values())]
+        transactions, in_flight = self._transactions.values(), self._in_flight.values()
         for partition in partitions:
-            places = [self.committed.pop(partition, None), *(each.pop(partition, None) for each in uncommitted)]
-            if any(place is not None for place in places):
+            was_there = self.committed.pop(partition, None) is not None
+            for offsets in in_flight:
+                was_there |= offsets.pop(partition, None) is not None
+            for transaction in transactions:
+                was_there |= transaction.remove(partition)
+            if was_there:
                 removed.append(partition)
-        if uncommitted:
-            self._drop_emptied_transactions()
+        self._drop_emptied_transactions()
         return removed
 
     def partitions(self) -> list[TopicPartition]:
         """Every partition that has an offset here, committed or on its way."""
         found = dict.fromkeys(self.committed)
-        for offsets in (*self._in_flight.values(), *(e for b in self._transactions.values() for e in b.values())):
-            found.update(dict.fromkeys(offsets))
+        for each in (*self._in_flight.values(), *(it.partitions() for it in self._transactions.values())):
+            found.update(dict.fromkeys(each))
         return list(found)
 
     def expired(
@@ -151,22 +213,29 @@ class GroupOffsets:
     def untouched_since(self, order: int, among: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Those of some partitions for which no commit has begun at `order` or later."""
         later = [offsets for at, offsets in self._in_flight.items() if at >= order]
-        later += [offsets for b in self._transactions.values() for at, offsets in b.items() if at >= order]
+        transactions = self._transactions.values()
         committed = self.committed
         return [
             partition
             for partition in among
             if ((current := committed.get(partition)) is None or current.order < order)
             and not any(partition in offsets for offsets in later)
+            and not any(transaction.is_touched_since(order, partition) for transaction in transactions)
         ]
 
     def _is_being_committed(self, partition: TopicPartition) -> bool:
         return self.is_unstable(partition) or any(partition in offsets for offsets in self._in_flight.values())
 
+    def _transaction(self, producer_id: int) -> _OpenTransaction:
+        found = self._transactions.get(producer_id)
+        if found is None:
+            found = self._transactions[producer_id] = _OpenTransaction()
+        return found
+
     def _drop_emptied_transactions(self) -> None:
-        for producer_id, batches in list(self._transactions.items()):
-            if not any(batches.values()):
-                del self._transactions[producer_id]
+        emptied = [producer_id for producer_id, transaction in self._transactions.items() if transaction.is_empty]
+        for producer_id in emptied:
+            del self._transactions[producer_id]
 
 
 def expiry_rule(

@@ -77,15 +77,17 @@ async def _when_stored(storing: Awaitable[None], response: AddPartitionsToTxnRes
 async def _serve_broker(
     services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
+    response = AddPartitionsToTxnResponse(results_by_transaction=[])
+    pace = services.sliced_work.pace()
+    for transaction in request.transactions:
+        outcome = await _serve_transaction(services, transaction)
+        response.results_by_transaction.append(
             AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id,
-                topic_results=_results(transaction.topics, await _serve_transaction(services, transaction)),
+                transactional_id=transaction.transactional_id, topic_results=_results(transaction.topics, outcome)
             )
-            for transaction in request.transactions
-        ]
-    )
+        )
+        await pace.keep()
+    return response
 
 
 async def _serve_transaction(services: Services, transaction: AddPartitionsToTxnTransaction) -> Outcome:

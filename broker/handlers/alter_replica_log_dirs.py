@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -21,13 +22,14 @@ from storage.names import can_have_future
 
 def handle(
     services: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
-) -> AlterReplicaLogDirsResponse:
+) -> Slices[AlterReplicaLogDirsResponse]:
     answers: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
             for index in topic.partitions:
                 code = _outcome(services, directory.path, topic.name, index)
                 answers.setdefault(topic.name, {})[index] = code
+                yield
     return _response(answers)
 
 

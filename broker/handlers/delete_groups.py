@@ -9,12 +9,13 @@ from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRe
 
 
 async def handle(services: Services, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(group_id=group_id, error_code=await _delete(services, group_id))
-            for group_id in dict.fromkeys(request.groups_names)
-        ]
-    )
+    response = DeleteGroupsResponse(results=[])
+    pace = services.sliced_work.pace()
+    for group_id in dict.fromkeys(request.groups_names):
+        code = await _delete(services, group_id)
+        response.results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+        await pace.keep()
+    return response
 
 
 def failed(request: DeleteGroupsRequest, context: RequestContext, code: ErrorCode) -> DeleteGroupsResponse:

@@ -16,6 +16,7 @@ from broker.replica.directory_writers import between_writes
 from broker.replica.partition import Partition
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, each
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -27,11 +28,15 @@ from protocol.messages.delete_records import (
 TopicPartition = tuple[str, int]
 
 
-async def handle(services: Services, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+async def handle(
+    services: Services, request: DeleteRecordsRequest, context: RequestContext
+) -> Slices[DeleteRecordsResponse]:
     deletions: dict[TopicPartition, AwaitedDeletion] = {}
     refused: dict[TopicPartition, ErrorCode] = {}
     wanted = _wanted(request)
+    pace = services.sliced_work.pace()
     for key, offset in wanted.items():
+        await pace.keep()
         try:
             partition = _partition(services, *key)
             delete = partial(services.replica_manager.delete_records, partition, offset)
@@ -39,7 +44,16 @@ async def handle(services: Services, request: DeleteRecordsRequest, context: Req
         except KafkaError as error:
             refused[key] = error.code
     await _until_decided(services, list(deletions.values()), request.timeout_ms)
-    return _response((key, _result(key, deletions, refused)) for key in wanted)
+    return _answer(wanted, deletions, refused)
+
+
+def _answer(
+    wanted: Iterable[TopicPartition],
+    deletions: dict[TopicPartition, AwaitedDeletion],
+    refused: dict[TopicPartition, ErrorCode],
+) -> Slices[DeleteRecordsResponse]:
+    results = yield from each(wanted, lambda key: (key, _result(key, deletions, refused)))
+    return _response(results)
 
 
 def failed(request: DeleteRecordsRequest, context: RequestContext, code: ErrorCode) -> DeleteRecordsResponse:

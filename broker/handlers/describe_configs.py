@@ -5,12 +5,16 @@ Version notes: v0 says is_default instead of a source; v1 synonyms; v3 types and
 
 from __future__ import annotations
 
+from typing import cast
+
 from broker.logger_levels import describe_loggers
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, each
 from config.definition import Source
 from config.describe import ConfigRow, describe_broker, describe_cluster_default, describe_topic
 from controller.topic_creation import topic_name_problem
+from protocol.codec import encode_element
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -28,15 +32,31 @@ CLIENT_METRICS = 16
 KNOWN_TYPES = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS})
 
 
-def handle(services: Services, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+def handle(
+    services: Services, request: DescribeConfigsRequest, context: RequestContext
+) -> Slices[DescribeConfigsResponse]:
+    """Each resource once, with the keys of the first place that names it."""
     if not KNOWN_TYPES.issuperset(resource.resource_type for resource in request.resources):
         # Groups (4.0) among them: whoever asks for one is refused everything.
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    return DescribeConfigsResponse(results=[_result(services, resource, request) for resource in request.resources])
+    asked = {(resource.resource_type, resource.resource_name): resource for resource in reversed(request.resources)}
+    resources = reversed(asked.values())
+    results = yield from each(resources, lambda resource: _written(services, resource, request, context.api_version))
+    return DescribeConfigsResponse(results=results)
 
 
 def failed(request: DescribeConfigsRequest, context: RequestContext, code: ErrorCode) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=[_error(resource, KafkaError(code)) for resource in request.resources])
+
+
+def _written(
+    services: Services, resource: DescribeConfigsResource, request: DescribeConfigsRequest, version: int
+) -> DescribeConfigsResult:
+    """The result for a resource in its encoded form: its hundreds of small objects take far more memory than that."""
+    result = _result(services, resource, request)
+    if result.error_code:
+        return result
+    return cast(DescribeConfigsResult, encode_element(DescribeConfigsResponse, result, version))
 
 
 def _result(

@@ -12,6 +12,7 @@ from broker.groups.group import Group
 from broker.groups.states import GroupState
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, each
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups import (
     DescribedGroup,
@@ -21,8 +22,12 @@ from protocol.messages.describe_groups import (
 )
 
 
-def handle(services: Services, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(groups=[_describe(services, request, group_id) for group_id in request.groups])
+def handle(
+    services: Services, request: DescribeGroupsRequest, context: RequestContext
+) -> Slices[DescribeGroupsResponse]:
+    """Each group once, however often it was asked for."""
+    groups = yield from each(dict.fromkeys(request.groups), lambda group_id: _describe(services, request, group_id))
+    return DescribeGroupsResponse(groups=groups)
 
 
 def failed(request: DescribeGroupsRequest, context: RequestContext, code: ErrorCode) -> DescribeGroupsResponse:

@@ -55,10 +55,13 @@ async def _described(
     logs = sorted(
         (log for log in directory.logs.values() if wanted is None or log.name in wanted), key=lambda log: log.name
     )
-    result.topics = [
-        DescribeLogDirsTopic(name=topic, partitions=[_partition(services, log) for log in of_topic])
-        for topic, of_topic in groupby(logs, key=lambda log: log.topic)
-    ]
+    pace = services.sliced_work.pace()
+    for topic, of_topic in groupby(logs, key=lambda log: log.topic):
+        partitions = []
+        for log in of_topic:
+            partitions.append(_partition(services, log))
+            await pace.keep()
+        result.topics.append(DescribeLogDirsTopic(name=topic, partitions=partitions))
     return result
 
 

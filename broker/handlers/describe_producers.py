@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, each
 from controller.topic_creation import topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import (
@@ -15,16 +18,17 @@ from protocol.messages.describe_producers import (
 )
 
 
-def handle(services: Services, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[_describe(services, topic.name, index) for index in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
+def handle(
+    services: Services, request: DescribeProducersRequest, context: RequestContext
+) -> Slices[DescribeProducersResponse]:
+    """Each partition once, however often it was asked for."""
+    response = DescribeProducersResponse(topics=[])
+    for topic in request.topics:
+        indexes = dict.fromkeys(topic.partition_indexes)
+        partitions = yield from each(indexes, partial(_describe, services, topic.name))
+        response.topics.append(TopicResponse(name=topic.name, partitions=partitions))
+        yield
+    return response
 
 
 def failed(request: DescribeProducersRequest, context: RequestContext, code: ErrorCode) -> DescribeProducersResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, each
 from broker.transactions.transaction import Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_transactions import (
@@ -16,10 +17,10 @@ from protocol.messages.describe_transactions import (
 
 def handle(
     services: Services, request: DescribeTransactionsRequest, context: RequestContext
-) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        transaction_states=[_describe(services, each) for each in request.transactional_ids]
-    )
+) -> Slices[DescribeTransactionsResponse]:
+    """Each transactional id once, however often it was asked for."""
+    states = yield from each(dict.fromkeys(request.transactional_ids), lambda asked: _describe(services, asked))
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 def failed(
@@ -27,7 +28,7 @@ def failed(
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
         transaction_states=[
-            TransactionState(transactional_id=each, error_code=code) for each in request.transactional_ids
+            TransactionState(transactional_id=asked, error_code=code) for asked in request.transactional_ids
         ]
     )
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 from dataclasses import replace
+from typing import TypeVar, cast
 
 from broker.leader_hints import leader_hint
 from broker.promise import Promise
@@ -23,6 +24,7 @@ from broker.replica.partition import NO_EPOCH, Partition
 from broker.replica.reader import CONSUMER, FetchLimits, FetchRead, PartitionRead, read_partitions
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, each, whole
 from config import broker_properties as properties
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import (
@@ -36,6 +38,8 @@ from protocol.messages.fetch import (
     PartitionData,
 )
 
+T = TypeVar("T")
+
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 FIRST_VERSION_WITH_REQUEST_LIMIT = 3
 FIRST_VERSION_WITH_STORAGE_ERROR = 6
@@ -48,14 +52,8 @@ Located = tuple[PartitionKey, FetchPartition, Partition | None, ErrorCode]
 
 def handle(
     services: Services, request: FetchRequest, context: RequestContext
-) -> FetchResponse | Awaitable[FetchResponse]:
-    fetch = _Fetch(services, request, context)
-    if services.unsent_answers.is_full:
-        return fetch.answer_with_room()
-    read = fetch.read()
-    if fetch.must_wait(read):
-        return fetch.answer_when_enough()
-    return fetch.answer(read) if fetch.is_ready(read) else fetch.answer_in_time(read)
+) -> Slices[FetchResponse | Awaitable[FetchResponse]]:
+    return _Fetch(services, request, context).serve()
 
 
 def failed(request: FetchRequest, context: RequestContext, code: ErrorCode) -> FetchResponse:
@@ -69,6 +67,11 @@ def failed(request: FetchRequest, context: RequestContext, code: ErrorCode) -> F
         for topic in request.topics
     ]
     return FetchResponse(error_code=code, responses=topics if context.api_version < 7 else [])
+
+
+def replica_id_of(request: FetchRequest) -> int:
+    """Who reads: `CONSUMER`, a follower, or below a tool."""
+    return request.replica_id if request.replica_state is None else request.replica_state.replica_id
 
 
 class _Fetch:
@@ -95,10 +98,21 @@ class _Fetch:
             self._replica_id,
             may_slice=not needs_conversion(context.api_version),
         )
-        self._wanted = self._resolve_session()
-        self._located = [self._locate(key, wanted) for key, wanted in self._wanted.partitions.items()]
+        self._wanted: FetchContext
+        self._located: list[Located]
 
-    def read(self) -> FetchRead:
+    def serve(self) -> Slices[FetchResponse | Awaitable[FetchResponse]]:
+        requested = yield from each(self._requested(), lambda wanted: wanted)
+        self._wanted = self._resolve_session(requested)
+        self._located = yield from each(list(self._wanted.partitions.items()), lambda item: self._locate(*item))
+        if self._services.unsent_answers.is_full:
+            return self._answer_with_room()
+        read = yield from self._read_warm()
+        if not read.is_cold and not self._is_enough(read):
+            return self._answer_when_enough()
+        return (yield from self._answer(read)) if self._is_ready(read) else self._answer_in_time(read)
+
+    def _read_warm(self) -> Slices[FetchRead]:
         """What is in memory."""
         return self._read(self._limits_now(), nowait=True)
 
@@ -110,8 +124,8 @@ class _Fetch:
             limits = replace(limits, bytes_max=allowance)  # never less than one batch: every reader gets on
         return limits
 
-    def _read(self, limits: FetchLimits, *, nowait: bool) -> FetchRead:
-        read = read_partitions(self._located, limits, nowait=nowait)
+    def _read(self, limits: FetchLimits, *, nowait: bool) -> Slices[FetchRead]:
+        read = yield from read_partitions(self._located, limits, nowait=nowait)
         if self._context.api_version < FIRST_VERSION_WITH_ZSTD:
             for partition_read in read.partitions:
                 refuse_zstd(partition_read, self._context.api_version)
@@ -119,38 +133,40 @@ class _Fetch:
                     partition_read.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return read
 
-    def must_wait(self, read: FetchRead) -> bool:
-        """Whether there is too little to answer."""
-        return not read.is_cold and not self._is_enough(read)
-
-    def is_ready(self, read: FetchRead) -> bool:
+    def _is_ready(self, read: FetchRead) -> bool:
         """Whether `read`, which has enough, can be answered as it is."""
         return not read.is_cold and not needs_conversion(self._context.api_version)
 
-    async def answer_with_room(self) -> FetchResponse:
+    async def _answer_with_room(self) -> FetchResponse:
         """Answer once other answers are read: they take up all the memory that there is for them."""
         await self._services.unsent_answers.room()
-        read = self.read()
-        return await (self.answer_when_enough() if self.must_wait(read) else self.answer_in_time(read))
+        read = await self._done(self._read_warm())
+        is_enough = read.is_cold or self._is_enough(read)
+        return await (self._answer_in_time(read) if is_enough else self._answer_when_enough())
 
-    async def answer_in_time(self, read: FetchRead) -> FetchResponse:
+    async def _done(self, work: Slices[T]) -> T:
+        done = self._services.sliced_work.run(work)
+        return await done if isinstance(done, asyncio.Future) else done
+
+    async def _answer_in_time(self, read: FetchRead) -> FetchResponse:
         """Answer once what there is is in memory, and in the reader's format."""
         if read.is_cold:
             limits = self._limits_now()
             size_max = min(limits.bytes_max, sum(wanted.bytes_max for wanted in self._wanted.partitions.values()))
             with self._services.unsent_answers.reserved(size_max):
-                read = await self._services.run_blocking(lambda: self._read(limits, nowait=False))
+                read = await self._services.run_blocking(lambda: whole(self._read(limits, nowait=False)))
         if needs_conversion(self._context.api_version):
             await self._services.computing.run(lambda: self._convert(read))
-        return self.answer(read)
+        return await self._done(self._answer(read))
 
     def _is_enough(self, read: FetchRead) -> bool:
         return self._request.max_wait_ms <= 0 or not self._located or read.has_news or read.size >= self._bytes_min
 
-    def answer_when_enough(self) -> Promise[FetchResponse]:
+    def _answer_when_enough(self) -> Promise[FetchResponse]:
         """Park until there are enough bytes, something changed, or the time is over; then answer with what there is."""
         manager = self._services.replica_manager
         promise: Promise[FetchResponse] = Promise()
+        isolation = self._limits.isolation
         operation = manager.await_bytes(
             [
                 AwaitedPartition(
@@ -158,7 +174,8 @@ class _Fetch:
                     partition.leader_epoch,
                     wanted.fetch_offset,
                     wanted.bytes_max,
-                    self._limits.read_committed,
+                    isolation,
+                    self._known_high_watermark(wanted, partition),
                 )
                 for _, wanted, partition, _ in self._located
                 if partition is not None
@@ -170,28 +187,42 @@ class _Fetch:
         promise.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
         return promise
 
+    def _known_high_watermark(self, wanted: FetchPartition, partition: Partition) -> int | None:
+        """The high watermark last sent to this follower; without a session, the present one. None for consumers."""
+        if not self._is_follower:
+            return None
+        return partition.log.high_watermark if self._wanted.session is None else wanted.sent_high_watermark
+
     def _answer_what_there_is(self, promise: Promise[FetchResponse]) -> None:
         try:
             if self._services.unsent_answers.is_full:
                 promise.follow(asyncio.ensure_future(self._answer_what_there_is_with_room()))
                 return
-            read = self.read()
-            if self.is_ready(read):
-                promise.set_result(self.answer(read))
+            answer = self._services.sliced_work.run(self._answer_now())
+            if isinstance(answer, FetchResponse):
+                promise.set_result(answer)
             else:
-                promise.follow(asyncio.ensure_future(self.answer_in_time(read)))
+                promise.follow(asyncio.ensure_future(self._settled(answer)))
         except Exception as error:
             promise.set_exception(error)
 
     async def _answer_what_there_is_with_room(self) -> FetchResponse:
         await self._services.unsent_answers.room()
-        return await self.answer_in_time(self.read())
+        return await self._answer_in_time(await self._done(self._read_warm()))
+
+    def _answer_now(self) -> Slices[FetchResponse | Awaitable[FetchResponse]]:
+        """Answer with what there is."""
+        read = yield from self._read_warm()
+        return (yield from self._answer(read)) if self._is_ready(read) else self._answer_in_time(read)
+
+    async def _settled(self, outcome: object) -> FetchResponse:
+        return cast(FetchResponse, await self._services.sliced_work.settled(outcome))
 
     def _convert(self, read: FetchRead) -> None:
         for partition_read in read.partitions:
             convert(partition_read, self._context.api_version)
 
-    def answer(self, read: FetchRead) -> FetchResponse:
+    def _answer(self, read: FetchRead) -> Slices[FetchResponse]:
         sessions = self._services.fetch_sessions
         session = self._wanted.session
         topics: list[FetchableTopicResponse] = []
@@ -204,6 +235,7 @@ class _Fetch:
                 log_start_offset=partition_read.log_start_offset,
             ):
                 _add(topics, partition_read)
+            yield
         if session is not None:
             return self._with_leaders(FetchResponse(session_id=session.id, responses=topics), read)
         for partition_read in read.partitions:
@@ -219,8 +251,7 @@ class _Fetch:
 
     @property
     def _replica_id(self) -> int:
-        request = self._request
-        return request.replica_id if request.replica_state is None else request.replica_state.replica_id
+        return replica_id_of(self._request)
 
     @property
     def _is_follower(self) -> bool:
@@ -254,12 +285,12 @@ class _Fetch:
     def _uses_topic_ids(self) -> bool:
         return self._context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
 
-    def _resolve_session(self) -> FetchContext:
+    def _resolve_session(self, requested: Iterable[tuple[PartitionKey, FetchPartition]]) -> FetchContext:
         request = self._request
         return self._services.fetch_sessions.context(
             request.session_id,
             request.session_epoch,
-            self._requested(),
+            requested,
             self._forgotten(),
             uses_topic_ids=self._uses_topic_ids,
             now_ms=self._services.clock.monotonic_ms(),

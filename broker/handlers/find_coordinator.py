@@ -8,13 +8,14 @@ Version notes: v0 groups only; v1 key types and a message; v4 several keys, each
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from broker.groups.partitioner import partition_for
 from broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, each
 from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -32,12 +33,12 @@ TOPICS: Mapping[int, str] = MappingProxyType({0: GROUP_METADATA_TOPIC, 1: TRANSA
 
 def handle(
     services: Services, request: FindCoordinatorRequest, context: RequestContext
-) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+) -> Slices[FindCoordinatorResponse] | Awaitable[Slices[FindCoordinatorResponse]]:
     topic = TOPICS.get(request.key_type)
     if topic is None:
         if request.key_type == SHARE:
             code = UNAVAILABLE if context.api_version >= FIRST_VERSION_WITH_SHARE else ErrorCode.INVALID_REQUEST
-            return _response(context, [_nobody(key, code) for key in _keys(request, context)])
+            return _each(request, context, lambda key: _nobody(key, code))
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinator type {request.key_type}")
     coordinator = services.groups if topic == GROUP_METADATA_TOPIC else services.transactions
     partition_count = coordinator.partition_count()
@@ -52,16 +53,22 @@ def failed(request: FindCoordinatorRequest, context: RequestContext, code: Error
 
 async def _create_and_find(
     services: Services, request: FindCoordinatorRequest, context: RequestContext, topic: str, creation: Awaitable[int]
-) -> FindCoordinatorResponse:
+) -> Slices[FindCoordinatorResponse]:
     return _find(services, request, context, topic, await creation)
 
 
 def _find(
     services: Services, request: FindCoordinatorRequest, context: RequestContext, topic: str, partition_count: int
-) -> FindCoordinatorResponse:
-    return _response(
-        context, [_locate(services, context, topic, key, partition_count) for key in _keys(request, context)]
-    )
+) -> Slices[FindCoordinatorResponse]:
+    return _each(request, context, lambda key: _locate(services, context, topic, key, partition_count))
+
+
+def _each(
+    request: FindCoordinatorRequest, context: RequestContext, locate: Callable[[str], Coordinator]
+) -> Slices[FindCoordinatorResponse]:
+    """Each key once, however often it was asked for."""
+    coordinators = yield from each(dict.fromkeys(_keys(request, context)), locate)
+    return _response(context, coordinators)
 
 
 def _locate(services: Services, context: RequestContext, topic: str, key: str, partition_count: int) -> Coordinator:

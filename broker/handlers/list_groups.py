@@ -5,30 +5,37 @@ Version notes: v4 states and a filter of them (KIP-518); v5 types and a filter o
 
 from __future__ import annotations
 
+from broker.groups.group import Group
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, each
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 GROUP_TYPE = "classic"
 
 
-def handle(services: Services, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+def handle(services: Services, request: ListGroupsRequest, context: RequestContext) -> Slices[ListGroupsResponse]:
     states = {state.lower() for state in request.states_filter}
-    types = {each.lower() for each in request.types_filter}
+    types = {group_type.lower() for group_type in request.types_filter}
     code, groups = services.groups.groups()
-    return ListGroupsResponse(
-        error_code=code,
-        groups=[
-            ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type or "",
-                group_state=group.state.value,
-                group_type=GROUP_TYPE,
-            )
+    listed = yield from each(
+        (
+            group
             for group in groups
             if (not states or group.state.value.lower() in states) and (not types or GROUP_TYPE in types)
-        ],
+        ),
+        _listed,
+    )
+    return ListGroupsResponse(error_code=code, groups=listed)
+
+
+def _listed(group: Group) -> ListedGroup:
+    return ListedGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type or "",
+        group_state=group.state.value,
+        group_type=GROUP_TYPE,
     )
 
 

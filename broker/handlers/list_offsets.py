@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable
 
-from broker.replica.partition import Partition
+from broker.replica.partition import FetchIsolation, Partition
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, whole
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -38,9 +39,9 @@ UNKNOWN_TIMESTAMP = -1
 
 def handle(
     services: Services, request: ListOffsetsRequest, context: RequestContext
-) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+) -> Slices[ListOffsetsResponse] | Awaitable[ListOffsetsResponse]:
     if any(_reads_records(one.timestamp) for topic in request.topics for one in topic.partitions):
-        return services.run_blocking(lambda: _answer_all(services, request, context))
+        return services.run_blocking(lambda: whole(_answer_all(services, request, context)))
     return _answer_all(services, request, context)
 
 
@@ -49,7 +50,9 @@ def _reads_records(timestamp: int) -> bool:
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
-def _answer_all(services: Services, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+def _answer_all(
+    services: Services, request: ListOffsetsRequest, context: RequestContext
+) -> Slices[ListOffsetsResponse]:
     asked = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
@@ -64,6 +67,7 @@ def _answer_all(services: Services, request: ListOffsetsRequest, context: Reques
             except KafkaError as error:
                 answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
             partitions.append(answer)
+            yield
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
     return response
 
@@ -99,9 +103,11 @@ def _answer(
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"isolation level {request.isolation_level}: expected is 0 or 1"
             )
-        end_offset = partition.readable_end_offset(read_committed=request.isolation_level == READ_COMMITTED)
+        is_committed = request.isolation_level == READ_COMMITTED
+        isolation = FetchIsolation.LAST_STABLE_OFFSET if is_committed else FetchIsolation.HIGH_WATERMARK
     else:
-        end_offset = partition.log.log_end_offset
+        isolation = FetchIsolation.LOG_END
+    end_offset = partition.readable_end_offset(isolation)
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.NONE)
     _require_known(wanted.timestamp, context.api_version)
     if context.api_version == 0:

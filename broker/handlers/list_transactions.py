@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, each
 from broker.transactions.states import STATES_BY_TITLE
 from broker.transactions.transaction import Metadata
 from protocol.errors import ErrorCode
@@ -19,19 +20,22 @@ from protocol.messages.list_transactions import (
 )
 
 
-def handle(services: Services, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+def handle(
+    services: Services, request: ListTransactionsRequest, context: RequestContext
+) -> Slices[ListTransactionsResponse]:
     now_ms = services.clock.now_ms()
-    return ListTransactionsResponse(
-        unknown_state_filters=_unknown_states(request),
-        transaction_states=[
-            TransactionState(
-                transactional_id=transactional_id,
-                producer_id=metadata.producer_id,
-                transaction_state=metadata.state.title,
-            )
-            for transactional_id, metadata in services.transactions.transactions()
-            if _is_wanted(request, metadata, now_ms)
-        ],
+    known = list(services.transactions.transactions())
+    wanted = (each_known for each_known in known if _is_wanted(request, each_known[1], now_ms))
+    states = yield from each(wanted, _state)
+    return ListTransactionsResponse(unknown_state_filters=_unknown_states(request), transaction_states=states)
+
+
+def _state(known: tuple[str, Metadata]) -> TransactionState:
+    transactional_id, metadata = known
+    return TransactionState(
+        transactional_id=transactional_id,
+        producer_id=metadata.producer_id,
+        transaction_state=metadata.state.title,
     )
 
 

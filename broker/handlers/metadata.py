@@ -14,6 +14,7 @@ from broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OP
 from broker.metadata_cache import NO_LEADER, TopicState
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, each
 from config import broker_properties as properties
 from protocol.codec import encode_element
 from protocol.errors import ErrorCode, KafkaError
@@ -34,15 +35,10 @@ NO_ID = UUID(int=0)
 
 def handle(
     services: Services, request: MetadataRequest, context: RequestContext
-) -> MetadataResponse | Awaitable[MetadataResponse]:
+) -> Slices[MetadataResponse] | Awaitable[Slices[MetadataResponse]]:
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
-        return _response(
-            services,
-            request,
-            context,
-            [_known(services, request, context, state) for state in services.metadata_cache.topics.values()],
-        )
+        return _answer_all(services, request, context)
     missing = [topic.name for topic in wanted if topic.name and topic.name not in services.metadata_cache.topics]
     if missing and _may_create(services, request, context):
         return _create_and_answer(services, request, context, wanted, missing)
@@ -67,9 +63,16 @@ async def _create_and_answer(
     context: RequestContext,
     wanted: list[MetadataRequestTopic],
     missing: Iterable[str],
-) -> MetadataResponse:
+) -> Slices[MetadataResponse]:
     codes = await services.topics.create_automatically(missing)
     return _answer(services, request, context, wanted, codes)
+
+
+def _answer_all(services: Services, request: MetadataRequest, context: RequestContext) -> Slices[MetadataResponse]:
+    topics = yield from each(
+        list(services.metadata_cache.topics.values()), lambda state: _known(services, request, context, state)
+    )
+    return _response(services, request, context, topics)
 
 
 def _answer(
@@ -78,10 +81,10 @@ def _answer(
     context: RequestContext,
     wanted: list[MetadataRequestTopic],
     codes: dict[str, ErrorCode],
-) -> MetadataResponse:
+) -> Slices[MetadataResponse]:
     """Each topic once, however often it was asked for."""
     asked = {(topic.name, topic.topic_id): topic for topic in _by_id(wanted) or wanted}
-    topics = [_one(services, request, context, topic, codes) for topic in asked.values()]
+    topics = yield from each(asked.values(), lambda topic: _one(services, request, context, topic, codes))
     return _response(services, request, context, topics)
 
 

@@ -9,18 +9,16 @@ v2 to v4 a time to live; v6 leader epochs; v7 static members; v9 is for members 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Mapping
 
-from broker import slices
-from broker.groups.batches import COMMIT_SLICE_SIZE
+from broker.groups.batches import COMMIT_STEP_SIZE
 from broker.groups.coordinator import NOTHING_REFUSED, CommitAnswer, Committer
 from broker.groups.offsets import Offsets, TopicPartition
 from broker.groups.ports import LegacyOffsets
 from broker.groups.records import NO_TIMESTAMP, OffsetAndMetadata
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.slices import Slices
+from broker.slices import Slices, whole
 from config.topic_properties import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
@@ -31,6 +29,8 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
+Response = OffsetCommitResponse | Awaitable[Slices[OffsetCommitResponse]]
+
 VERSION_OF_CONSUMERS_TREE = 0
 DEFAULT = -1
 """For a timestamp: now. For a time to live: the broker's."""
@@ -38,20 +38,17 @@ DEFAULT = -1
 
 def handle(
     services: Services, request: OffsetCommitRequest, context: RequestContext
-) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+) -> Slices[Response] | Awaitable[Slices[OffsetCommitResponse]]:
     if context.api_version == VERSION_OF_CONSUMERS_TREE:
         return _store_in_consumers_tree(services, request)
-    answer = slices.run(_commit(services, request))
-    return _in_turns(answer) if isinstance(answer, asyncio.Task) else answer
+    return _commit(services, request)
 
 
 def failed(request: OffsetCommitRequest, context: RequestContext, code: ErrorCode) -> OffsetCommitResponse:
-    return _response(request, code)
+    return whole(_response(request, code))
 
 
-def _commit(
-    services: Services, request: OffsetCommitRequest
-) -> Slices[OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
+def _commit(services: Services, request: OffsetCommitRequest) -> Slices[Response]:
     """Nothing is stored before the last offset was looked at."""
     exists = services.metadata_cache.contains
     now_ms = services.clock.now_ms()
@@ -64,7 +61,7 @@ def _commit(
     for topic in request.topics:
         for partition in topic.partitions:
             looked_at += 1
-            if looked_at % COMMIT_SLICE_SIZE == 0:
+            if looked_at % COMMIT_STEP_SIZE == 0:
                 yield
             key = (topic.name, partition.partition_index)
             if exists(*key):
@@ -72,28 +69,21 @@ def _commit(
             else:
                 unknown.add(key)
     if not offsets:
-        return _response(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return (yield from _response(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     committer = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
-    if len(offsets) > COMMIT_SLICE_SIZE:
+    if len(offsets) > COMMIT_STEP_SIZE:
         answer = yield from services.groups.commit_in_slices(request.group_id, committer, offsets)
         yield
     else:
         answer = services.groups.commit(request.group_id, committer, offsets)
     if isinstance(answer, CommitAnswer):
-        return _answer(request, unknown, answer)
+        return (yield from _answer(request, unknown, answer))
     return _later(request, unknown, answer)
-
-
-async def _in_turns(
-    committing: asyncio.Task[OffsetCommitResponse | Awaitable[OffsetCommitResponse]],
-) -> OffsetCommitResponse:
-    answer = await committing
-    return answer if isinstance(answer, OffsetCommitResponse) else await answer
 
 
 async def _later(
     request: OffsetCommitRequest, unknown: set[TopicPartition], awaited: Awaitable[CommitAnswer]
-) -> OffsetCommitResponse:
+) -> Slices[OffsetCommitResponse]:
     return _answer(request, unknown, await awaited)
 
 
@@ -108,20 +98,26 @@ def _offset(partition: OffsetCommitRequestPartition, now_ms: int, expires_ms: in
     )
 
 
-def _answer(request: OffsetCommitRequest, unknown: set[TopicPartition], answer: CommitAnswer) -> OffsetCommitResponse:
+def _answer(
+    request: OffsetCommitRequest, unknown: set[TopicPartition], answer: CommitAnswer
+) -> Slices[OffsetCommitResponse]:
     refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **answer.refused}
     return _response(request, answer.error, refused)
 
 
 def _response(
     request: OffsetCommitRequest, error: ErrorCode, others: Mapping[TopicPartition, ErrorCode] = NOTHING_REFUSED
-) -> OffsetCommitResponse:
+) -> Slices[OffsetCommitResponse]:
     """`error` for every partition that is not one of the `others`; each once, and all of a topic in one place."""
     answers: dict[str, dict[int, OffsetCommitResponsePartition]] = {}
+    looked_at = 0
     for topic in request.topics:
         if topic.partitions:
             of_topic = answers.setdefault(topic.name, {})
         for partition in topic.partitions:
+            looked_at += 1
+            if looked_at % COMMIT_STEP_SIZE == 0:
+                yield
             index = partition.partition_index
             code = others.get((topic.name, index), error) if others else error
             of_topic[index] = OffsetCommitResponsePartition(partition_index=index, error_code=code)
@@ -133,7 +129,7 @@ def _response(
     )
 
 
-async def _store_in_consumers_tree(services: Services, request: OffsetCommitRequest) -> OffsetCommitResponse:
+async def _store_in_consumers_tree(services: Services, request: OffsetCommitRequest) -> Slices[OffsetCommitResponse]:
     codes = {}
     for topic in request.topics:
         for partition in topic.partitions:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
-from broker import slices
 from broker.by_topic import by_topic
 from broker.groups.offsets import GroupOffsets, TopicPartition
 from broker.groups.records import NO_LEADER_EPOCH
@@ -38,19 +37,19 @@ FIRST_VERSION_WITH_GROUP_ERROR = 2
 FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
 NO_OFFSET = -1
 
-SLICE_SIZE = 5000
-"""Partitions answered before other requests get their turn: a few milliseconds."""
+STEP_SIZE = 500
+"""Partitions that are looked up in one step of a slice."""
 
 P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 
 def handle(
     services: Services, request: OffsetFetchRequest, context: RequestContext
-) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+) -> Slices[OffsetFetchResponse] | Awaitable[OffsetFetchResponse]:
     if context.api_version == VERSION_OF_CONSUMERS_TREE:
         return _read_consumers_tree(services, request)
     has_several_groups = context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS
-    return slices.run(_answer_groups(services, request) if has_several_groups else _answer_one(services, request))
+    return _answer_groups(services, request) if has_several_groups else _answer_one(services, request)
 
 
 def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode) -> OffsetFetchResponse:
@@ -80,18 +79,22 @@ def _answer_one(services: Services, request: OffsetFetchRequest) -> Slices[Offse
 
 
 def _answer_groups(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
+    """Each group once, with the topics of the first place that names it."""
     groups = []
-    for group in request.groups:
+    asked = {group.group_id: group for group in reversed(request.groups)}
+    for group in reversed(asked.values()):
         try:
             offsets = services.groups.offsets(group.group_id)
         except KafkaError as error:
             groups.append(_failed_group(group.group_id, error.code))
+            yield
             continue
         found = yield from _look_up(
             OffsetFetchResponsePartitions, offsets, _wanted(group.topics, offsets), request.require_stable
         )
         topics = [OffsetFetchResponseTopics(name=topic, partitions=partitions) for topic, partitions in found]
         groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
+        yield
     return OffsetFetchResponse(groups=groups)
 
 
@@ -120,16 +123,12 @@ def _look_up(
     cls: type[P], offsets: GroupOffsets, wanted: list[tuple[str, list[int]]], require_stable: bool
 ) -> Slices[list[tuple[str, list[P]]]]:
     found = []
-    answered = 0
     for topic, partitions in wanted:
         answers: list[P] = []
-        for start in range(0, len(partitions), SLICE_SIZE):
-            piece = partitions[start : start + SLICE_SIZE]
+        for start in range(0, len(partitions), STEP_SIZE):
+            piece = partitions[start : start + STEP_SIZE]
             answers += [_partition(cls, offsets, (topic, partition), require_stable) for partition in piece]
-            answered += len(piece)
-            if answered >= SLICE_SIZE:
-                answered = 0
-                yield
+            yield
         found.append((topic, answers))
     return found
 

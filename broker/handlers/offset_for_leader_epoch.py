@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, each
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -16,15 +19,13 @@ from protocol.messages.offset_for_leader_epoch import (
 
 def handle(
     services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_end_offset(services, topic.topic, one) for one in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+) -> Slices[OffsetForLeaderEpochResponse]:
+    response = OffsetForLeaderEpochResponse(topics=[])
+    for topic in request.topics:
+        partitions = yield from each(topic.partitions, partial(_end_offset, services, topic.topic))
+        response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+        yield
+    return response
 
 
 def failed(

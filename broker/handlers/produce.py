@@ -22,6 +22,7 @@ from broker.leader_hints import leader_hint
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.request_context import CloseConnection, RequestContext
 from broker.services import Services
+from broker.slices import Slices, whole
 from broker.transactions.transaction import TopicPartition
 from broker.transactions.verification import Admission, transactional_header
 from protocol.errors import ERRORS, ErrorCode, KafkaError
@@ -37,9 +38,9 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from protocol.records.batch import BatchHeader
-from storage.log import AppendOrigin, Log, PreparedAppend
+from storage.log import AppendOrigin, Log, PreparedAppend, Refusal
 from storage.producer_state import ProducerState
-from storage.validation import COSTLY_SIZE, is_compressed
+from storage.validation import COSTLY_SIZE, RecordsRejected, is_compressed
 
 ACKS_ALL = -1
 ACKS_NONE = 0
@@ -48,27 +49,44 @@ ADMIN_CLIENT_ID = "__admin_client"
 FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_ABORTABLE = 11
 
-Prepared = Mapping[int, PreparedAppend | KafkaError]
+PARTITIONS_IN_ONE_STEP_MAX = 16
+"""The first append to a partition opens its files, which takes a fraction of a millisecond."""
+
+Produced = ProduceResponse | Awaitable["Slices[Produced] | Produced"] | None
+"""The response, None where no response is wanted, or what comes to one of them when it is awaited."""
+
+Prepared = Mapping[int, PreparedAppend | Refusal]
 """What was decided of records before their append, by the identity of their part of the request."""
 
 
 def handle(
     services: Services, request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+) -> Produced | Slices[Produced] | Awaitable[Produced]:
     request = _last_of_each_partition(request)
     if request.acks not in VALID_ACKS:
         return _answer(request, failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS))
     if request.transactional_id is None:
-        return _produce(services, request, context, None)
+        return _produce_in_turns(services, request, context, None)
     admission = services.verifier.admit(
         request.transactional_id,
         _transactional_batches(services, request),
         says_abortable=context.api_version >= FIRST_VERSION_WITH_ABORTABLE,
     )
     if isinstance(admission, Admission):
-        return _produce(services, request, context, admission)
+        return _produce_in_turns(services, request, context, admission)
     _keep_records(request)
     return _when_admitted(services, request, context, admission)
+
+
+def _produce_in_turns(
+    services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
+) -> Produced | Slices[Produced]:
+    """A request for many partitions is served in slices, and its records are copied, as its frame does not last."""
+    producing = _produce(services, request, context, admission)
+    if sum(len(topic.partition_data) for topic in request.topic_data) <= PARTITIONS_IN_ONE_STEP_MAX:
+        return whole(producing)
+    _keep_records(request)
+    return producing
 
 
 def _last_of_each_partition(request: ProduceRequest) -> ProduceRequest:
@@ -130,23 +148,23 @@ def _keep_records(request: ProduceRequest) -> None:
 
 async def _when_admitted(
     services: Services, request: ProduceRequest, context: RequestContext, awaited: Awaitable[Admission]
-) -> ProduceResponse | None:
-    produced = _produce(services, request, context, await awaited)
-    return produced if produced is None or isinstance(produced, ProduceResponse) else await produced
+) -> Slices[Produced]:
+    return _produce(services, request, context, await awaited)
 
 
 def _produce(
     services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
-) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+) -> Slices[Produced]:
     if services.replica_manager.has_slow_directory and _log_without_room(services, request) is not None:
         _keep_records(request)
         return _when_room(services, request, context, admission)
-    prepared: dict[int, PreparedAppend | KafkaError] = {}
+    prepared: dict[int, PreparedAppend | Refusal] = {}
     costly = []
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is None or (len(data.records) < COSTLY_SIZE and not is_compressed(data.records)):
                 continue
+            yield
             partition = services.replica_manager.find(topic.name, data.index)
             if (
                 partition is not None
@@ -156,9 +174,9 @@ def _produce(
                 costly.append((partition.log, data))
     if costly:
         _keep_records(request)
-        kept = {key: each if isinstance(each, KafkaError) else each.kept() for key, each in prepared.items()}
+        kept = {key: each if isinstance(each, Refusal) else each.kept() for key, each in prepared.items()}
         return _when_prepared(services, request, context, admission, costly, kept)
-    return _append_all(services, request, context, admission, prepared)
+    return (yield from _append_all(services, request, context, admission, prepared))
 
 
 def _log_without_room(services: Services, request: ProduceRequest) -> Log | None:
@@ -173,7 +191,7 @@ def _log_without_room(services: Services, request: ProduceRequest) -> Log | None
 
 async def _when_room(
     services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
-) -> ProduceResponse | None:
+) -> Slices[Produced] | ProduceResponse | None:
     """Produce once all logs have room, or answer REQUEST_TIMED_OUT: nothing was appended then."""
     loop = asyncio.get_running_loop()
     deadline_ms = services.clock.monotonic_ms() + max(request.timeout_ms, 0)
@@ -184,8 +202,7 @@ async def _when_room(
         if left_ms <= 0:
             return _answer(request, failed(request, context, ErrorCode.REQUEST_TIMED_OUT))
         await asyncio.wait({room}, timeout=left_ms / 1000)
-    produced = _produce(services, request, context, admission)
-    return produced if produced is None or isinstance(produced, ProduceResponse) else await produced
+    return _produce(services, request, context, admission)
 
 
 def _is_costly(
@@ -193,7 +210,7 @@ def _is_costly(
     log: Log,
     data: PartitionProduceData,
     context: RequestContext,
-    prepared: dict[int, PreparedAppend | KafkaError],
+    prepared: dict[int, PreparedAppend | Refusal],
 ) -> bool:
     """Whether records have to be prepared in a thread. Compressed ones are `prepared` here unless they open to much."""
     assert data.records is not None
@@ -201,11 +218,7 @@ def _is_costly(
     records = memoryview(data.records)
     if not is_compressed(records):
         return log.is_costly(records, origin)
-    try:
-        ready = log.prepare_at_once(records, now_ms=services.clock.now_ms(), origin=origin)
-    except KafkaError as error:
-        prepared[id(data)] = error
-        return False
+    ready = log.prepare_at_once(records, now_ms=services.clock.now_ms(), origin=origin)
     if ready is None:
         return True
     prepared[id(data)] = ready
@@ -218,19 +231,15 @@ async def _when_prepared(
     context: RequestContext,
     admission: Admission | None,
     costly: list[tuple[Log, PartitionProduceData]],
-    prepared: dict[int, PreparedAppend | KafkaError],
-) -> ProduceResponse | None:
+    prepared: dict[int, PreparedAppend | Refusal],
+) -> Slices[Produced]:
     """Convert what has to be converted beside the event loop, then append: offsets are given there and nowhere else."""
     origin = AppendOrigin.of_produce_version(context.api_version)
     for log, data in costly:
         assert data.records is not None
         prepare = partial(log.prepare, memoryview(data.records), now_ms=services.clock.now_ms(), origin=origin)
-        try:
-            prepared[id(data)] = await services.computing.run(prepare)
-        except KafkaError as error:
-            prepared[id(data)] = error
-    produced = _append_all(services, request, context, admission, prepared)
-    return produced if produced is None or isinstance(produced, ProduceResponse) else await produced
+        prepared[id(data)] = await services.computing.run(prepare)
+    return _append_all(services, request, context, admission, prepared)
 
 
 def _append_all(
@@ -239,7 +248,7 @@ def _append_all(
     context: RequestContext,
     admission: Admission | None,
     prepared: Prepared,
-) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+) -> Slices[Produced]:
     now_ms = services.clock.now_ms()
     appends: list[tuple[PartitionProduceResponse, AwaitedAppend]] = []
     response = ProduceResponse(responses=[])
@@ -250,10 +259,11 @@ def _append_all(
                 answer, append = _append(services, topic.name, data, request, context, admission, prepared, now_ms)
                 appends.append((answer, append))
             except KafkaError as error:
-                answer = _refused(data.index, error)
+                answer = _refused(data.index, Refusal.of(error))
                 if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     _add_leader(services, context, response, topic.name, answer)
             partitions.append(answer)
+            yield
         response.responses.append(TopicProduceResponse(name=topic.name, partition_responses=partitions))
     if any(append.error is None or append.partition.log.needs_flush for _, append in appends):
         return _when_safe(services, request, context, response, appends)
@@ -285,8 +295,8 @@ def _append(
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         admission.check((topic, data.index), partition.log.producers(), header)
     records = prepared.get(id(data)) or memoryview(data.records)
-    if isinstance(records, KafkaError):
-        raise records
+    if isinstance(records, Refusal):
+        raise RecordsRejected(*records)
     needs_isr = request.acks == ACKS_ALL
     result = services.replica_manager.append(
         partition,
@@ -302,7 +312,7 @@ def _append(
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
     )
-    append = AwaitedAppend(partition, partition.leader_epoch, result.last_offset + 1, needs_isr)
+    append = AwaitedAppend(partition, partition.leading_since, result.last_offset + 1, needs_isr)
     append.error = append.outcome() if needs_isr or partition.log.has_planned else ErrorCode.NONE
     return answer, append
 
@@ -319,7 +329,7 @@ async def _when_safe(
     await _until_decided(
         services,
         [
-            AwaitedAppend(append.partition, append.leader_epoch, append.end_offset, needs_isr=False)
+            AwaitedAppend(append.partition, append.leading_since, append.end_offset, needs_isr=False)
             for _, append in appends
             if append.partition.log.has_planned
         ],
@@ -387,16 +397,15 @@ def _add_leader(
         response.node_endpoints = [*response.node_endpoints, node]
 
 
-def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
-    record_errors = getattr(error, "record_errors", [])
+def _refused(index: int, refusal: Refusal) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
-        error_code=error.code,
+        error_code=refusal.code,
         base_offset=-1,
         record_errors=[
             BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
-            for batch_index, message in record_errors
+            for batch_index, message in refusal.record_errors
         ],
         # The code has a text of its own at the client; only what says more goes along.
-        error_message=None if error.message == ERRORS[error.code].message else error.message,
+        error_message=None if refusal.message == ERRORS[refusal.code].message else refusal.message,
     )

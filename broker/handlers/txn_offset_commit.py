@@ -9,7 +9,7 @@ checked (KIP-447); v4 TRANSACTION_ABORTABLE (KIP-890), before that INVALID_TXN_S
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from broker.by_topic import by_topic
 from broker.groups.batches import CommittingProducer
@@ -20,6 +20,7 @@ from broker.groups.records import OffsetAndMetadata
 from broker.internal_topics import GROUP_METADATA_TOPIC
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, each
 from broker.transactions.transaction import Producer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.txn_offset_commit import (
@@ -36,12 +37,12 @@ FIRST_VERSION_WITH_ABORTABLE = 4
 
 async def handle(
     services: Services, request: TxnOffsetCommitRequest, context: RequestContext
-) -> TxnOffsetCommitResponse:
+) -> Slices[TxnOffsetCommitResponse]:
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    offsets, unknown = _sort_out(services, request)
+    offsets, unknown = await _sort_out(services, request)
     if not offsets:
-        return _response(request, lambda _: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _sliced_response(request, lambda _: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     await _verify(services, request, context)
     answer = services.groups.commit(
         request.group_id,
@@ -53,7 +54,7 @@ async def handle(
         answer = await answer
     refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **answer.refused}
     error = _told(context, answer.error)
-    return _response(request, lambda partition: refused.get(partition, error))
+    return _sliced_response(request, lambda partition: refused.get(partition, error))
 
 
 def failed(request: TxnOffsetCommitRequest, context: RequestContext, code: ErrorCode) -> TxnOffsetCommitResponse:
@@ -67,11 +68,12 @@ def _told(context: RequestContext, code: ErrorCode) -> ErrorCode:
     return code
 
 
-def _sort_out(services: Services, request: TxnOffsetCommitRequest) -> tuple[Offsets, set[TopicPartition]]:
+async def _sort_out(services: Services, request: TxnOffsetCommitRequest) -> tuple[Offsets, set[TopicPartition]]:
     """The offsets that can be committed, and the partitions that do not exist."""
     now_ms = services.clock.now_ms()
     offsets: Offsets = {}
     unknown: set[TopicPartition] = set()
+    pace = services.sliced_work.pace()
     for topic in request.topics:
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
@@ -79,6 +81,7 @@ def _sort_out(services: Services, request: TxnOffsetCommitRequest) -> tuple[Offs
                 offsets[key] = _offset(partition, now_ms)
             else:
                 unknown.add(key)
+            await pace.keep()
     return offsets, unknown
 
 
@@ -104,15 +107,35 @@ async def _verify(services: Services, request: TxnOffsetCommitRequest, context: 
     )
 
 
+def _sliced_response(
+    request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]
+) -> Slices[TxnOffsetCommitResponse]:
+    answers = yield from each(_asked(request), lambda partition: (partition, _result(partition, code_of)))
+    return _of_topics(answers)
+
+
 def _response(
     request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]
 ) -> TxnOffsetCommitResponse:
-    asked = dict.fromkeys(
+    return _of_topics((partition, _result(partition, code_of)) for partition in _asked(request))
+
+
+def _asked(request: TxnOffsetCommitRequest) -> dict[TopicPartition, None]:
+    """Each partition once."""
+    return dict.fromkeys(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
-    answers = (
-        (each, TxnOffsetCommitResponsePartition(partition_index=each[1], error_code=code_of(each))) for each in asked
-    )
+
+
+def _result(
+    partition: TopicPartition, code_of: Callable[[TopicPartition], ErrorCode]
+) -> TxnOffsetCommitResponsePartition:
+    return TxnOffsetCommitResponsePartition(partition_index=partition[1], error_code=code_of(partition))
+
+
+def _of_topics(
+    answers: Iterable[tuple[TopicPartition, TxnOffsetCommitResponsePartition]],
+) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(name=name, partitions=partitions)

@@ -6,8 +6,7 @@ is answered once its marker is replicated.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
 from broker.by_topic import by_topic
 from broker.request_context import RequestContext
@@ -25,6 +24,9 @@ from protocol.messages.write_txn_markers import (
 )
 from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
+STEP_SIZE = 100
+"""Partitions to which a marker is appended before other requests may have their turn."""
+
 
 async def handle(
     services: Services, request: WriteTxnMarkersRequest, context: RequestContext
@@ -32,20 +34,28 @@ async def handle(
     for marker in request.markers:
         if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a marker needs a producer id and an epoch")
-    written = await asyncio.gather(*(_write(services, marker) for marker in request.markers))
-    return _response(zip(request.markers, written, strict=True))
+    pace = services.sliced_work.pace()
+    writing: list[tuple[WritableTxnMarker, Codes | Awaitable[Codes]]] = []
+    for marker in request.markers:
+        partitions = _partitions(marker)
+        for start in range(0, len(partitions), STEP_SIZE):
+            writing.append((marker, _write(services, marker, partitions[start : start + STEP_SIZE])))
+            await pace.keep()
+    written = [(marker, codes if isinstance(codes, Mapping) else await codes) for marker, codes in writing]
+    return _response(written)
 
 
 def failed(request: WriteTxnMarkersRequest, context: RequestContext, code: ErrorCode) -> WriteTxnMarkersResponse:
     return _response((marker, dict.fromkeys(_partitions(marker), code)) for marker in request.markers)
 
 
-async def _write(services: Services, requested: WritableTxnMarker) -> Codes:
+def _write(
+    services: Services, requested: WritableTxnMarker, partitions: Sequence[TopicPartition]
+) -> Codes | Awaitable[Codes]:
     marker = Marker(
         requested.producer_id, requested.producer_epoch, requested.transaction_result, requested.coordinator_epoch
     )
-    codes = services.marker_writer.write(marker, _partitions(requested))
-    return codes if isinstance(codes, Mapping) else await codes
+    return services.marker_writer.write(marker, partitions)
 
 
 def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:

@@ -12,6 +12,7 @@ from broker.log_cleaner import LogCleaner
 from broker.metrics.histogram import Histogram
 from broker.metrics.metric import Kind, Metric, Sample, Value, alone, gauges
 from storage.cleaning_metrics import CleanerMetrics, Uncleanable
+from storage.damaged_batches import MetBy
 from storage.directory_writer import DirectoryWriter
 from storage.log import Log
 from storage.log_directory import LogDirectory
@@ -123,6 +124,14 @@ def log_metrics(logs: LogManager, flush_times: Histogram) -> Iterator[Metric]:
     )
     for kind, name, text, of_writer in of_writers:
         yield Metric(kind, f"kafka.log:type=LogManager,name={name}", text, _per_writer(logs, of_writer), DIRECTORY)
+    yield Metric(
+        Kind.METER,
+        "",
+        "Damaged batches that reads, the recovery at the start and the log cleaner have met, each batch once.",
+        lambda: (((met_by.value,), logs.damaged_batches.count(met_by)) for met_by in MetBy),
+        ("met_by",),
+        own_name="kafka_python_damaged_batches",
+    )
     per_directory: tuple[tuple[str, str, Callable[[LogDirectory], int]], ...] = (
         ("LogDirectoryOffline", "1 if the log directory has failed.", lambda directory: int(directory.is_offline)),
         ("remainingLogsToRecover", "Logs that the start has still to load.", logs.remaining_logs_in),

@@ -11,7 +11,10 @@ An answer leaves in the moment in which it is made: straight to the socket unles
 transport's way there is longer. What stays in files goes around the transport as well (`FileAnswer`).
 
 Connections take turns: one that sends thousands of requests at a time has some of them served, then the others are
-looked at, and it goes on. One whose answers do not drain is not read until they do.
+looked at, and it goes on. A turn is bounded in requests, in bytes of answers and in time.
+
+Invariant: no request is served while there is a reason to hold (`Hold`), and a reason ends only by itself: the end of
+one never lets the connection go on while there is another.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from broker.network.file_answer import FileAnswer
@@ -43,9 +46,26 @@ JOIN_SIZE_MAX = 16 << 10
 # Answers to requests that arrived together are gathered up to this size before they are written.
 GATHER_SIZE_MAX = 64 << 10
 
-# After so many requests, or answers of this size, the other connections are served before this one goes on.
+# After so many requests, answers of this size, or this time, the other connections are served before this one goes on.
 TURN_REQUESTS_MAX = 128
 TURN_ANSWERS_SIZE_MAX = 1 << 20
+TURN_MS = 5
+
+
+class Hold:
+    """Reasons why a connection serves no request and is not read. Each is a bit."""
+
+    ANSWER_AWAITED = 1
+    """The answer to its last request is not there yet."""
+    UNSENT_ANSWERS = 2
+    """Its client does not read its answers."""
+    TURN_OVER = 4
+    """It is the turn of the other connections."""
+    REQUEST_MEMORY = 8
+    """There is no memory for the request that it sends."""
+    REQUEST_QUEUE = 16
+    """As many requests wait for threads as may."""
+
 
 _ONE_PIECE = (bytes, bytearray, memoryview)
 
@@ -68,6 +88,8 @@ class Dispatcher(Protocol):
 class Registry(Protocol):
     """What the listener is for its connections: it keeps the list of those that are open."""
 
+    monotonic_ms: Callable[[], int]
+    """The clock that turns are measured with."""
     send_buffer_size: int
     """What the buffers of their sockets were set to, -1 when the kernel decides."""
     writable_sockets: WritableSockets
@@ -84,11 +106,9 @@ class Connection(asyncio.BufferedProtocol):
         "_descriptor",
         "_dispatcher",
         "_file_answer",
-        "_has_turn_coming",
+        "_holds",
         "_is_closed_when_sent",
-        "_is_held",
         "_is_reading",
-        "_is_writable",
         "_reader",
         "_registry",
         "_swept_size_left",
@@ -115,9 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closed_when_sent = False
         self._awaited: AwaitedAnswer | None = None
         self._is_reading = True
-        self._is_writable = True
-        self._has_turn_coming = False
-        self._is_held = False
+        self._holds = 0
         self._swept_size_left = 0
 
     @property
@@ -168,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.was_active = True
         reader = self._reader
-        if self._awaited is not None or not self._is_writable:
+        if self._holds:
             # Bytes that cannot be served yet are kept once; after that the kernel keeps them.
             reader.received(nbytes)
             reader.settle()
@@ -193,14 +211,13 @@ class Connection(asyncio.BufferedProtocol):
             self._await(answer)  # type: ignore[arg-type]
 
     def pause_writing(self) -> None:
-        self._is_writable = False
+        self._holds |= Hold.UNSENT_ANSWERS
         self._unsent.blocked(self)
 
     def resume_writing(self) -> None:
-        self._is_writable = True
         self.was_active = True
         self._unsent.drained(self)
-        self._go_on()
+        self.release(Hold.UNSENT_ANSWERS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -211,15 +228,16 @@ class Connection(asyncio.BufferedProtocol):
             self._awaited.cancel()
         self._registry.closed(self)
 
-    def hold(self) -> None:
-        """Serve and read nothing until `release`; an answer that is awaited still leaves."""
-        self._is_held = True
+    def hold(self, reason: int) -> None:
+        """Serve and read nothing until `release` for this `reason` (of `Hold`). An awaited answer still leaves."""
+        self._holds |= reason
         self._pause_reading()
 
-    def release(self) -> None:
-        """Go on after `hold`."""
-        self._is_held = False
-        self._go_on()
+    def release(self, reason: int) -> None:
+        """The `reason` is over: go on, unless there is another one. Harmless when there was none."""
+        self._holds &= ~reason
+        if not self._holds:
+            self._go_on()
 
     def close(self) -> None:
         """Close after what was already written has left."""
@@ -236,48 +254,57 @@ class Connection(asyncio.BufferedProtocol):
     def _serve(self) -> None:
         """Serve what has arrived, as far as it is this connection's turn."""
         reader = self._reader
-        answers: Buffers = []
-        size = answered_size = 0
-        is_turn_over = True
+        unwritten: Buffers = []
         try:
-            for _ in range(TURN_REQUESTS_MAX):
-                frame = reader.next_frame() if self._is_writable else None
-                if frame is None:
-                    is_turn_over = False
-                    break
-                answer = self._dispatcher.dispatch(frame, self.peer)
-                if isinstance(answer, _ONE_PIECE):
-                    answer = [answer]
-                if type(answer) is list:
-                    answers += answer
-                    size += sum(map(len, answer))
-                    if size > GATHER_SIZE_MAX:
-                        # Writing is what notices a slow reader; many small requests may ask for much.
-                        self._write(answers)
-                        answered_size += size
-                        answers, size = [], 0
-                        if answered_size > TURN_ANSWERS_SIZE_MAX:
-                            break
-                elif answer is not None:
-                    if answers:
-                        self._write(answers)
-                        answers = []
-                    self._await(answer)  # type: ignore[arg-type]
-                    is_turn_over = self._awaited is None
-                    break
+            is_turn_over = self._serve_turn(unwritten)
             if is_turn_over:
                 reader.vacate()
             else:
                 reader.settle()
         except Exception as error:
-            if answers:
-                self._write(answers)
+            if unwritten:
+                self._write(unwritten)
             self._close_for(error)
             return
-        if answers:
-            self._write(answers)
+        if unwritten:
+            self._write(unwritten)
         if is_turn_over and reader.kept_size:
             self._end_turn()
+
+    def _serve_turn(self, unwritten: Buffers) -> bool:
+        """Serve request after request. Answers that are left to write are in `unwritten`, also when this raises.
+
+        True when the turn is over; False when no request is left, or the next one has to wait.
+        """
+        size = answered_size = 0
+        end_ms = self._registry.monotonic_ms() + TURN_MS
+        for _ in range(TURN_REQUESTS_MAX):
+            frame = None if self._holds else self._reader.next_frame()
+            if frame is None:
+                return False
+            answer = self._dispatcher.dispatch(frame, self.peer)
+            if isinstance(answer, _ONE_PIECE):
+                answer = [answer]
+            if type(answer) is list:
+                unwritten += answer
+                size += sum(map(len, answer))
+                if size > GATHER_SIZE_MAX:
+                    # Writing is what notices a slow reader; many small requests may ask for much.
+                    self._write(unwritten.copy())
+                    unwritten.clear()
+                    answered_size += size
+                    size = 0
+                    if answered_size > TURN_ANSWERS_SIZE_MAX:
+                        return True
+            elif answer is not None:
+                if unwritten:
+                    self._write(unwritten.copy())
+                    unwritten.clear()
+                self._await(answer)  # type: ignore[arg-type]
+                return self._awaited is None
+            if self._registry.monotonic_ms() >= end_ms:
+                return True
+        return True
 
     def _close_for(self, error: Exception) -> None:
         """Close, as a request could not be answered. Other requests are not concerned, whoever's they are."""
@@ -291,28 +318,24 @@ class Connection(asyncio.BufferedProtocol):
     def _end_turn(self) -> None:
         """There may be more to do, but first it is the others' turn."""
         self._pause_reading()
-        if not self._has_turn_coming:
-            self._has_turn_coming = True
-            asyncio.get_running_loop().call_soon(self._take_turn)
-
-    def _take_turn(self) -> None:
-        self._has_turn_coming = False
-        self._go_on()
+        if not self._holds & Hold.TURN_OVER:
+            self._holds |= Hold.TURN_OVER
+            asyncio.get_running_loop().call_soon(self.release, Hold.TURN_OVER)
 
     def _await(self, answer: AwaitedAnswer) -> None:
         self._awaited = answer
+        self._holds |= Hold.ANSWER_AWAITED
         answer.add_done_callback(self._answered)
 
     def _answered(self, answer: AwaitedAnswer) -> None:
         """Called by the loop, or in the middle of whatever it was that completed the answer."""
         self._awaited = None
+        self._holds &= ~Hold.ANSWER_AWAITED
         if self._transport is None or answer.cancelled():
             return
         error = answer.exception()
         if error is not None:
-            if not isinstance(error, Malformed):
-                logger.error("no answer for %s", self.peer, exc_info=error)
-            self.close()
+            self._close_for(cast(Exception, error))
             return
         self.was_active = True
         buffers = answer.result()
@@ -330,17 +353,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Serve what waited, then read again."""
-        if self._transport is None or self._transport.is_closing() or not self._is_free():
-            return
-        if self._reader.kept_size:
+        if self._is_free() and self._reader.kept_size:
             self._serve()
-        if self._is_free() and not self._is_reading and not self._transport.is_closing():
+        if self._is_free() and not self._is_reading and self._transport is not None:
             self._is_reading = True
             self._transport.resume_reading()
 
     def _is_free(self) -> bool:
-        """Whether the next request may be served at once."""
-        return self._awaited is None and self._is_writable and not self._has_turn_coming and not self._is_held
+        """Whether the next request may be served now."""
+        return not self._holds and not self.is_closing
 
     def _pause_reading(self) -> None:
         if self._is_reading and self._transport is not None:
@@ -392,7 +413,7 @@ class Connection(asyncio.BufferedProtocol):
             is_sent = self._file_answer.send()
             if not is_sent:
                 self._registry.writable_sockets.call_when_writable(self._descriptor, self._send_more)
-                if self._is_writable:
+                if not self._holds & Hold.UNSENT_ANSWERS:
                     self.pause_writing()
                 return
         except OSError as error:
@@ -401,7 +422,7 @@ class Connection(asyncio.BufferedProtocol):
         self._file_answer = None
         if self._is_closed_when_sent:
             self.close()
-        elif not self._is_writable:
+        elif self._holds & Hold.UNSENT_ANSWERS:
             self.resume_writing()
 
     def _send_more(self) -> None:

@@ -16,14 +16,14 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from broker.network.connection import Connection, Dispatcher
+from broker.network.connection import Connection, Dispatcher, Hold
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.descriptors import DescriptorBudget
 from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.unsent_answers import UnsentAnswers
 from broker.network.writable_sockets import WritableSockets
 from broker.request_context import Peer
-from protocol.frame import FrameReader
+from protocol.frame import SCRATCH_SIZE, FrameReader
 from storage.shortages import LineLimit
 
 logger = logging.getLogger("kafka.network.listener")
@@ -31,7 +31,6 @@ logger = logging.getLogger("kafka.network.listener")
 # What a machine without IPv6 says; its other addresses will do.
 NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
-SCRATCH_SIZE = 256 << 10
 # How much answer data may wait for a slow reader before its requests stay unread and its memory is counted.
 WRITE_HIGH_WATER_SIZE = 128 << 10
 IDLE_SWEEPS_PER_LIMIT = 10
@@ -72,6 +71,7 @@ class Listener:
         quotas: ConnectionQuotas,
         unsent: UnsentAnswers,
         descriptors: DescriptorBudget,
+        monotonic_ms: Callable[[], int],
         *,
         request_memory: RequestMemory | None = None,
         on_exceeded: Callable[[], None] = lambda: None,
@@ -81,6 +81,7 @@ class Listener:
         `on_exceeded` is called when this listener, being protected, took a connection beyond the broker's limit.
         """
         self.name = name
+        self.monotonic_ms = monotonic_ms
         self.send_buffer_size = settings.send_buffer_bytes
         self.writable_sockets: WritableSockets
         self._settings = settings
@@ -148,13 +149,13 @@ class Listener:
         """Read no requests until `release`, of those who come meanwhile neither. What was read is answered."""
         self._is_held = True
         for connection in self._connections:
-            connection.hold()
+            connection.hold(Hold.REQUEST_QUEUE)
 
     def release(self) -> None:
         """Go on after `hold`."""
         self._is_held = False
         for connection in list(self._connections):
-            connection.release()
+            connection.release(Hold.REQUEST_QUEUE)
 
     def connections(self) -> Iterator[Connection]:
         return iter(self._connections)
@@ -256,7 +257,7 @@ class Listener:
             return
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_SIZE)
         if self._is_held:
-            connection.hold()
+            connection.hold(Hold.REQUEST_QUEUE)
         if self._is_closed:
             connection.abort()
 

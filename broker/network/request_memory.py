@@ -4,15 +4,14 @@ Owns: who holds how much, and who waits for some. Must not know what a request s
 
 A request that arrives whole is served out of the buffer that all connections share and takes nothing. One that is cut
 off takes what its length announces, at once and in one piece, so that whoever has begun can also finish; as long as
-anything is left, one more is let in. A connection that gets none is not read until others have finished, whatever else
-it was held for is over before.
+anything is left, one more is let in. A connection that gets none is not read until others have finished.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
-from broker.network.connection import Connection, Dispatcher, Registry
+from broker.network.connection import Connection, Dispatcher, Hold, Registry
 from broker.network.unsent_answers import UnsentAnswers
 from broker.request_context import Peer
 from protocol.frame import FrameReader
@@ -47,10 +46,6 @@ class RequestMemory:
         self._size_left -= size
         return True
 
-    def is_awaited_by(self, connection: AccountedConnection) -> bool:
-        """Whether `connection` is released here and not before."""
-        return connection in self._waiting
-
     def give_back(self, connection: AccountedConnection) -> None:
         """The request is served. Harmless when nothing was taken."""
         size = self._taken.pop(connection, 0)
@@ -60,7 +55,7 @@ class RequestMemory:
         while self._waiting and self._size_left > 0:
             waiting, _ = self._waiting.popitem(last=False)
             self.take(waiting, waiting.arriving_size)
-            waiting.release()
+            waiting.release(Hold.REQUEST_MEMORY)
 
     def forget(self, connection: AccountedConnection) -> None:
         """The connection is gone."""
@@ -94,12 +89,8 @@ class AccountedConnection(Connection):
         if not self.arriving_size:
             self._memory.give_back(self)
         elif not self._memory.take(self, self.arriving_size):
-            self.hold()
+            self.hold(Hold.REQUEST_MEMORY)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._memory.forget(self)
-
-    def release(self) -> None:
-        if not self._memory.is_awaited_by(self):
-            super().release()

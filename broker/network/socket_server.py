@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from broker.network.connection import Connection, Dispatcher
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
@@ -27,11 +27,21 @@ class SocketServer:
     """What clients connect to."""
 
     def __init__(
-        self, settings: ListenerSettings, limits: ConnectionLimits, descriptors: DescriptorBudget | None = None
+        self,
+        settings: ListenerSettings,
+        limits: ConnectionLimits,
+        monotonic_ms: Callable[[], int],
+        control_plane_listener: str | None = None,
+        descriptors: DescriptorBudget | None = None,
     ) -> None:
-        """`descriptors` are those of this process unless told otherwise."""
+        """`monotonic_ms` is the clock that turns of connections are measured with.
+
+        `control_plane_listener` names the listener whose requests never wait for those of the others. `descriptors` are
+        those of this process unless others are given.
+        """
         loop = self._loop = asyncio.get_running_loop()
         self._settings = settings
+        self._monotonic_ms = monotonic_ms
         self._descriptors = descriptors or DescriptorBudget(soft_limit())
         self._descriptor_check: asyncio.TimerHandle | None = None
         self._lines = LineLimit(LINE_INTERVAL_S)
@@ -39,8 +49,8 @@ class SocketServer:
         """Connections closed because files needed their file descriptors."""
         self.quotas = ConnectionQuotas(limits)
         self.unsent = UnsentAnswers(lambda delay_ms, callback: loop.call_later(delay_ms / 1000, callback))
-        queued_max = settings.queued_request_bytes_max
-        self._request_memory = RequestMemory(queued_max) if queued_max > 0 else None
+        self._control_plane_listener = control_plane_listener
+        self._request_memory = self._new_request_memory()
         self._listeners: dict[str, Listener] = {}
         self._ports: dict[str, int] = {}
 
@@ -55,19 +65,21 @@ class SocketServer:
 
     @property
     def request_memory(self) -> RequestMemory | None:
-        """What bounds requests while they arrive; None when nothing does."""
+        """What bounds requests of the data plane while they arrive; None when nothing does."""
         return self._request_memory
 
     def bind(self, addresses: Sequence[Address]) -> None:
         """Take the addresses of all listeners. Raises ListenError; `stop_accepting` gives back what was taken."""
         for address in addresses:
+            is_control_plane = address.name == self._control_plane_listener
             listener = Listener(
                 address.name,
                 self._settings,
                 self.quotas,
                 self.unsent,
                 self._descriptors,
-                request_memory=self._request_memory,
+                self._monotonic_ms,
+                request_memory=self._new_request_memory() if is_control_plane else self._request_memory,
                 on_exceeded=self._close_least_recently_used,
             )
             self._listeners[address.name] = listener
@@ -80,12 +92,12 @@ class SocketServer:
         self._leave_descriptors_to_files()
 
     def hold(self) -> None:
-        """Read no requests until `release`: there is no room for more of them. What was read is answered."""
-        for listener in self._listeners.values():
+        """Read no requests but those of the control plane until `release`. What was read is answered."""
+        for listener in self._data_plane():
             listener.hold()
 
     def release(self) -> None:
-        for listener in self._listeners.values():
+        for listener in self._data_plane():
             listener.release()
 
     def stop_accepting(self) -> None:
@@ -97,6 +109,13 @@ class SocketServer:
     def close_connections(self) -> None:
         for listener in self._listeners.values():
             listener.close_connections()
+
+    def _data_plane(self) -> Iterator[Listener]:
+        return (one for name, one in self._listeners.items() if name != self._control_plane_listener)
+
+    def _new_request_memory(self) -> RequestMemory | None:
+        queued_max = self._settings.queued_request_bytes_max
+        return RequestMemory(queued_max) if queued_max > 0 else None
 
     def _close_least_recently_used(self) -> None:
         """Make up for a connection that a protected listener took beyond the limit."""

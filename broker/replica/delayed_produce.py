@@ -5,7 +5,7 @@ Owns when it is done, a partition at a time. Must not know the answer's layout o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 from broker.purgatory import DelayedOperation
@@ -18,7 +18,8 @@ class AwaitedAppend:
     """One appended batch that is not committed yet, or not even written because its log directory is slow."""
 
     partition: Partition
-    leader_epoch: int
+    leading_since: int
+    """`Partition.leading_since` at the append. New epochs of the same leader change nothing: it still has the batch."""
     end_offset: int
     """Committed once the high watermark is here or beyond."""
     needs_isr: bool = True
@@ -26,11 +27,15 @@ class AwaitedAppend:
     error: ErrorCode | None = None
     """None while undecided."""
 
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.partition.topic, self.partition.partition
+
     def outcome(self) -> ErrorCode | None:
         partition = self.partition
         if partition.log.is_offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
+        if not partition.is_leader or partition.leading_since != self.leading_since:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if not self.needs_isr:
             return None if partition.log.log_end_offset < self.end_offset else ErrorCode.NONE
@@ -42,21 +47,37 @@ class AwaitedAppend:
 class DelayedProduce(DelayedOperation):
     """Completes when each append is committed or its leader is lost; what is undecided at the deadline timed out."""
 
-    __slots__ = ("_appends", "_on_decided")
+    __slots__ = ("_appends", "_by_key", "_on_decided", "_undecided_count")
 
     def __init__(self, appends: list[AwaitedAppend], on_decided: Callable[[], None]) -> None:
         """`on_decided` is called once, when every append has its `error`."""
         super().__init__()
         self._appends = appends
         self._on_decided = on_decided
+        self._by_key: dict[Hashable, list[AwaitedAppend]] = {}
+        for append in appends:
+            if append.error is None:
+                self._by_key.setdefault(append.key, []).append(append)
+        self._undecided_count = sum(append.error is None for append in appends)
+
+    @property
+    def keys(self) -> Iterable[Hashable]:
+        """What to watch it under: the partitions whose appends were undecided at first."""
+        return self._by_key.keys()
 
     def is_satisfied(self) -> bool:
-        undecided = False
-        for append in self._appends:
+        return self._are_decided(self._appends)
+
+    def is_satisfied_after(self, key: Hashable) -> bool:
+        return self._are_decided(self._by_key[key])
+
+    def _are_decided(self, changed: Iterable[AwaitedAppend]) -> bool:
+        """Whether every append is decided, once those of `changed` that can be are."""
+        for append in changed:
             if append.error is None:
                 append.error = append.outcome()
-                undecided = undecided or append.error is None
-        return not undecided
+                self._undecided_count -= append.error is not None
+        return not self._undecided_count
 
     def on_complete(self) -> None:
         for append in self._appends:

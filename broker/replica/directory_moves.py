@@ -14,7 +14,6 @@ the copy holds everything, and what was synced in the log is synced in the copy.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,6 @@ from storage.log import Log
 from storage.log_directory import LogDirectory
 from storage.log_manager import LogManager
 from storage.log_moves import catch_up
-from storage.mapped_index import CorruptIndexError
 from storage.shortages import TryLaterError
 
 logger = logging.getLogger("kafka.server.ReplicaAlterLogDirsManager")
@@ -242,10 +240,6 @@ class DirectoryMoves:
     def _prepare(self, move: _Move) -> None:
         """What waits for the disk before a switch."""
         move.copy.flush(self._clock.now_ms())
-        with contextlib.suppress(OSError, CorruptIndexError):
-            # In memory they are not looked for in a directory that gets another name at this moment.
-            for segment in move.log.segments.all():
-                segment.transaction_index.entries()
         self._log_manager.mark_future_whole(move.copy, move.log)
 
     def _copy_rest(self, move: _Move) -> bool:

@@ -1,7 +1,8 @@
 """All partitions of this broker: finds them, appends and reads through them, and wakes whom that concerns.
 
-Owns: the partitions by topic and number, the produce and fetch purgatories, and the highest controller epoch seen. Must
-not know: wire formats of produce and fetch, or clients.
+Owns: the partitions by topic and number, the produce and fetch purgatories, and which leader epochs are too old to be
+applied. Must not know: wire formats of produce and fetch, clients, or which controller is the present one (that is
+checked before a request comes here).
 
 Wake-ups: an append or a moved high watermark tries the fetches of that partition; a moved high
 watermark tries its produces; lost leadership and removed partitions complete everything that waits on them.
@@ -17,7 +18,8 @@ from broker.purgatory import Postpone, Purgatory
 from broker.replica.delayed_delete_records import AwaitedDeletion, DelayedDeleteRecords
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend, DelayedProduce
-from broker.replica.partition import Leadership, Partition
+from broker.replica.partition import NO_EPOCH, Leadership, Partition
+from broker.slices import Slices
 from broker.timer import Timer
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
@@ -30,9 +32,11 @@ from protocol.messages.leader_and_isr import (
 )
 from protocol.messages.stop_replica import (
     StopReplicaPartitionError,
+    StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaResponse,
 )
+from protocol.schema import ZERO_UUID
 from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend
 from storage.log_manager import LogManager
 from storage.shortages import TryLaterError
@@ -64,7 +68,6 @@ class ReplicaManager:
         self._topic_config = topic_config
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: set[TopicPartition] = set()
-        self._controller_epoch = -1
         self.on_opened: Callable[[Partition], None] = lambda partition: None
         """Told of each partition that is hosted from now on."""
         self.on_not_opened: Callable[[], None] = lambda: None
@@ -141,8 +144,8 @@ class ReplicaManager:
 
     def await_commit(self, appends: list[AwaitedAppend], deadline_ms: int, on_decided: Callable[[], None]) -> None:
         """Call `on_decided` once every append is committed, failed, or `deadline_ms` (monotonic) has passed."""
-        keys = [(append.partition.topic, append.partition.partition) for append in appends if append.error is None]
-        self.produce_purgatory.try_complete_else_watch(DelayedProduce(appends, on_decided), keys, deadline_ms)
+        operation = DelayedProduce(appends, on_decided)
+        self.produce_purgatory.try_complete_else_watch(operation, operation.keys, deadline_ms)
 
     # -- deleting records --------------------------------------------------------------------------------------------
 
@@ -176,54 +179,56 @@ class ReplicaManager:
     ) -> DelayedFetch:
         """Call `on_ready` once `bytes_min` bytes are readable, something changed, or the deadline has passed."""
         operation = DelayedFetch(partitions, bytes_min, on_ready)
-        keys = [(one.partition.topic, one.partition.partition) for one in partitions]
-        self.fetch_purgatory.try_complete_else_watch(operation, keys, deadline_ms)
+        self.fetch_purgatory.try_complete_else_watch(operation, operation.keys, deadline_ms)
         return operation
 
     # -- what the controller says ------------------------------------------------------------------------------------
 
-    def become_leader_or_follower(self, request: LeaderAndIsrRequest, now_ms: int) -> LeaderAndIsrResponse:
-        """Take over the leadership states of one LeaderAndIsr request; each partition gets its own error code."""
-        if request.controller_epoch < self._controller_epoch:
-            logger.warning(
-                "ignoring LeaderAndIsr of controller %d with epoch %d, newer is %d",
-                request.controller_id,
-                request.controller_epoch,
-                self._controller_epoch,
-            )
-            return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, partition_errors=[], topics=[])
-        self._controller_epoch = request.controller_epoch
-        topics = [
-            LeaderAndIsrTopicError(
-                topic_id=topic.topic_id,
-                partition_errors=[
+    def become_leader_or_follower(self, request: LeaderAndIsrRequest, now_ms: int) -> Slices[LeaderAndIsrResponse]:
+        """Apply the leadership states of one LeaderAndIsr request; each partition gets its own error code."""
+        response = LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=[], topics=[])
+        for topic in request.topic_states:
+            topic_id = None if topic.topic_id == ZERO_UUID else topic.topic_id
+            answered = LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=[])
+            response.topics.append(answered)
+            for state in topic.partition_states:
+                code = self._apply(topic.topic_name, topic_id, state, now_ms)
+                answered.partition_errors.append(
                     LeaderAndIsrPartitionError(
-                        topic_name=topic.topic_name,
-                        partition_index=state.partition_index,
-                        error_code=self._apply(topic.topic_name, topic.topic_id, state, now_ms),
+                        topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
                     )
-                    for state in topic.partition_states
-                ],
-            )
-            for topic in request.topic_states
-        ]
-        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=[], topics=topics)
+                )
+                yield
+        return response
 
-    def stop_replicas(self, request: StopReplicaRequest, now_ms: int) -> StopReplicaResponse:
+    def stop_replicas(self, request: StopReplicaRequest, now_ms: int) -> Slices[StopReplicaResponse]:
         """Stop (and where asked, delete) replicas; each partition gets its own error code."""
-        if request.controller_epoch < self._controller_epoch:
-            return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, partition_errors=[])
-        self._controller_epoch = request.controller_epoch
-        errors = [
-            StopReplicaPartitionError(
-                topic_name=topic.topic_name,
-                partition_index=state.partition_index,
-                error_code=self._stop(topic.topic_name, state.partition_index, state.delete_partition, now_ms),
-            )
-            for topic in request.topic_states
-            for state in topic.partition_states
-        ]
-        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+        response = StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=[])
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                code = self._stop(topic.topic_name, state, now_ms)
+                response.partition_errors.append(
+                    StopReplicaPartitionError(
+                        topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
+                    )
+                )
+                yield
+        return response
+
+    def report_unclaimed_logs(self) -> None:
+        """Log which logs the controller has not assigned to this broker, once it has assigned everything else.
+
+        As in Kafka with ZooKeeper they stay as they are: a controller that does not know a topic is no proof that its
+        records are not wanted. A topic that gets the name again, with an id of its own, is refused, see `_open`.
+        """
+        for log in self._log_manager.logs():
+            if not log.is_offline and (log.topic, log.partition) not in self._partitions:
+                logger.warning(
+                    "%s, topic id %s, is kept but not served: the metadata assigns no such replica to this broker; "
+                    "remove the folder while the broker is stopped if its records are not needed",
+                    log.directory,
+                    log.topic_id,
+                )
 
     def reconfigure(self, topic: str) -> None:
         """The topic's overrides changed: give its logs the new effective configuration."""
@@ -231,6 +236,9 @@ class ReplicaManager:
         for partition in self.hosted():
             if partition.topic == topic:
                 partition.log.reconfigure(config)
+                if partition.is_leader and partition.advance_high_watermark():
+                    # min.insync.replicas no longer holds it back.
+                    self._complete_satisfied(partition)
                 copy = self._log_manager.future(topic, partition.partition)
                 if copy is not None:
                     copy.reconfigure(config)
@@ -246,27 +254,36 @@ class ReplicaManager:
             self._close(partition.topic, partition.partition)
         return [(partition.topic, partition.partition) for partition in lost]
 
-    def _apply(self, topic: str, topic_id: UUID, state: LeaderAndIsrPartitionState, now_ms: int) -> ErrorCode:
+    def _apply(self, topic: str, topic_id: UUID | None, state: LeaderAndIsrPartitionState, now_ms: int) -> ErrorCode:
+        """`topic_id` is None if the controller is too old to know it."""
         key = (topic, state.partition_index)
         if key in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         partition = self._partitions.get(key)
-        if partition is not None and state.leader_epoch < partition.leader_epoch:
-            return ErrorCode.STALE_CONTROLLER_EPOCH
-        if partition is not None and partition.topic_id is not None and partition.topic_id != topic_id:
-            return ErrorCode.INCONSISTENT_TOPIC_ID
-        leadership = Leadership(
-            state.controller_epoch,
-            state.leader,
-            state.leader_epoch,
-            tuple(state.isr),
-            state.partition_epoch,
-            tuple(state.replicas),
-        )
         try:
+            if partition is not None:
+                _require_same_topic(partition.log, topic_id)
+                if state.leader_epoch <= partition.leader_epoch:
+                    return _ignore(partition, topic_id, state)
+            if self._broker_id not in state.replicas:
+                logger.warning("ignoring LeaderAndIsr for %s-%d: its replicas are %s", *key, state.replicas)
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if partition is None:
                 partition = self._open(topic, topic_id, state, now_ms)
-            self._lead_or_follow(partition, leadership)
+            elif state.partition_epoch < partition.leadership.partition_epoch:
+                logger.warning("skipping LeaderAndIsr for %s-%d: its partition epoch is old", *key)
+                return ErrorCode.NONE
+            self._lead_or_follow(
+                partition,
+                Leadership(
+                    state.controller_epoch,
+                    state.leader,
+                    state.leader_epoch,
+                    tuple(state.isr),
+                    state.partition_epoch,
+                    tuple(state.replicas),
+                ),
+            )
         except KafkaError as error:
             logger.error("cannot serve %s-%d: %s", topic, state.partition_index, error)
             if isinstance(error, TryLaterError):
@@ -274,12 +291,9 @@ class ReplicaManager:
             return error.code
         return ErrorCode.NONE
 
-    def _open(self, topic: str, topic_id: UUID, state: LeaderAndIsrPartitionState, now_ms: int) -> Partition:
-        logs = self._log_manager
-        if not state.is_new and logs.has_offline_directory and logs.get(topic, state.partition_index) is None:
-            # An empty log in its place would be taken for the whole truth.
-            self._offline.add((topic, state.partition_index))
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its log may lie in a log directory that is offline")
+    def _open(self, topic: str, topic_id: UUID | None, state: LeaderAndIsrPartitionState, now_ms: int) -> Partition:
+        if not state.is_new and self._log_manager.get(topic, state.partition_index) is None:
+            self._log_is_missing(topic, state.partition_index)
         log = self._log_manager.get_or_create(
             topic,
             state.partition_index,
@@ -287,56 +301,118 @@ class ReplicaManager:
             config=self._topic_config(topic),
             now_ms=now_ms,
         )
-        if log.topic_id is None:
+        _require_same_topic(log, topic_id)
+        if log.topic_id is None and topic_id is not None:
             # Written by a broker of a time before there were ids.
             log.assign_topic_id(topic_id)
-        elif log.topic_id != topic_id:
-            raise KafkaError(
-                ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"{log.directory} belongs to the topic id {log.topic_id}, expected {topic_id}",
-            )
         partition = Partition(topic, state.partition_index, self._broker_id, log)
         self._partitions[topic, state.partition_index] = partition
         self.on_opened(partition)
         return partition
 
+    def _log_is_missing(self, topic: str, partition_index: int) -> None:
+        """An existing replica has no log. Raises KafkaError while a log directory that may hold it is offline."""
+        if self._log_manager.has_offline_directory:
+            # An empty log in its place would be taken for the whole truth.
+            self._offline.add((topic, partition_index))
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its log may lie in a log directory that is offline")
+        vanished = self._log_manager.take_vanished(topic, partition_index)
+        known = "" if vanished is None else f"; it was in {vanished[0]}, committed up to offset {vanished[1]}"
+        logger.warning(
+            "no log directory holds %s-%d, which exists: an empty log is created%s", topic, partition_index, known
+        )
+
     def _lead_or_follow(self, partition: Partition, leadership: Leadership) -> None:
         was_leader = partition.is_leader
-        key = (partition.topic, partition.partition)
         if leadership.leader_id == self._broker_id:
-            is_new = partition.lead(leadership)
-            if is_new:
+            is_new_leader = partition.lead(leadership)
+            if is_new_leader:
                 self._announce(partition, gained=True)
         else:
             partition.follow(leadership)
             if was_leader:
                 self._announce(partition, gained=False)
+        self._complete_satisfied(partition)
+
+    def _complete_satisfied(self, partition: Partition) -> None:
+        """The state of a partition has changed in a way that may concern everybody who waits for it."""
+        key = (partition.topic, partition.partition)
         for purgatory in self.purgatories:
             purgatory.check_and_complete(key)
 
-    def _stop(self, topic: str, partition_index: int, is_deleted: bool, now_ms: int) -> ErrorCode:
-        if (topic, partition_index) in self._offline:
+    def _stop(self, topic: str, state: StopReplicaPartitionState, now_ms: int) -> ErrorCode:
+        key = (topic, state.partition_index)
+        if key in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        self._close(topic, partition_index)
-        if is_deleted:
+        partition = self._partitions.get(key)
+        if partition is not None and NO_EPOCH < state.leader_epoch < partition.leader_epoch:
+            logger.warning(
+                "ignoring StopReplica for %s-%d: its leader epoch is %d, the present one %d",
+                *key,
+                state.leader_epoch,
+                partition.leader_epoch,
+            )
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if partition is not None and not state.delete_partition:
+            # It stays known by its epochs, so that what was sent before the stop does not start it again.
+            self._end_service(partition)
+            return ErrorCode.NONE
+        self._close(*key)
+        if state.delete_partition:
             try:
-                self._log_manager.delete(topic, partition_index, now_ms=now_ms)
+                self._log_manager.delete(*key, now_ms=now_ms)
             except KafkaError as error:
-                logger.error("cannot delete %s-%d: %s", topic, partition_index, error)
+                logger.error("cannot delete %s-%d: %s", *key, error)
                 return error.code
         return ErrorCode.NONE
 
     def _close(self, topic: str, partition_index: int) -> None:
         """Host a partition no more, and let nobody wait for it."""
-        key = (topic, partition_index)
-        partition = self._partitions.pop(key, None)
-        if partition is not None and partition.is_leader:
-            partition.resign()
+        partition = self._partitions.pop((topic, partition_index), None)
+        if partition is not None:
+            self._end_service(partition)
+
+    def _end_service(self, partition: Partition) -> None:
+        """Lead or follow no more, and let nobody wait."""
+        was_leader = partition.is_leader
+        partition.stop()
+        if was_leader:
             self._announce(partition, gained=False)
         for purgatory in self.purgatories:
-            purgatory.force_complete_all(key)
+            purgatory.force_complete_all((partition.topic, partition.partition))
 
     def _announce(self, partition: Partition, *, gained: bool) -> None:
         for topic, on_gained, on_lost in self._leadership_listeners:
             if topic == partition.topic:
                 (on_gained if gained else on_lost)(partition)
+
+
+def _require_same_topic(log: Log, topic_id: UUID | None) -> None:
+    """Raises KafkaError: INCONSISTENT_TOPIC_ID, when the log belongs to another topic of the same name."""
+    if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+            f"{log.directory} belongs to the topic id {log.topic_id}, expected {topic_id}",
+        )
+
+
+def _ignore(partition: Partition, topic_id: UUID | None, state: LeaderAndIsrPartitionState) -> ErrorCode:
+    """A state whose leader epoch is not new changes nothing, but it may name the topic's id for the first time.
+
+    The leader learns of changes of the ISR by AlterPartition, within its epoch. A request that repeats the epoch may
+    have been sent before such a change: applied, it would take an in-sync replica back out of the ISR, and records that
+    this replica does not have would be committed. Raises KafkaError: KAFKA_STORAGE_ERROR.
+    """
+    is_repeated = state.leader_epoch == partition.leader_epoch
+    if is_repeated and partition.topic_id is None and topic_id is not None:
+        partition.log.assign_topic_id(topic_id)
+        return ErrorCode.NONE
+    logger.log(
+        logging.DEBUG if is_repeated else logging.WARNING,
+        "ignoring LeaderAndIsr for %s-%d: its leader epoch is %d, the present one %d",
+        partition.topic,
+        partition.partition,
+        state.leader_epoch,
+        partition.leader_epoch,
+    )
+    return ErrorCode.STALE_CONTROLLER_EPOCH

@@ -3,14 +3,26 @@
 Owns: the leadership state told by the controller, and the high watermark's advance. Must not know: requests, waiters or
 other partitions; the manager wakes whom an append concerns.
 
-Invariants: the leader epoch only rises; the high watermark never goes back; nothing is appended unless this broker
-leads.
+Events, all of which are decided by the state of the partition alone:
+
+============================  ==========================================================================
+leader began                  followers' positions are unknown; the epoch begins at the end of the log
+same leader, new epoch        the ISR and the replicas change; positions and waiting producers stay
+follower began                appends are rejected, whoever waits for the leader fails
+replica stopped               as follower, without a leader
+follower fetched              the follower has everything below the offset that it asks for
+appended                      the high watermark advances if that is all the ISR needs
+============================  ==========================================================================
+
+Invariants: the leader epoch only rises, also over a stop, and an epoch that does not rise changes nothing; the high
+watermark never goes back; nothing is appended unless this broker leads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from uuid import UUID
 
 from broker.replica.isr import low_watermark, next_high_watermark
@@ -21,6 +33,16 @@ from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend
 NO_LEADER = -1
 NO_EPOCH = -1
 HIGH_WATERMARK = -1
+
+
+class FetchIsolation(Enum):
+    """How far a reader may read."""
+
+    LOG_END = auto()
+    """Followers, and tools that read a replica as it is."""
+    HIGH_WATERMARK = auto()
+    LAST_STABLE_OFFSET = auto()
+    """Consumers with read_committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +68,7 @@ class Partition:
         "is_leader",
         "leader_epoch",
         "leadership",
+        "leading_since",
         "log",
         "partition",
         "topic",
@@ -58,6 +81,8 @@ class Partition:
         self.leadership = Leadership(NO_EPOCH, NO_LEADER, NO_EPOCH, (), NO_EPOCH, ())
         self.leader_epoch = NO_EPOCH
         self.is_leader = False
+        self.leading_since = NO_EPOCH
+        """The leader epoch in which this broker became leader; later epochs of the same leader do not change it."""
         self._is_alone = False  # leader without any other replica
         self._broker_id = broker_id
         self._end_offsets: dict[int, int] = {}
@@ -68,27 +93,37 @@ class Partition:
         return self.log.topic_id
 
     def lead(self, leadership: Leadership) -> bool:
-        """Become or stay leader. True when this begins a new leader epoch here."""
-        is_new = leadership.leader_epoch > self.leader_epoch or not self.is_leader
+        """Lead in a leader epoch above the present one; True when this broker did not lead before.
+
+        A new leader forgets how far followers are. A new epoch of the same leader keeps that: it has lost nothing, and
+        what producers wait for is committed as before. Raises KafkaError: KAFKA_STORAGE_ERROR; nothing has changed.
+        """
+        self.log.assign_epoch(leadership.leader_epoch)
+        is_new_leader = not self.is_leader
+        if is_new_leader:
+            self.leading_since = leadership.leader_epoch
+        kept = () if is_new_leader else leadership.replicas
+        self._end_offsets = {it: self._end_offsets[it] for it in kept if it in self._end_offsets}
+        self._start_offsets = {it: self._start_offsets[it] for it in kept if it in self._start_offsets}
         self._take(leadership)
         self.is_leader = True
         self._is_alone = len(leadership.replicas) == 1
-        if is_new:
-            self._end_offsets = {}
-            self._start_offsets = {}
         self.advance_high_watermark()
-        return is_new
+        return is_new_leader
 
-    def follow(self, leadership: Leadership) -> bool:
-        """Become or stay follower. True when this begins a new leader epoch here."""
-        is_new = leadership.leader_epoch > self.leader_epoch or self.is_leader
+    def follow(self, leadership: Leadership) -> None:
+        """Follow in a leader epoch above the present one."""
         self._take(leadership)
-        self.resign()
-        return is_new
+        self._resign()
 
-    def resign(self) -> None:
-        """Lead no more, and take no appends."""
+    def stop(self) -> None:
+        """Neither lead nor follow until a newer leader epoch says otherwise."""
+        self.leadership = replace(self.leadership, leader_id=NO_LEADER)
+        self._resign()
+
+    def _resign(self) -> None:
         self.is_leader = False
+        self.leading_since = NO_EPOCH
         self._is_alone = False
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
@@ -103,16 +138,8 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """Where records of `epoch` end as the leader knows it: see `LeaderEpochs.end_offset_for`.
-
-        The leader's own epoch begins at the end of the log before it has a record: consumers get it with the latest
-        offset, and would take an answer that does not know it for a truncated log.
-        """
-        known = self.log.leader_epochs
-        if epoch == NO_EPOCH or epoch < known.latest or epoch > self.leader_epoch:
-            return known.end_offset_for(epoch, self.log.log_end_offset)
-        is_written = known.latest != NO_EPOCH and epoch < self.leader_epoch
-        return EpochEnd(known.latest if is_written else epoch, self.log.log_end_offset)
+        """Where records of `epoch` end as the leader knows it: see `LeaderEpochs.end_offset_for`."""
+        return self.log.leader_epochs.end_offset_for(epoch, self.log.log_end_offset)
 
     def require_follower(self, replica_id: int, current_leader_epoch: int) -> None:
         """Check that whoever reads as a replica is one of this partition's.
@@ -182,14 +209,25 @@ class Partition:
         return self.log.high_watermark >= end_offset and self.has_enough_in_sync
 
     def advance_high_watermark(self) -> bool:
-        """Commit what every in-sync replica has; True when the high watermark moved."""
+        """Commit what every in-sync replica has, if enough are in sync; True when the high watermark moved.
+
+        While fewer are in sync than `min.insync.replicas` asks for, nothing is committed (KIP-966).
+        """
         log = self.log
-        isr = self.leadership.isr
-        end_offset = log.log_end_offset
-        if len(isr) == 1:  # alone in the ISR: every append is committed, and this is the hot path
-            return log.advance_high_watermark(end_offset)
-        self._end_offsets[self._broker_id] = end_offset
-        return log.advance_high_watermark(next_high_watermark(isr, self._end_offsets, log.high_watermark))
+        if self._is_alone:  # every append is committed, and this is the hot path
+            return log.advance_high_watermark(log.log_end_offset)
+        if not self.has_enough_in_sync:
+            return False
+        self._end_offsets[self._broker_id] = log.log_end_offset
+        return log.advance_high_watermark(
+            next_high_watermark(self.leadership.isr, self._end_offsets, log.high_watermark)
+        )
+
+    def follower_fetched(self, replica_id: int, fetch_offset: int, log_start_offset: int) -> bool:
+        """A follower of this partition has everything below `fetch_offset`; True when the high watermark moved."""
+        self._end_offsets[replica_id] = fetch_offset
+        self._start_offsets[replica_id] = log_start_offset
+        return self.advance_high_watermark()
 
     def delete_records_before(self, offset: int) -> int:
         """Raise the log's start to `offset`, HIGH_WATERMARK for all that is committed; return where it is to be now.
@@ -220,10 +258,15 @@ class Partition:
         waited_for = (it for it in self.leadership.replicas if it == self._broker_id or is_live(it))
         return low_watermark(waited_for, self._start_offsets)
 
-    def readable_end_offset(self, *, read_committed: bool) -> int:
-        """Where a consumer's view of this partition ends (exclusive)."""
-        return self.log.last_stable_offset if read_committed else self.log.high_watermark
+    def readable_end_offset(self, isolation: FetchIsolation) -> int:
+        """Where a reader's view of this partition ends (exclusive)."""
+        if isolation is FetchIsolation.HIGH_WATERMARK:
+            return self.log.high_watermark
+        if isolation is FetchIsolation.LAST_STABLE_OFFSET:
+            return self.log.last_stable_offset
+        return self.log.log_end_offset
 
     def _take(self, leadership: Leadership) -> None:
+        assert leadership.leader_epoch > self.leader_epoch, "the manager refuses what is not newer"
         self.leadership = leadership
         self.leader_epoch = leadership.leader_epoch

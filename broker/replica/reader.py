@@ -9,12 +9,13 @@ disk are marked and read again in a thread by the caller (`PartitionRead.is_cold
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from broker.replica.fetch_sessions import FetchPartition, PartitionKey
-from broker.replica.partition import NO_EPOCH, Partition
+from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
+from broker.slices import Slices
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ class FetchLimits:
     may_slice: bool = False
     """Whether records may stay in their file, because nobody here looks at them."""
 
+    @property
+    def isolation(self) -> FetchIsolation:
+        if self.replica_id != CONSUMER:
+            return FetchIsolation.LOG_END
+        return FetchIsolation.LAST_STABLE_OFFSET if self.read_committed else FetchIsolation.HIGH_WATERMARK
+
 
 @dataclass(slots=True)
 class PartitionRead:
@@ -52,7 +59,7 @@ class PartitionRead:
     log_start_offset: int = -1
     records: Buffer = b""
     """With `FetchLimits.may_slice` perhaps a slice, of which nothing but its length may be asked."""
-    aborted_transactions: list[AbortedTransaction] | None = None
+    aborted_transactions: Sequence[AbortedTransaction] | None = None
     diverging: tuple[int, int] | None = None
     """(epoch, end offset) where the reader's log and ours part (KIP-595)."""
     partition: Partition | None = None
@@ -76,7 +83,7 @@ def read_partitions(
     limits: FetchLimits,
     *,
     nowait: bool,
-) -> FetchRead:
+) -> Slices[FetchRead]:
     """Read in request order until the budget is spent.
 
     Each item carries the hosted partition, or None and the error that says why there is none. With `nowait`, nothing
@@ -85,16 +92,18 @@ def read_partitions(
     answer = FetchRead()
     bytes_left = limits.bytes_max
     needs_whole_batch = limits.is_first_batch_whole
+    isolation = limits.isolation
     for key, wanted, partition, error_code in partitions:
         read = PartitionRead(key, wanted, error_code, partition=partition)
         answer.partitions.append(read)
         if partition is not None:
             try:
-                _read_one(read, partition, wanted, bytes_left, limits, needs_whole_batch, nowait)
+                _read_one(read, partition, wanted, bytes_left, limits, isolation, needs_whole_batch, nowait)
             except KafkaError as error:
                 read.error_code = error.code
         if read.error_code or read.diverging is not None:
             answer.has_news = True
+            yield
             continue
         size = len(read.records)
         if size:
@@ -102,6 +111,7 @@ def read_partitions(
             bytes_left = max(0, bytes_left - size)
             answer.size += size
         answer.is_cold = answer.is_cold or read.is_cold
+        yield
     return answer
 
 
@@ -111,6 +121,7 @@ def _read_one(
     wanted: FetchPartition,
     bytes_left: int,
     limits: FetchLimits,
+    isolation: FetchIsolation,
     needs_whole_batch: bool,
     nowait: bool,
 ) -> None:
@@ -125,10 +136,7 @@ def _read_one(
         read.diverging = _divergence(partition, wanted)
         if read.diverging is not None:
             return
-    if limits.replica_id == CONSUMER:
-        upper_bound_offset = read.last_stable_offset if limits.read_committed else read.high_watermark
-    else:
-        upper_bound_offset = log.log_end_offset
+    upper_bound_offset = partition.readable_end_offset(isolation)
     fetched = log.read(
         wanted.fetch_offset,
         min(bytes_left, wanted.bytes_max),
@@ -136,16 +144,13 @@ def _read_one(
         min_one_batch=needs_whole_batch,
         nowait=nowait,
         may_slice=limits.may_slice,
+        with_aborted=limits.read_committed,
     )
     if fetched is None:
         read.is_cold = True
         return
     read.records = cast(Buffer, fetched.records)
-    if limits.read_committed:
-        # The list must cover every returned record; reaching up to the stable end does, and names no open transaction.
-        read.aborted_transactions = (
-            log.aborted_transactions(wanted.fetch_offset, upper_bound_offset) if len(fetched.records) else []
-        )
+    read.aborted_transactions = fetched.aborted_transactions
 
 
 def _divergence(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:

@@ -14,9 +14,11 @@ from functools import partial
 from struct import Struct
 from typing import cast
 
+from broker.handlers.fetch import replica_id_of
 from broker.replica.delayed_fetch import AwaitedPartition, end_of_wait_ms
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD
-from broker.replica.partition import NO_EPOCH, Partition
+from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
+from broker.replica.reader import CONSUMER
 from broker.request_context import RequestContext
 from broker.services import Services
 from broker.shortcuts import (
@@ -253,7 +255,7 @@ class FetchShortcut:
         awaited = self._awaited
         if awaited is None or awaited.fetch_offset != offset:
             awaited = self._awaited = AwaitedPartition(
-                self._partition, self._leader_epoch, offset, self._bytes_max, read_committed=False
+                self._partition, self._leader_epoch, offset, self._bytes_max, FetchIsolation.HIGH_WATERMARK
             )
         operation = manager.await_bytes(
             (awaited,),
@@ -306,6 +308,7 @@ def learn(
         or len(frame) > REMEMBERED_SIZE_MAX
         or request.session_epoch != NO_SESSION
         or request.isolation_level != READ_UNCOMMITTED
+        or replica_id_of(request) != CONSUMER
         or len(request.topics) != 1
         or len(request.topics[0].partitions) != 1
         or request.topics[0].partitions[0].last_fetched_epoch != NO_EPOCH
@@ -317,6 +320,8 @@ def learn(
     position = _offset_position(request, version, frame)
     if partition is None or told.error_code or position is None:
         return None
+    if request.rack_id and len(partition.leadership.replicas) > 1:
+        return None  # another replica may be nearer
     head, tail = _around_records(response, version)
     numbers = ANSWER.pack(wanted.partition, 0, told.high_watermark, told.last_stable_offset, told.log_start_offset)
     if head.count(numbers) != 1 or any(tail):

@@ -198,7 +198,7 @@ class ProduceShortcut:
         try:
             if attributes & CODEC_MASK:
                 prepared = partition.log.prepare_at_once(records, now_ms=now_ms, origin=origin)
-                if prepared is None:
+                if not isinstance(prepared, PreparedAppend):
                     return None
                 ready = prepared
             return self._manager.append(partition, ready, needs_isr=self._needs_isr, now_ms=now_ms, origin=origin)

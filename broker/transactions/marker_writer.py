@@ -63,7 +63,7 @@ class MarkerWriter:
             if partition.is_committed(end_offset):
                 codes[name] = self._decided(marker, name, ErrorCode.NONE)
                 continue
-            append = AwaitedAppend(partition, partition.leader_epoch, end_offset)
+            append = AwaitedAppend(partition, partition.leading_since, end_offset)
             append.error = append.outcome()
             if append.error is None:
                 awaited.append((name, append))

@@ -52,4 +52,4 @@ class DescribeConfigsResult:
 @message(32, versions=range(0, 5), flexible=4)
 class DescribeConfigsResponse:
     throttle_time_ms: int32 = 0
-    results: list[DescribeConfigsResult]
+    results: list[DescribeConfigsResult] = since(0, takes_encoded=True)

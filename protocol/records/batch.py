@@ -8,18 +8,19 @@ records after the header are compressed. Offset, length, leader epoch and magic 
 offset and epoch without touching it.
 
 Invariants: from hostile bytes only Malformed escapes; a Record's offset and timestamp fit int64; opening a batch costs
-memory in proportion to `size_max`.
+the memory of a piece of it (`protocol.records.compression`) and of the record at hand, and an outline only the first.
 """
 
 import struct
-from collections.abc import Iterator
-from enum import IntEnum
+from collections.abc import Iterable, Iterator
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from protocol.errors import Malformed
-from protocol.records.compression import Buffer, Compression, decompress
+from protocol.records.compression import Buffer, CannotOpen, Compression, open_pieces
+from protocol.records.pieces import PieceReader
 
 MAGIC = 2
 
@@ -145,6 +146,14 @@ class Record(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
+class Parts(Enum):
+    """What a reader wants to have of each record. The structure of all of it is checked in any case."""
+
+    ALL = "everything"
+    NO_HEADERS = "no headers: their list is empty"
+    OUTLINE = "offset, timestamp and whether there is a key; key and value may lack bytes"
+
+
 _new_header = tuple.__new__
 _unpack_header = HEADER.unpack_from
 
@@ -189,103 +198,226 @@ def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     return valid
 
 
-def records(buffer: Buffer, position: int = 0, *, size_max: int) -> Iterator[Record]:
+def records(buffer: Buffer, position: int = 0, *, size_max: int, parts: Parts = Parts.ALL) -> Iterator[Record]:
     """The records of the batch at `position`, opened when the first is asked for. The CRC is not checked.
 
     Raises Malformed on any damage: a batch that is cut off, a codec's error, more than `size_max` plain bytes, a record
     that does not end where it says, or more or fewer records than the header counts.
     """
     header = read_header(buffer, position)
-    data = plain_records(buffer, position, header, size_max=size_max)
     if not 0 <= header.base_offset <= _INT64_MAX - _INT32_MAX:
         raise Malformed(f"base offset {header.base_offset} is out of range")
-    yield from parse_records(data, header)
+    yield from parse_records(plain_pieces(buffer, position, header, size_max=size_max), header, parts)
 
 
-def plain_records(buffer: Buffer, position: int, header: BatchHeader, *, size_max: int) -> bytes:
-    """The bytes after the header, decompressed. Raises Malformed when they are damaged or more than `size_max`."""
+def plain_pieces(buffer: Buffer, position: int, header: BatchHeader, *, size_max: int) -> Iterator[bytes]:
+    """The bytes after the header, decompressed in pieces.
+
+    Raises Malformed, perhaps after some pieces, when they are damaged or more than `size_max`.
+    """
     end = position + header.size
     if end > len(buffer):
         raise Malformed(f"batch cut off: {len(buffer) - position} bytes of {header.size}")
-    return decompress(header.compression, memoryview(buffer)[position + HEADER_SIZE : end], size_max=size_max)
+    return open_pieces(header.compression, memoryview(buffer)[position + HEADER_SIZE : end], size_max=size_max)
 
 
-def parse_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
-    """The records in `data`, the plain bytes that followed `header`. Raises Malformed as `records` does.
+def plain_records(buffer: Buffer, position: int, header: BatchHeader, *, size_max: int) -> bytes:
+    """`plain_pieces` in one."""
+    return b"".join(plain_pieces(buffer, position, header, size_max=size_max))
 
-    One function, with the one-byte case of each varint in line: this loop decides how fast a batch opens.
+
+def parse_records(pieces: Iterable[bytes], header: BatchHeader, parts: Parts = Parts.ALL) -> Iterator[Record]:
+    """The records in `pieces`, the plain bytes that followed `header`. Raises Malformed as `records` does.
+
+    One loop, with the one-byte case of each varint in line, decides how fast a batch opens. It reads the records that
+    lie in one piece; one that it cannot read, because it lies across pieces or is damaged, is read field by field.
     """
+    reader = PieceReader(pieces)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
     new, record_type, unzigzag, varint = tuple.__new__, Record, _UNZIGZAG, read_varint
     key: bytes | None
     value: bytes | None
-    position = 0
-    size = len(data)
+    number, count = 0, header.records_count
+    while number < count:
+        data, position = reader.data, reader.position
+        size = len(data)
+        start = position
+        try:
+            for number in range(number, count):  # noqa: B007, B020 - the number at which it stops is used after it
+                start = position
+                length, position = varint(data, position)
+                end = position + length
+                if length < RECORD_SIZE_MIN - 1 or end > size:
+                    break
+
+                position += 1  # attributes: no bit has a meaning
+                delta = data[position]
+                if delta < 0x80:
+                    delta = unzigzag[delta]
+                    position += 1
+                else:
+                    delta, position = varint(data, position, 64)
+                timestamp = base_timestamp + delta if append_time is None else append_time
+
+                delta = data[position]
+                if delta < 0x80:
+                    delta = unzigzag[delta]
+                    position += 1
+                else:
+                    delta, position = varint(data, position)
+
+                length = data[position]
+                if length < 0x80:
+                    length = unzigzag[length]
+                    position += 1
+                else:
+                    length, position = varint(data, position)
+                if length >= 0:
+                    key = data[position : position + length]
+                    position += length
+                else:
+                    key = None
+
+                length = data[position]
+                if length < 0x80:
+                    length = unzigzag[length]
+                    position += 1
+                else:
+                    length, position = varint(data, position)
+                if length >= 0:
+                    value = data[position : position + length]
+                    position += length
+                else:
+                    value = None
+
+                headers: list[tuple[str, bytes | None]] = []
+                if data[position]:
+                    position = _parse_headers(data, position, headers if parts is Parts.ALL else None)
+                else:
+                    position += 1
+                if position != end or not _INT64_MIN <= timestamp <= _INT64_MAX:
+                    break
+                yield new(record_type, (base_offset + delta, timestamp, key, value, headers))
+            else:
+                reader.position = position
+                break
+        except (IndexError, Malformed):
+            pass
+        reader.position = start
+        yield _read_record(reader, base_offset, base_timestamp, append_time, parts)
+        number += 1
+    if not reader.is_at_end():
+        raise Malformed(f"{reader.drain()} bytes after the last of {header.records_count} records")
+
+
+def outline_across_pieces(reader: PieceReader) -> tuple[int, int]:
+    """Read over the next record, wherever its pieces end: its offset delta and timestamp delta. Raises Malformed."""
+    offset, timestamp, _, _, _ = _read_record(reader, 0, 0, None, Parts.OUTLINE)
+    return offset, timestamp
+
+
+def _read_record(
+    reader: PieceReader, base_offset: int, base_timestamp: int, append_time: int | None, parts: Parts
+) -> Record:
+    """The next record, of any size and wherever its pieces end. Says what is wrong with one that is damaged."""
     try:
-        for _ in range(header.records_count):
-            length, position = varint(data, position)
-            end = position + length
-            if length < RECORD_SIZE_MIN - 1 or end > size:
-                raise Malformed(f"record of {length} bytes where {size - position} are left")
-
-            position += 1  # attributes: no bit has a meaning
-            delta = data[position]
-            if delta < 0x80:
-                delta = unzigzag[delta]
-                position += 1
-            else:
-                delta, position = varint(data, position, 64)
-            timestamp = base_timestamp + delta if append_time is None else append_time
-            if not _INT64_MIN <= timestamp <= _INT64_MAX:
-                raise Malformed(f"timestamp {timestamp} is out of range")
-
-            delta = data[position]
-            if delta < 0x80:
-                delta = unzigzag[delta]
-                position += 1
-            else:
-                delta, position = varint(data, position)
-
-            length = data[position]
-            if length < 0x80:
-                length = unzigzag[length]
-                position += 1
-            else:
-                length, position = varint(data, position)
-            if length >= 0:
-                key = data[position : position + length]
-                position += length
-            else:
-                key = None
-
-            length = data[position]
-            if length < 0x80:
-                length = unzigzag[length]
-                position += 1
-            else:
-                length, position = varint(data, position)
-            if length >= 0:
-                value = data[position : position + length]
-                position += length
-            else:
-                value = None
-
-            headers: list[tuple[str, bytes | None]] = []
-            if data[position]:
-                position = _parse_headers(data, position, headers)
-            else:
-                position += 1
-            if position != end:
-                raise Malformed(f"record ends at byte {position}, not at {end} as its length says")
-            yield new(record_type, (base_offset + delta, timestamp, key, value, headers))
+        length = reader.varint()
+        if length < RECORD_SIZE_MIN - 1:
+            raise Malformed(f"record of {length} bytes where {reader.drain()} are left")
+        start = reader.offset
+        try:
+            return _read_fields(reader, start + length, base_offset, base_timestamp, append_time, parts)
+        except CannotOpen:
+            raise
+        except (IndexError, Malformed):
+            left = reader.offset - start + reader.drain()
+            if length > left:
+                raise Malformed(f"record of {length} bytes where {left} are left") from None
+            raise
     except IndexError:
         raise Malformed("records cut off") from None
-    if position != size:
-        raise Malformed(f"{size - position} bytes after the last of {header.records_count} records")
 
 
-def _parse_headers(data: bytes, position: int, headers: list[tuple[str, bytes | None]]) -> int:
+def _read_fields(
+    reader: PieceReader, end: int, base_offset: int, base_timestamp: int, append_time: int | None, parts: Parts
+) -> Record:
+    read = reader.skip if parts is Parts.OUTLINE else reader.take
+    reader.skip(1)
+    delta = reader.varint(64)
+    timestamp = base_timestamp + delta if append_time is None else append_time
+    if not _INT64_MIN <= timestamp <= _INT64_MAX:
+        raise Malformed(f"timestamp {timestamp} is out of range")
+    offset = base_offset + reader.varint()
+
+    def nullable() -> bytes | None:
+        size = reader.varint()
+        if size < 0:
+            return None
+        _check_end(reader, size, end)
+        return read(size) or b""
+
+    key, value = nullable(), nullable()
+    headers: list[tuple[str, bytes | None]] = []
+    count = reader.varint()
+    if not 0 <= count <= end - reader.offset:  # a header has two bytes at least
+        raise Malformed(f"record with {count} headers")
+    if parts is not Parts.ALL:
+        _skip_headers(reader, count, end)
+    for _ in range(count if parts is Parts.ALL else 0):
+        size = reader.varint()
+        if size < 0:
+            raise Malformed("record header without a key")
+        _check_end(reader, size, end)
+        headers.append((reader.take(size).decode("utf-8", "surrogateescape"), nullable()))
+    if reader.offset != end:
+        raise _wrong_end(end)
+    return Record(offset, timestamp, key, value, headers)
+
+
+def _skip_headers(reader: PieceReader, count: int, end: int) -> None:
+    """Read over so many headers of a record: there may be one for every two bytes that it has."""
+    while count:
+        data, position = reader.data, reader.position
+        stop = min(len(data), position + end - reader.offset)
+        start = position
+        try:
+            for count in range(count, 0, -1):  # noqa: B007, B020 - what is left of it is used after it
+                start = position
+                size, position = read_varint(data, position)
+                if size < 0:
+                    break
+                size, position = read_varint(data, position + size)
+                if size > 0:
+                    position += size
+                if position > stop:
+                    break
+            else:
+                reader.position = position
+                return
+        except (IndexError, Malformed):
+            pass
+        reader.position = start
+        for is_value in (False, True):
+            size = reader.varint()
+            if size < 0 and not is_value:
+                raise Malformed("record header without a key")
+            _check_end(reader, max(size, 0), end)
+            reader.skip(max(size, 0))
+        count -= 1
+
+
+def _check_end(reader: PieceReader, size: int, end: int) -> None:
+    if size > end - reader.offset:
+        raise _wrong_end(end)
+
+
+def _wrong_end(end: int) -> Malformed:
+    return Malformed(f"record does not end at byte {end} as its length says")
+
+
+def _parse_headers(data: bytes, position: int, headers: list[tuple[str, bytes | None]] | None) -> int:
+    """The position after the headers, which are appended to `headers` if that is given."""
     count, position = read_varint(data, position)
     if not 0 <= count <= len(data) - position:  # a header has two bytes at least
         raise Malformed(f"record with {count} headers")
@@ -293,15 +425,15 @@ def _parse_headers(data: bytes, position: int, headers: list[tuple[str, bytes | 
         length, position = read_varint(data, position)
         if length < 0:
             raise Malformed("record header without a key")
-        key = data[position : position + length]
+        key_position = position
         position += length
+        key_end = position
         length, position = read_varint(data, position)
-        if length >= 0:
-            value: bytes | None = data[position : position + length]
-            position += length
-        else:
-            value = None
-        headers.append((key.decode("utf-8", "surrogateescape"), value))
+        value_position = position
+        position += max(length, 0)
+        if headers is not None:
+            key = data[key_position:key_end].decode("utf-8", "surrogateescape")
+            headers.append((key, data[value_position:position] if length >= 0 else None))
     return position
 
 

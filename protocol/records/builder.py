@@ -6,7 +6,7 @@ Invariants: what is built here, `protocol.records.batch` reads back as the same 
 headers; the CRC is the last thing computed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -31,7 +31,8 @@ from protocol.records.batch import (
     Record,
     TimestampType,
 )
-from protocol.records.compression import Compression, compress
+from protocol.records.compression import PIECE_SIZE, BoundedCompression, Compression, compress
+from protocol.records.pieces import Chunks, PieceReader
 
 
 class RecordData(NamedTuple):
@@ -110,6 +111,113 @@ def build_record_batch(
     )
     covered = (attributes, 0, timestamp, timestamp, producer_id, producer_epoch, base_sequence, 1)
     return _assembled(0, leader_epoch, covered, _varint(len(body)) + body)
+
+
+class BatchWriter:
+    """Builds what `build_batch` builds from records that come one at a time. There must be at least one.
+
+    Costs the memory of the result and of a piece of the records.
+    """
+
+    __slots__ = ("_attributes", "_base_timestamp", "_compressed", "_count", "_data", "_max_timestamp")
+
+    def __init__(
+        self, compression: Compression, level: int | None, timestamp_type: TimestampType, size_max: int
+    ) -> None:
+        self._attributes = compression | (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
+        self._compressed = BoundedCompression(compression, level, size_max - HEADER_SIZE)
+        self._data = bytearray()
+        self._count = 0
+        self._base_timestamp = self._max_timestamp = NO_TIMESTAMP
+
+    def add(self, timestamp: int, key: bytes | Chunks | None, value: bytes | Chunks | None) -> None:
+        if not self._count:
+            self._base_timestamp = self._max_timestamp = timestamp
+        elif timestamp > self._max_timestamp:
+            self._max_timestamp = timestamp
+        start = _ATTRIBUTES + _varint(timestamp - self._base_timestamp) + _varint(self._count)
+        self._count += 1
+        if isinstance(key, Chunks) or isinstance(value, Chunks):
+            self._add_in_chunks(start, key, value)
+            return
+        body = (
+            start
+            + (_NULL if key is None else _varint(len(key)) + key)
+            + (_NULL if value is None else _varint(len(value)) + value)
+            + _NO_HEADERS
+        )
+        data = self._data
+        data += _varint(len(body))
+        data += body
+        if len(data) >= PIECE_SIZE:
+            self._pass_on()
+
+    def finish(self, *, base_offset: int, leader_epoch: int) -> bytes | None:
+        """The batch; None when it is more than `size_max` bytes and did not fit one piece either."""
+        self._pass_on()
+        data = self._compressed.finish()
+        if data is None:
+            return None
+        covered = (
+            self._attributes,
+            self._count - 1,
+            self._base_timestamp,
+            self._max_timestamp,
+            NO_PRODUCER_ID,
+            NO_PRODUCER_EPOCH,
+            NO_SEQUENCE,
+            self._count,
+        )
+        return _assembled(base_offset, leader_epoch, covered, data)
+
+    def _add_in_chunks(self, start: bytes, key: bytes | Chunks | None, value: bytes | Chunks | None) -> None:
+        size = len(start) + _field_size(key) + _field_size(value) + len(_NO_HEADERS)
+        self._data += _varint(size)
+        self._data += start
+        for field in (key, value):
+            if isinstance(field, Chunks):
+                self._data += _NULL if field.is_null() else _varint(field.size)
+                for chunk in field:
+                    self._data += chunk
+                    self._pass_on()
+            else:
+                self._data += _NULL if field is None else _varint(len(field)) + field
+        self._data += _NO_HEADERS
+
+    def _pass_on(self) -> None:
+        if self._data:
+            piece = bytes(self._data)
+            self._data.clear()
+            self._compressed.write(piece)
+
+
+def _field_size(field: bytes | Chunks | None) -> int:
+    if field is None:
+        return len(_NULL)
+    size = field.size if isinstance(field, Chunks) else len(field)
+    return len(_varint(size)) + size
+
+
+def renumbered(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
+    """The plain bytes of `count` whole records, in pieces, with the offset deltas 0 to `count` - 1."""
+    reader = PieceReader(pieces)
+    data = bytearray()
+    for number in range(count):
+        end = reader.varint()
+        end += reader.offset
+        reader.skip(len(_ATTRIBUTES))
+        timestamp_delta = reader.varint(64)
+        reader.varint()
+        start = _ATTRIBUTES + _varint(timestamp_delta) + _varint(number)
+        data += _varint(len(start) + end - reader.offset)
+        data += start
+        for chunk in reader.chunks(end - reader.offset):
+            data += chunk
+            if len(data) >= PIECE_SIZE:
+                yield bytes(data)
+                data.clear()
+    if data:
+        yield bytes(data)
 
 
 def rebuild_batch(

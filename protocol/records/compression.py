@@ -3,16 +3,21 @@
 Owns the framing that Kafka's clients expect of each codec, and the promise that opening hostile bytes costs bounded
 memory. Must not know what the plain bytes mean.
 
-Bounds: the stream codecs (gzip, lz4, zstd) are fed in slices so small that no slice can grow by more than about 8 MiB,
-and the sum is compared with `size_max` after each slice. Where `size_max` is small, little time is spent on what opens
-to more: gzip is told where to stop, a slice of lz4 grows by 2 MiB, and slices of zstd are its blocks, which open to 128
-KiB at the most. A snappy block announces its plain size, which is compared before the library is called: the library
-reserves what the announcement says.
+Bounds: compressed data is opened in pieces of at most 2 MiB, and only one of them exists unless the caller keeps more.
+No call of a library returns more than 1 MiB: gzip and lz4 stop at a maximum length, zstd gets only as many blocks at a
+time as open to that. The sum is compared with `size_max` after each call. A decoder also keeps the window that its
+format refers back to: 32 KiB for gzip, 64 KiB and two blocks of at most 4 MiB for lz4, and for zstd what the frame
+announces, which is 2 MiB at the default level and up to 128 MiB at level 22.
+
+A raw snappy block can only be opened whole. Its preamble announces its plain size, for which the library reserves
+memory, so an announcement of more than `size_max`, or of more than 64 bytes for 3 (the most that the format can
+express), is refused before the library is called.
 """
 
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -26,7 +31,11 @@ from protocol.errors import Malformed
 Buffer = bytes | bytearray | memoryview
 
 
-class OpensTooFar(Malformed):
+class CannotOpen(Malformed):
+    """Compressed data is damaged or cut off."""
+
+
+class OpensTooFar(CannotOpen):
     """Compressed data opens to more than it may."""
 
 
@@ -46,88 +55,151 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 
 
 def decompress(codec: Compression, data: Buffer, *, size_max: int) -> bytes:
-    """The plain bytes.
+    """The plain bytes in one.
 
-    Raises Malformed, and nothing else, when `data` is damaged, cut off, or (OpensTooFar) opens to more than `size_max`
+    Raises CannotOpen, and nothing else, when `data` is damaged, cut off, or (OpensTooFar) opens to more than `size_max`
     bytes.
     """
-    plain = _CODECS[codec].decompress(data, size_max)
-    if len(plain) > size_max:
-        raise _too_large(size_max)
-    return plain
+    return b"".join(open_pieces(codec, data, size_max=size_max))
+
+
+def open_pieces(codec: Compression, data: Buffer, *, size_max: int) -> Iterator[bytes]:
+    """The plain bytes in pieces of about 1 MiB, none of them empty. What opens to less is one piece.
+
+    Raises CannotOpen like `decompress`, at the piece where the damage is found.
+    """
+    gathered: list[bytes] = []
+    gathered_size = size = 0
+    for opened in _CODECS[codec].open(memoryview(data), size_max):
+        size += len(opened)
+        if size > size_max:
+            raise _too_large(size_max)
+        gathered.append(opened)
+        gathered_size += len(opened)
+        if gathered_size >= PIECE_SIZE:
+            piece = b"".join(gathered)
+            gathered.clear()
+            gathered_size = 0
+            yield piece
+    if gathered_size:
+        yield b"".join(gathered)
+
+
+# What one call of a library may return, and from which size on opened data is handed out.
+PIECE_SIZE = 1 << 20
 
 
 def _too_large(size_max: int) -> OpensTooFar:
     return OpensTooFar(f"compressed data opens to more than {size_max} bytes")
 
 
+class Compressor(Protocol):
+    """Compresses data that comes in pieces. One object makes one stream."""
+
+    def compress(self, data: bytes, /) -> bytes: ...
+    def flush(self) -> bytes: ...
+
+
+class BoundedCompression:
+    """Compresses pieces as they come and keeps the result, up to `size_max` bytes.
+
+    A single piece is compressed at the end and in one call, as `compress` does it.
+    """
+
+    __slots__ = ("_codec", "_compressed", "_compressor", "_first", "_left", "_level")
+
+    def __init__(self, codec: Compression, level: int | None, size_max: int) -> None:
+        self._codec = codec
+        self._level = level
+        self._left = size_max
+        self._first: bytes | None = None
+        self._compressor: Compressor | None = None
+        self._compressed: list[bytes] = []
+
+    def write(self, piece: bytes) -> None:
+        if self._compressor is None:
+            if self._first is None:
+                self._first = piece
+                return
+            self._compressor = _CODECS[self._codec].compressor(self._level)
+            first, self._first = self._first, b""
+            self._keep(self._compressor.compress(first))
+        if self._left >= 0:
+            self._keep(self._compressor.compress(piece))
+
+    def finish(self) -> bytes | None:
+        """What was written, compressed. None when several pieces became more than `size_max` bytes."""
+        if self._compressor is None:
+            return compress(self._codec, self._first or b"", self._level)
+        if self._left >= 0:
+            self._keep(self._compressor.flush())
+        return None if self._left < 0 else b"".join(self._compressed)
+
+    def _keep(self, compressed: bytes) -> None:
+        self._left -= len(compressed)
+        self._compressed.append(compressed)
+        if self._left < 0:
+            self._compressed.clear()
+
+
 # --- streams: gzip, lz4, zstd -----------------------------------------------------------------------------------------
 
 
-class _Stream(Protocol):
-    """What the three libraries' incremental decompressors have in common. One object reads one frame (gzip: member)."""
+class _Frame(Protocol):
+    """What the decoders of the three libraries have in common. One object reads one frame (gzip: member)."""
 
     @property
     def eof(self) -> bool: ...
     @property
     def unused_data(self) -> bytes: ...
-    def decompress(self, data: Buffer, /) -> bytes: ...
+    def open(self, data: Buffer, /) -> Iterator[bytes]:
+        """What `data` adds to the plain bytes, in pieces of at most PIECE_SIZE."""
 
 
 # A stream may consist of several frames. No client writes more than one; the limit keeps the cost of a stream of
 # thousands of empty frames (each of which copies what follows it) linear in its size.
 FRAMES_MAX = 16
 
-
-def _slices(data: Buffer, slice_size: int) -> Iterator[memoryview]:
-    view = memoryview(data)
-    return (view[start : start + slice_size] for start in range(0, len(view), slice_size))
+_SLICE_SIZE = 64 << 10  # what a decoder is given at a time, and may have to copy when it stops in the middle
 
 
-def _decompress_stream(open_frame: Callable[[], _Stream], slices: Iterable[memoryview], size_max: int) -> bytes:
+def _slices(data: memoryview, slice_size: int) -> Iterator[memoryview]:
+    return (data[start : start + slice_size] for start in range(0, len(data), slice_size))
+
+
+def _open_stream(open_frame: Callable[[], _Frame], slices: Iterable[memoryview]) -> Iterator[bytes]:
     frame, frames = open_frame(), 1
-    pieces: list[bytes] = []
-    size = 0
     for each in slices:
         rest: Buffer = each
         while rest:
             if frame.eof:
                 frame, frames = open_frame(), frames + 1
                 if frames > FRAMES_MAX:
-                    raise Malformed(f"compressed data has more than {FRAMES_MAX} frames")
-            piece = frame.decompress(rest)
-            size += len(piece)
-            if size > size_max:
-                raise _too_large(size_max)
-            pieces.append(piece)
+                    raise CannotOpen(f"compressed data has more than {FRAMES_MAX} frames")
+            yield from frame.open(rest)
             rest = frame.unused_data if frame.eof else b""
     if not frame.eof:
-        raise Malformed("compressed data is cut off")
-    return b"".join(pieces)
+        raise CannotOpen("compressed data is cut off")
 
-
-# Slices: the codec's highest ratio (deflate 1032, lz4 255, a zstd block of 4 bytes opens to 128 KiB) times the slice
-# stays within about 8 MiB. For lz4 it is a quarter of that, as the library reserves several times what it returns.
-_GZIP_SLICE_SIZE = 8 << 10
-_LZ4_SLICE_SIZE = 8 << 10
-_ZSTD_SLICE_SIZE = 256  # of what is not made of blocks as it should be
 
 _GZIP_WINDOW_BITS = 15 + 16  # the largest window, and gzip's own header and trailer
 
 
+def _gzip_compressor(level: int | None) -> "zlib._Compress":
+    return zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=_GZIP_WINDOW_BITS)
+
+
 def _compress_gzip(data: Buffer, level: int | None) -> bytes:
-    stream = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=_GZIP_WINDOW_BITS)
+    stream = _gzip_compressor(level)
     return stream.compress(data) + stream.flush()
 
 
 class _GzipMember:
-    """A `_Stream` that never opens more at once than what is too much already."""
-
     __slots__ = ("_length_max", "_member")
 
     def __init__(self, size_max: int) -> None:
         self._member = zlib.decompressobj(_GZIP_WINDOW_BITS)
-        self._length_max = size_max + 1
+        self._length_max = min(PIECE_SIZE, size_max + 1)
 
     @property
     def eof(self) -> bool:
@@ -137,15 +209,21 @@ class _GzipMember:
     def unused_data(self) -> bytes:
         return self._member.unused_data
 
-    def decompress(self, data: Buffer, /) -> bytes:
-        return self._member.decompress(data, self._length_max)
+    def open(self, data: Buffer, /) -> Iterator[bytes]:
+        member, length_max = self._member, self._length_max
+        opened = member.decompress(data, length_max)
+        yield opened
+        # A call that stopped at the length may hold back plain bytes although it has read everything.
+        while not member.eof and (member.unconsumed_tail or len(opened) == length_max):
+            opened = member.decompress(member.unconsumed_tail, length_max)
+            yield opened
 
 
-def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
+def _open_gzip(data: memoryview, size_max: int) -> Iterator[bytes]:
     try:
-        return _decompress_stream(lambda: _GzipMember(size_max), _slices(data, _GZIP_SLICE_SIZE), size_max)
+        yield from _open_stream(lambda: _GzipMember(size_max), _slices(data, _SLICE_SIZE))
     except zlib.error as error:
-        raise Malformed(f"gzip: {error}") from None
+        raise CannotOpen(f"gzip: {error}") from None
 
 
 # `compression.lz4.level` counts as the Java library does: its default is the fast compressor, every other level the
@@ -155,11 +233,14 @@ _LZ4_LEVEL_FAST = 0
 _LZ4_LEVEL_HIGH_MIN = 3
 
 
+def _lz4_level(level: int | None) -> int:
+    return _LZ4_LEVEL_FAST if level is None or level == LZ4_LEVEL_DEFAULT else max(level, _LZ4_LEVEL_HIGH_MIN)
+
+
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
-    fast = level is None or level == LZ4_LEVEL_DEFAULT
     frame: bytes = lz4.frame.compress(
         data,
-        compression_level=_LZ4_LEVEL_FAST if fast or level is None else max(level, _LZ4_LEVEL_HIGH_MIN),
+        compression_level=_lz4_level(level),
         block_size=lz4.frame.BLOCKSIZE_MAX64KB,
         block_linked=False,
         content_checksum=False,
@@ -168,11 +249,59 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     return frame
 
 
-def _decompress_lz4(data: Buffer, size_max: int) -> bytes:
+class _Lz4Compressor:
+    """Writes the frame that `_compress_lz4` writes."""
+
+    __slots__ = ("_frame", "_start")
+
+    def __init__(self, level: int | None) -> None:
+        self._frame = lz4.frame.LZ4FrameCompressor(
+            compression_level=_lz4_level(level),
+            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
+            content_checksum=False,
+        )
+        self._start: bytes = self._frame.begin()
+
+    def compress(self, data: bytes, /) -> bytes:
+        start, self._start = self._start, b""
+        compressed: bytes = start + self._frame.compress(data)
+        return compressed
+
+    def flush(self) -> bytes:
+        end: bytes = self._start + self._frame.flush()
+        return end
+
+
+class _Lz4Frame:
+    __slots__ = ("_frame", "_length_max")
+
+    def __init__(self, size_max: int) -> None:
+        self._frame = lz4.frame.LZ4FrameDecompressor()
+        self._length_max = min(PIECE_SIZE, size_max + 1)
+
+    @property
+    def eof(self) -> bool:
+        eof: bool = self._frame.eof
+        return eof
+
+    @property
+    def unused_data(self) -> bytes:
+        unused: bytes = self._frame.unused_data
+        return unused
+
+    def open(self, data: Buffer, /) -> Iterator[bytes]:
+        frame, length_max = self._frame, self._length_max
+        yield frame.decompress(data, length_max)
+        while not frame.eof and not frame.needs_input:
+            yield frame.decompress(b"", length_max)
+
+
+def _open_lz4(data: memoryview, size_max: int) -> Iterator[bytes]:
     try:
-        return _decompress_stream(lz4.frame.LZ4FrameDecompressor, _slices(data, _LZ4_SLICE_SIZE), size_max)
+        yield from _open_stream(lambda: _Lz4Frame(size_max), _slices(data, _SLICE_SIZE))
     except (RuntimeError, ValueError) as error:
-        raise Malformed(f"lz4: {error}") from None
+        raise CannotOpen(f"lz4: {error}") from None
 
 
 ZSTD_LEVEL_DEFAULT = 3
@@ -181,47 +310,87 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_DICTIONARY_ID_SIZES = (0, 1, 2, 4)
 _ZSTD_CONTENT_SIZE_SIZES = (0, 2, 4, 8)
 _ZSTD_BLOCK_HEADER_SIZE = 3
+_ZSTD_BLOCK_PLAIN_SIZE_MAX = 128 << 10
 _ZSTD_CHECKSUM_SIZE = 4
 _ZSTD_RLE_BLOCK = 1
-_ZSTD_BLOCKS_MAX = 256  # data of thousands of empty ones is not worth so many calls
+_ZSTD_COMPRESSED_BLOCK = 2
+# 100 MiB are 800 whole blocks. What has more of them than this, or is not made of blocks, is cut into slices so small
+# that no more blocks fit into one than may be opened at a time: the smallest has 4 bytes.
+_ZSTD_BLOCKS_MAX = 4096
+_ZSTD_SLICE_SIZE = PIECE_SIZE // _ZSTD_BLOCK_PLAIN_SIZE_MAX * (_ZSTD_BLOCK_HEADER_SIZE + 1)
 
 
 def _compress_zstd(data: Buffer, level: int | None) -> bytes:
     return zstandard.ZstdCompressor(level=ZSTD_LEVEL_DEFAULT if level is None else level).compress(data)
 
 
-def _decompress_zstd(data: Buffer, size_max: int) -> bytes:
+def _zstd_compressor(level: int | None) -> Compressor:
+    """With a window of at most 1 MiB, as the memory of the higher levels grows with it."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        ZSTD_LEVEL_DEFAULT if level is None else level, source_size=PIECE_SIZE, write_content_size=False
+    )
+    return zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+
+
+class _ZstdFrame:
+    __slots__ = ("_frame",)
+
+    def __init__(self, frame: "zstandard.ZstdDecompressionObj") -> None:
+        self._frame = frame
+
+    @property
+    def eof(self) -> bool:
+        return self._frame.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._frame.unused_data
+
+    def open(self, data: Buffer, /) -> Iterator[bytes]:
+        return iter((self._frame.decompress(data),))
+
+
+def _open_zstd(data: memoryview, size_max: int) -> Iterator[bytes]:
+    with suppress(zstandard.ZstdError):  # which the decompressor finds as well
+        if zstandard.frame_content_size(data) > size_max:
+            raise _too_large(size_max)
     decompressor = zstandard.ZstdDecompressor()
     try:
-        return _decompress_stream(decompressor.decompressobj, _zstd_slices(data), size_max)
+        yield from _open_stream(
+            lambda: _ZstdFrame(decompressor.decompressobj()), _zstd_slices(data, min(size_max, PIECE_SIZE))
+        )
     except zstandard.ZstdError as error:
-        raise Malformed(f"zstd: {error}") from None
+        raise CannotOpen(f"zstd: {error}") from None
 
 
-def _zstd_slices(data: Buffer) -> Iterator[memoryview]:
-    """The blocks of each frame (RFC 8878), one a slice, and what is around them; small slices of all else.
+def _zstd_slices(view: memoryview, plain_size_max: int) -> Iterator[memoryview]:
+    """As many blocks of a frame (RFC 8878) at a time as open to `plain_size_max`, but at least one, and what is around.
 
-    The library finds out what is wrong; here it only matters that no slice is two blocks.
+    The library finds out what is wrong; here it only matters that no slice opens to more.
     """
-    view = memoryview(data)
-    position = 0
+    position = start = 0
     blocks = 0
     while blocks < _ZSTD_BLOCKS_MAX and view[position : position + len(_ZSTD_MAGIC)] == _ZSTD_MAGIC:
-        start = position
-        position = _zstd_header_end(view, position)
-        has_checksum = position <= len(view) and view[start + len(_ZSTD_MAGIC)] & 0x04
+        header_end = _zstd_header_end(view, position)
+        has_checksum = header_end <= len(view) and view[position + len(_ZSTD_MAGIC)] & 0x04
+        position = header_end
         is_last = False
+        plain_size = 0
         while not is_last and blocks < _ZSTD_BLOCKS_MAX and position + _ZSTD_BLOCK_HEADER_SIZE <= len(view):
             blocks += 1
             header = int.from_bytes(view[position : position + _ZSTD_BLOCK_HEADER_SIZE], "little")
             is_last = bool(header & 1)
-            size = 1 if header >> 1 & 3 == _ZSTD_RLE_BLOCK else header >> 3
-            position += _ZSTD_BLOCK_HEADER_SIZE + size
-            yield view[start:position]
-            start = position
+            kind, size = header >> 1 & 3, header >> 3
+            block_plain_size = _ZSTD_BLOCK_PLAIN_SIZE_MAX if kind >= _ZSTD_COMPRESSED_BLOCK else size
+            if plain_size + block_plain_size > plain_size_max and plain_size:
+                yield view[start:position]
+                start, plain_size = position, 0
+            plain_size += block_plain_size
+            position += _ZSTD_BLOCK_HEADER_SIZE + (1 if kind == _ZSTD_RLE_BLOCK else size)
         if is_last and has_checksum:
             position += _ZSTD_CHECKSUM_SIZE
         yield view[start:position]
+        start = position
     yield from _slices(view[position:], _ZSTD_SLICE_SIZE)
 
 
@@ -248,45 +417,76 @@ _BLOCK_SIZE = struct.Struct(">i")
 _SNAPPY_PREAMBLE_SIZE_MAX = 5
 
 
-def _compress_snappy(data: Buffer, level: int | None) -> bytes:
+def _compress_snappy(data: Buffer, _level: int | None) -> bytes:
+    return b"".join((_XERIAL_HEADER, *_xerial_blocks(data)))
+
+
+def _xerial_blocks(data: Buffer) -> Iterator[bytes]:
     view = memoryview(data)
-    pieces = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
         block = snappy.compress(view[start : start + _XERIAL_BLOCK_SIZE])
-        pieces += _BLOCK_SIZE.pack(len(block)), block
-    return b"".join(pieces)
+        yield _BLOCK_SIZE.pack(len(block))
+        yield block
 
 
-def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
-    view = memoryview(data)
+class _SnappyCompressor:
+    """Writes the stream that `_compress_snappy` writes."""
+
+    __slots__ = ("_rest", "_start")
+
+    def __init__(self) -> None:
+        self._start = _XERIAL_HEADER
+        self._rest = b""
+
+    def compress(self, data: bytes, /) -> bytes:
+        data = self._rest + data
+        whole = len(data) // _XERIAL_BLOCK_SIZE * _XERIAL_BLOCK_SIZE
+        self._rest = data[whole:]
+        return self._stream(data[:whole])
+
+    def flush(self) -> bytes:
+        return self._stream(self._rest)
+
+    def _stream(self, data: bytes) -> bytes:
+        start, self._start = self._start, b""
+        return start + b"".join(_xerial_blocks(data))
+
+
+def _open_snappy(view: memoryview, size_max: int) -> Iterator[bytes]:
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, size_max)
-    pieces = []
+        plain = _open_snappy_block(view, size_max)
+        yield from (plain[start : start + PIECE_SIZE] for start in range(0, len(plain), PIECE_SIZE))
+        return
     position = len(_XERIAL_HEADER)
     if len(view) < position:
-        raise Malformed("snappy: the stream header is cut off")
+        raise CannotOpen("snappy: the stream header is cut off")
     while position < len(view):
         if len(view) - position < _BLOCK_SIZE.size:
-            raise Malformed("snappy: a block size is cut off")
+            raise CannotOpen("snappy: a block size is cut off")
         (block_size,) = _BLOCK_SIZE.unpack_from(view, position)
         position += _BLOCK_SIZE.size
         if not 0 < block_size <= len(view) - position:
-            raise Malformed(f"snappy: block of {block_size} bytes where {len(view) - position} are left")
-        piece = _decompress_snappy_block(view[position : position + block_size], size_max)
-        size_max -= len(piece)
-        pieces.append(piece)
+            raise CannotOpen(f"snappy: block of {block_size} bytes where {len(view) - position} are left")
+        plain = _open_snappy_block(view[position : position + block_size], size_max)
+        size_max -= len(plain)
+        yield plain
         position += block_size
-    return b"".join(pieces)
 
 
-def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
+# A copy of 64 bytes takes 3, and no element of the format says more with less.
+_SNAPPY_COPY_PLAIN_SIZE, _SNAPPY_COPY_SIZE = 64, 3
+
+
+def _open_snappy_block(block: memoryview, size_max: int) -> bytes:
     plain_size = _snappy_plain_size(block)
     if plain_size > size_max:
         raise _too_large(size_max)
+    if plain_size * _SNAPPY_COPY_SIZE > len(block) * _SNAPPY_COPY_PLAIN_SIZE:
+        raise CannotOpen(f"snappy: {len(block)} bytes announce {plain_size}, which is more than they can open to")
     try:
         plain: bytes = snappy.uncompress(block)
     except snappy.UncompressError as error:
-        raise Malformed(f"snappy: {error.__cause__}") from None
+        raise CannotOpen(f"snappy: {error.__cause__}") from None
     return plain
 
 
@@ -296,23 +496,40 @@ def _snappy_plain_size(block: memoryview) -> int:
         size |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             return size
-    raise Malformed("snappy: the block's size is cut off")
+    raise CannotOpen("snappy: the block's size is cut off")
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
+class _NoCompressor:
+    """Leaves the data as it is."""
+
+    __slots__ = ()
+
+    def compress(self, data: bytes, /) -> bytes:
+        return data
+
+    def flush(self) -> bytes:
+        return b""
+
+
 class _Codec(NamedTuple):
     compress: Callable[[Buffer, int | None], bytes]
-    decompress: Callable[[Buffer, int], bytes]
+    compressor: Callable[[int | None], Compressor]
+    open: Callable[[memoryview, int], Iterator[bytes]]
 
 
 _CODECS: Mapping[Compression, _Codec] = MappingProxyType(
     {
-        Compression.NONE: _Codec(lambda data, _level: bytes(data), lambda data, _size_max: bytes(data)),
-        Compression.GZIP: _Codec(_compress_gzip, _decompress_gzip),
-        Compression.SNAPPY: _Codec(_compress_snappy, _decompress_snappy),
-        Compression.LZ4: _Codec(_compress_lz4, _decompress_lz4),
-        Compression.ZSTD: _Codec(_compress_zstd, _decompress_zstd),
+        Compression.NONE: _Codec(
+            lambda data, _level: bytes(data),
+            lambda _level: _NoCompressor(),
+            lambda data, _size_max: map(bytes, _slices(data, PIECE_SIZE) if len(data) > PIECE_SIZE else (data,)),
+        ),
+        Compression.GZIP: _Codec(_compress_gzip, _gzip_compressor, _open_gzip),
+        Compression.SNAPPY: _Codec(_compress_snappy, lambda _level: _SnappyCompressor(), _open_snappy),
+        Compression.LZ4: _Codec(_compress_lz4, _Lz4Compressor, _open_lz4),
+        Compression.ZSTD: _Codec(_compress_zstd, _zstd_compressor, _open_zstd),
     }
 )

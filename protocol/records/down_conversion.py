@@ -2,14 +2,15 @@
 
 Owns what an old consumer gets to see of new batches. Must not know requests, quotas or where the bytes come from.
 
-Invariants: it works on the bytes that it is handed and no more, opens at most `size_max` plain bytes a batch, and is
-pure, so that the broker runs it away from the event loop.
+Invariants: it works on the bytes that it is handed and no more, opens at most `size_max` plain bytes a batch, of which
+it holds a piece and a record at a time, and is pure, so that the broker runs it away from the event loop.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.records.batch import BatchHeader
+from protocol.records.batch import BatchHeader, Parts, Record
 from protocol.records.compression import Buffer, Compression
 from protocol.records.entries import Entry, entries, entry_records
 from protocol.records.legacy import build_message_set
@@ -72,8 +73,15 @@ def _convert_entry(buffer: Buffer, entry: Entry, magic: int, fetch_offset: int, 
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             "Batches in ZStandard cannot be converted for Fetch before version 10",
         )
-    kept = list(entry_records(buffer, entry.position, size_max=size_max))
-    if codec is Compression.NONE:
-        kept = [record for record in kept if record.offset >= fetch_offset]
-    converted = build_message_set(kept, magic=magic, compression=codec, timestamp_type=header.timestamp_type)
-    return converted, len(kept)
+    takes_all = codec is not Compression.NONE
+    count = 0
+
+    def kept() -> Iterator[Record]:
+        nonlocal count
+        for record in entry_records(buffer, entry.position, size_max=size_max, parts=Parts.NO_HEADERS):
+            if takes_all or record.offset >= fetch_offset:
+                count += 1
+                yield record
+
+    converted = build_message_set(kept(), magic=magic, compression=codec, timestamp_type=header.timestamp_type)
+    return converted, count

@@ -6,7 +6,7 @@ Owns the choice of the reader by the magic, which stands at the same place in al
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader, Record, read_header, records
+from protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader, Parts, Record, read_header, records
 from protocol.records.compression import Buffer
 from protocol.records.legacy import (
     LEGACY_MAGICS,
@@ -40,9 +40,9 @@ def entries(buffer: Buffer) -> Iterator[Entry]:
         position += size
 
 
-def entry_records(buffer: Buffer, position: int = 0, *, size_max: int) -> Iterator[Record]:
+def entry_records(buffer: Buffer, position: int = 0, *, size_max: int, parts: Parts = Parts.ALL) -> Iterator[Record]:
     """The records of the entry at `position`, whichever its format. Raises Malformed on any damage."""
     if len(buffer) - position > MAGIC_POSITION and buffer[position + MAGIC_POSITION] in LEGACY_MAGICS:
         yield from message_records(buffer, position, size_max=size_max)
     else:
-        yield from records(buffer, position, size_max=size_max)
+        yield from records(buffer, position, size_max=size_max, parts=parts)

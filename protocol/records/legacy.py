@@ -7,18 +7,21 @@ A message set is a run of entries: offset, size, message. A compressed set is on
 whole message set. It carries the offset of its last inner message; the inner offsets are absolute in magic 0 and count
 from 0 in magic 1, where a broker can therefore move a wrapper without opening it.
 
-Invariants: from hostile bytes only Malformed escapes, and opening a wrapper costs memory in proportion to `size_max`.
+Invariants: from hostile bytes only Malformed escapes. Reading a producer's set costs the memory of a piece of what it
+opens to (`protocol.records.compression`); reading a stored wrapper costs that of its records.
 """
 
 import struct
+import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from protocol.errors import Malformed
 from protocol.records.batch import LOG_OVERHEAD, MAGIC_POSITION, NO_TIMESTAMP, Record, TimestampType
-from protocol.records.compression import Buffer, Compression, compress, decompress
+from protocol.records.compression import PIECE_SIZE, BoundedCompression, Buffer, Compression, open_pieces
 from protocol.records.lz4_checksum import with_historic_checksum, with_true_checksum
+from protocol.records.pieces import Chunks, PieceReader
 
 LEGACY_MAGICS = (0, 1)
 
@@ -124,11 +127,15 @@ def entry_size(buffer: Buffer, position: int) -> int | None:
     left = len(buffer) - position
     if left <= MAGIC_POSITION:
         return None
+    size = _announced_size(buffer, position)
+    return size if size <= left else None
+
+
+def _announced_size(buffer: Buffer, position: int) -> int:
     _, length = _ENTRY.unpack_from(buffer, position)
     if length <= MAGIC_POSITION - LOG_OVERHEAD:
         raise Malformed(f"entry of {length} bytes at position {position}")
-    size = LOG_OVERHEAD + int(length)
-    return size if size <= left else None
+    return LOG_OVERHEAD + int(length)
 
 
 def message_crc_is_valid(buffer: Buffer, position: int, header: MessageHeader) -> bool:
@@ -149,7 +156,13 @@ def message_records(buffer: Buffer, position: int = 0, *, size_max: int) -> list
     key, value = _key_and_value(buffer, position, header)
     if header.compression is Compression.NONE:
         return [Record(header.offset, header.timestamp, key, value, [])]
-    return _moved_under(header, _inner_records(_message_set(header, value, size_max=size_max), header.magic))
+    inner: list[Record] = []
+    opened = MessageSet(header.compression, claims_append_time=False, entry_size_max=header.size)
+    for message in _inner_records(header, value, opened, size_max=size_max):
+        assert not isinstance(message.key, Chunks)
+        assert not isinstance(message.value, Chunks)
+        inner.append(Record(message.offset, message.timestamp, message.key, message.value, []))
+    return _moved_under(header, inner)
 
 
 def wrapped_messages(buffer: Buffer, position: int = 0, *, size_max: int) -> bytes:
@@ -161,90 +174,232 @@ def wrapped_messages(buffer: Buffer, position: int = 0, *, size_max: int) -> byt
     _, value = _key_and_value(buffer, position, header)
     if header.compression is Compression.NONE:
         return bytes(buffer[position : position + header.size])
-    return _message_set(header, value, size_max=size_max)
+    return b"".join(_message_set(header, value, size_max=size_max))
 
 
-def _message_set(wrapper: MessageHeader, value: bytes | None, *, size_max: int) -> bytes:
+def _message_set(wrapper: MessageHeader, value: bytes | None, *, size_max: int) -> Iterator[bytes]:
+    """The plain bytes of the set in a wrapper, in pieces."""
     if not value:
         raise Malformed("wrapper message without a message set")
     if wrapper.compression is Compression.LZ4 and wrapper.magic == 0:
         value = bytes(with_true_checksum(value))
-    return decompress(wrapper.compression, value, size_max=size_max)
-
-
-def _inner_records(data: bytes, magic: int) -> list[Record]:
-    inner = _plain_messages(data, magic)
-    if not inner.records:
-        raise Malformed("wrapper message without a message set")
-    if inner.end != len(data):
-        raise Malformed(f"{len(data) - inner.end} bytes after the last inner message")
-    return inner.records
+    return open_pieces(wrapper.compression, value, size_max=size_max)
 
 
 def _moved_under(wrapper: MessageHeader, inner: list[Record]) -> list[Record]:
-    """The inner records with the offsets and the time that their wrapper gives them."""
-    if wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        inner = [record._replace(timestamp=wrapper.timestamp) for record in inner]
+    """The inner records with the offsets that their wrapper gives them."""
     if wrapper.magic == 0:
         return inner
     base_offset = wrapper.offset - inner[-1].offset
-    return [record._replace(offset=_in_range(base_offset + record.offset)) for record in inner]
+    return [record._replace(offset=base_offset + record.offset) for record in inner]
 
 
-class MessageSet(NamedTuple):
-    """A whole set as a producer sent it. `entry_size_max` is the size of its largest entry."""
+class Message(NamedTuple):
+    """One message as a producer sent it. In a wrapper its offset may count from the first one's."""
 
-    compression: Compression
-    claims_append_time: bool
-    entry_size_max: int
-    records: list[Record]
+    offset: int
+    timestamp: int
+    key: bytes | Chunks | None
+    value: bytes | Chunks | None
+    headers: tuple[()] = ()  # which messages do not have
+
+
+class MessageSet:
+    """A whole set as a producer sent it.
+
+    `records` can be read once; before all of them were, the other values but `compression` may be wrong.
+    `entry_size_max` is the size of the largest entry.
+    """
+
+    __slots__ = ("claims_append_time", "compression", "count", "entry_size_max", "lacks_timestamp", "records")
+
+    def __init__(
+        self,
+        compression: Compression = Compression.NONE,
+        *,
+        claims_append_time: bool = False,
+        entry_size_max: int = 0,
+    ) -> None:
+        self.compression = compression
+        self.claims_append_time = claims_append_time
+        self.entry_size_max = entry_size_max
+        self.count = 0
+        self.lacks_timestamp = False
+        self.records: Iterator[Message] = iter(())
 
 
 def read_message_set(buffer: Buffer, *, size_max: int) -> MessageSet:
     """What an old producer sent: messages of one magic, or one wrapper. A partial last entry is left out.
 
-    Raises Malformed when an entry is damaged, its CRC is wrong or a wrapper opens to more than `size_max` bytes; as
-    ForbiddenMessage when magics are mixed, or when a wrapper is not alone or holds compressed messages.
+    Raises Malformed, now or when its records are read, when an entry is damaged, its CRC is wrong or a wrapper opens to
+    more than `size_max` bytes; as ForbiddenMessage when magics are mixed, or when a wrapper is not alone or holds
+    compressed messages. A key or a value of more than about 1 MiB in a wrapper comes as Chunks.
     """
     data = bytes(buffer)
     if entry_size(data, 0) is None:
-        return MessageSet(Compression.NONE, claims_append_time=False, entry_size_max=0, records=[])
+        return MessageSet()
     first = read_message_header(data)
     if not first.attributes & _CODEC_MASK:
-        plain = _plain_messages(data, first.magic)
-        return MessageSet(Compression.NONE, plain.claims_append_time, plain.entry_size_max, plain.records)
+        plain = MessageSet()
+        plain.records = _plain_messages(PieceReader((data,)), first.magic, plain)
+        return plain
     if not message_crc_is_valid(data, 0, first):
         raise Malformed(f"message is corrupt (stored crc = {first.crc})")
     if entry_size(data, first.size) is not None:
         raise ForbiddenMessage("message set with a wrapper message and others")
     claims_append_time = first.timestamp_type is TimestampType.LOG_APPEND_TIME
-    return MessageSet(first.compression, claims_append_time, first.size, message_records(data, size_max=size_max))
+    wrapped = MessageSet(first.compression, claims_append_time=claims_append_time, entry_size_max=first.size)
+    _, value = _key_and_value(data, 0, first)
+    wrapped.records = _inner_records(first, value, wrapped, size_max=size_max, joined_size_max=PIECE_SIZE)
+    return wrapped
 
 
-class _PlainMessages(NamedTuple):
-    records: list[Record]
-    end: int
-    entry_size_max: int
-    claims_append_time: bool
+def _inner_records(
+    wrapper: MessageHeader, value: bytes | None, found: MessageSet, *, size_max: int, joined_size_max: int | None = None
+) -> Iterator[Message]:
+    """The messages in a wrapper. Raises Malformed, at the end for offsets outside int64."""
+    append_time = wrapper.timestamp if wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+    reader = PieceReader(_message_set(wrapper, value, size_max=size_max))
+    inner = MessageSet(wrapper.compression)
+    offset, lowest, highest = 0, _INT64_MAX, _INT64_MIN
+    for message in _plain_messages(reader, wrapper.magic, inner, joined_size_max=joined_size_max):
+        offset = message.offset
+        lowest, highest = min(lowest, offset), max(highest, offset)
+        yield message if append_time is None else message._replace(timestamp=append_time)
+    if not inner.count:
+        raise Malformed("wrapper message without a message set")
+    if not reader.is_at_end():
+        raise Malformed(f"{reader.drain()} bytes after the last inner message")
+    if wrapper.magic:
+        base_offset = wrapper.offset - offset
+        for each in (base_offset + lowest, base_offset + highest):
+            if not _INT64_MIN <= each <= _INT64_MAX:
+                raise Malformed(f"offset {each} is out of range")
+    found.count = inner.count
+    found.lacks_timestamp = inner.lacks_timestamp if append_time is None else append_time == NO_TIMESTAMP
 
 
-def _plain_messages(data: bytes, magic: int) -> _PlainMessages:
-    """The whole entries of `data`, all uncompressed and of one magic. Raises Malformed, also for a wrong CRC."""
-    records: list[Record] = []
-    end = entry_size_max = all_attributes = 0
-    for position, header in messages(data):
-        if not message_crc_is_valid(data, position, header):
-            raise Malformed(f"message is corrupt (stored crc = {header.crc})")
-        if header.magic != magic:
-            raise ForbiddenMessage(f"message of magic {header.magic} among those of magic {magic}")
-        if header.attributes & _CODEC_MASK:
-            raise ForbiddenMessage("compressed message among others")
-        key, value = _key_and_value(data, position, header)
-        records.append(Record(header.offset, header.timestamp, key, value, []))
-        all_attributes |= header.attributes
-        entry_size_max = max(entry_size_max, header.size)
-        end = position + header.size
-    return _PlainMessages(records, end, entry_size_max, bool(magic and all_attributes & _LOG_APPEND_TIME_BIT))
+def _plain_messages(
+    reader: PieceReader, magic: int, found: MessageSet, *, joined_size_max: int | None = None
+) -> Iterator[Message]:
+    """The whole entries, all uncompressed and of one magic. Raises Malformed, also for a wrong CRC.
+
+    With a `joined_size_max` what is larger comes as Chunks.
+    """
+    while reader.ensure(MAGIC_POSITION + 1):
+        size = _announced_size(reader.data, reader.position)
+        if joined_size_max is not None and size > joined_size_max and reader.ensure(_KEY_POSITION[1]):
+            header = read_message_header(reader.data, reader.position)
+            large = _LargeMessage(reader, header)
+            message = large.message(magic)
+        elif reader.ensure(size):
+            data, position = reader.data, reader.position
+            header = read_message_header(data, position)
+            large = None
+            if not message_crc_is_valid(data, position, header):
+                raise Malformed(f"message is corrupt (stored crc = {header.crc})")
+            _check_inner(header, magic)
+            key, value = _key_and_value(data, position, header)
+            message = Message(header.offset, header.timestamp, key, value)
+            reader.position += size
+        else:
+            return
+        found.count += 1
+        found.entry_size_max = max(found.entry_size_max, size)
+        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            found.claims_append_time = True
+        if header.timestamp == NO_TIMESTAMP:
+            found.lacks_timestamp = True
+        yield message
+        if large is not None:
+            large.finish()
+
+
+class _LargeMessage:
+    """A message that is too large to be joined: its fields are read while they go by, and its CRC is compared last."""
+
+    __slots__ = ("_crc", "_end", "_header", "_key", "_reader", "_start", "_value", "_value_is_null")
+
+    def __init__(self, reader: PieceReader, header: MessageHeader) -> None:
+        self._reader = reader
+        self._header = header
+        self._start = reader.offset
+        self._end = self._start + header.size
+        self._crc = 0
+        self._key: Iterator[bytes] = iter(())
+        self._value: Iterator[bytes] = iter(())
+        self._value_is_null: bool | None = None
+        reader.skip(_CRC_COVERED_POSITION)
+        self._take(_KEY_POSITION[header.magic] - _CRC_COVERED_POSITION)
+
+    def message(self, magic: int) -> Message:
+        try:
+            _check_inner(self._header, magic)
+            size = self._length(self._end - self._reader.offset - _LENGTH.size)
+            value_size = self._end - self._reader.offset - max(size, 0) - _LENGTH.size
+            if value_size < 0:
+                raise Malformed("message ends before a length")
+        except Malformed:
+            self._read_over()
+            raise
+        self._key = self._chunks(max(size, 0))
+        self._value = self._chunks(value_size)
+        return Message(
+            self._header.offset,
+            self._header.timestamp,
+            None if size == _NULL_LENGTH else Chunks(size, self._key, lambda: False),
+            Chunks(value_size, self._value, lambda: self._has_null_value(value_size)),
+        )
+
+    def finish(self) -> None:
+        """Read what nobody has asked for. Raises Malformed when the message is damaged or cut off."""
+        for _ in self._key:
+            pass
+        if self._value_is_null is None:
+            self._has_null_value(self._end - self._reader.offset - _LENGTH.size)
+        self._read_over()
+
+    def _has_null_value(self, size: int) -> bool:
+        if self._value_is_null is None:
+            try:
+                length = self._length(size)
+                if max(length, 0) != size:
+                    raise Malformed(f"{size - max(length, 0)} bytes after the value of a message")
+            except Malformed:
+                self._read_over()
+                raise
+            self._value_is_null = length == _NULL_LENGTH
+        return self._value_is_null
+
+    def _length(self, left: int) -> int:
+        length: int = _LENGTH.unpack(self._take(_LENGTH.size))[0]
+        if length != _NULL_LENGTH and not 0 <= length <= left:
+            raise Malformed(f"{length} bytes in a message where {left} are left")
+        return length
+
+    def _read_over(self) -> None:
+        for _ in self._chunks(self._end - self._reader.offset):
+            pass
+        if self._crc != self._header.crc:
+            raise Malformed(f"message is corrupt (stored crc = {self._header.crc})")
+
+    def _take(self, count: int) -> bytes:
+        return b"".join(self._chunks(count))
+
+    def _chunks(self, count: int) -> Iterator[bytes]:
+        try:
+            for chunk in self._reader.chunks(count):
+                self._crc = zlib.crc32(chunk, self._crc)
+                yield chunk
+        except IndexError:
+            raise Malformed(f"{self._reader.offset - self._start} bytes after the last inner message") from None
+
+
+def _check_inner(header: MessageHeader, magic: int) -> None:
+    if header.magic != magic:
+        raise ForbiddenMessage(f"message of magic {header.magic} among those of magic {magic}")
+    if header.attributes & _CODEC_MASK:
+        raise ForbiddenMessage("compressed message among others")
 
 
 def _key_and_value(buffer: Buffer, position: int, header: MessageHeader) -> tuple[bytes | None, bytes | None]:
@@ -280,7 +435,7 @@ def _in_range(offset: int) -> int:
 
 
 def build_message_set(
-    records: Sequence[Record],
+    records: Iterable[Record],
     *,
     magic: int,
     compression: Compression = Compression.NONE,
@@ -289,21 +444,35 @@ def build_message_set(
 ) -> bytes:
     """The records as messages with their own offsets, in one wrapper if there is a codec. Headers are dropped.
 
-    With LogAppendTime all records must have the same timestamp. zstd is not possible here.
+    With LogAppendTime all records must have the same timestamp. zstd is not possible here. Costs the memory of the
+    result, of a piece of the messages and of a record.
     """
     assert compression is not Compression.ZSTD
     attributes = _LOG_APPEND_TIME_BIT if magic and timestamp_type is TimestampType.LOG_APPEND_TIME else 0
-    if compression is Compression.NONE or not records:
+    if compression is Compression.NONE:
         return b"".join(_message(magic, attributes, record) for record in records)
-    base_offset = records[0].offset if magic else 0
-    inner = b"".join(
-        _message(magic, attributes, record._replace(offset=record.offset - base_offset)) for record in records
-    )
-    value = compress(compression, inner, level)
+    compressed = BoundedCompression(compression, level, sys.maxsize)
+    inner = bytearray()
+    base_offset = last_offset = None
+    timestamp = NO_TIMESTAMP
+    for record in records:
+        last_offset = record.offset
+        if base_offset is None:
+            base_offset, timestamp = record.offset if magic else 0, record.timestamp
+        if record.timestamp > timestamp:
+            timestamp = record.timestamp
+        inner += _message(magic, attributes, record._replace(offset=record.offset - base_offset))
+        if len(inner) >= PIECE_SIZE:
+            compressed.write(bytes(inner))
+            inner.clear()
+    if last_offset is None:
+        return b""
+    if inner:
+        compressed.write(bytes(inner))
+    value = compressed.finish()
     if compression is Compression.LZ4 and magic == 0:
-        value = bytes(with_historic_checksum(value))
-    timestamp = max(record.timestamp for record in records)
-    return _message(magic, attributes | compression, Record(records[-1].offset, timestamp, None, value, []))
+        value = bytes(with_historic_checksum(value or b""))
+    return _message(magic, attributes | compression, Record(last_offset, timestamp, None, value, []))
 
 
 def _message(magic: int, attributes: int, record: Record) -> bytes:

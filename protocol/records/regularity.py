@@ -4,6 +4,9 @@ Owns one question about the plain bytes after a batch header: do exactly so many
 where its record ends, do the offset deltas count 0, 1, 2, ...? Must not know what becomes of a batch that fails:
 `protocol.records.batch.parse_records` says what is wrong with it.
 
+Plain bytes may come in pieces. A record that lies across them is stepped over by the reader that parsing uses, whatever
+its size; nothing is joined.
+
 It is asked about every batch that a leader takes, so it decides what small records cost. A step over one record, field
 by field, takes 0.4 us, with headers 0.5 us. But producers mostly send one record like the other, of the same size in
 key and value. Such a run is proven column by column: the bytes that stand a record's size apart are one slice, compared
@@ -11,12 +14,14 @@ in one call.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from protocol.errors import Malformed
-from protocol.records.batch import RECORD_SIZE_MIN, read_varint
-from protocol.records.compression import Buffer
+from protocol.records.batch import RECORD_SIZE_MIN, outline_across_pieces, read_varint
+from protocol.records.compression import PIECE_SIZE, Buffer, CannotOpen
+from protocol.records.pieces import PieceReader
 
 # How far the length of a key or a value leads, itself included: null is a byte alone. What takes more than one byte,
 # or cannot be, leads past the end of any data.
@@ -112,19 +117,55 @@ def are_regular(data: Buffer, count: int) -> bool:
     size = len(data)
     if count == 1 and is_one_plain(data, 0):
         return True
-    if size <= count * _COPIED_RECORD_SIZE_MAX or (count >= _RUN_WORTH_IT and size <= _COPIED_SIZE_MAX):
-        data = bytes(data)
     if count * RECORD_SIZE_MIN > size or count > _DELTAS[-1].end:
         return False
-    position = 0
-    try:
-        for deltas in _DELTAS:
-            position = _step_over(data, position, deltas, min(count, deltas.end) - deltas.first)
-            if count <= deltas.end:
-                break
-    except (IndexError, Malformed):
-        return False
-    return position == size
+    if size > PIECE_SIZE and size <= count * _COPIED_RECORD_SIZE_MAX:
+        copies = (bytes(data[start : start + PIECE_SIZE]) for start in range(0, size, PIECE_SIZE))
+        return _are_regular(copies, count)
+    if size <= count * _COPIED_RECORD_SIZE_MAX or (count >= _RUN_WORTH_IT and size <= _COPIED_SIZE_MAX):
+        data = bytes(data)
+    position = number = 0
+    for deltas in _DELTAS:
+        position, number = _step_over(data, position, deltas, number, min(count, deltas.end))
+        if number != deltas.end:
+            break
+    return number == count and position == size
+
+
+def are_regular_pieces(pieces: Iterable[bytes], count: int) -> bool:
+    """`are_regular` of the bytes that `pieces` make together. Not all of them may have been asked for when it is False.
+
+    Raises CannotOpen if the iterator does.
+    """
+    pieces = iter(pieces)
+    first = next(pieces, b"")
+    second = next(pieces, None)
+    if second is None:
+        return are_regular(first, count)
+    return count <= _DELTAS[-1].end and _are_regular(chain((first, second), pieces), count)
+
+
+def _are_regular(pieces: Iterable[bytes], count: int) -> bool:
+    reader = PieceReader(pieces)
+    number = 0
+    for deltas in _DELTAS:
+        end = min(count, deltas.end)
+        while number < end:
+            position, number = _step_over(reader.data, reader.position, deltas, number, end)
+            reader.position = position
+            if number < end:
+                try:
+                    offset_delta, timestamp_delta = outline_across_pieces(reader)
+                except CannotOpen:
+                    raise
+                except Malformed:
+                    return False
+                if offset_delta != number or not -_TIMESTAMP_MAX <= timestamp_delta <= _TIMESTAMP_MAX:
+                    return False
+                number += 1
+        if number == count:
+            break
+    return reader.is_at_end()
 
 
 def is_one_plain(data: Buffer, position: int) -> bool:
@@ -149,11 +190,15 @@ def is_one_plain(data: Buffer, position: int) -> bool:
         return False
 
 
-def _step_over(data: Buffer, position: int, deltas: _Deltas, count: int) -> int:
-    """The position after the `count` records with these deltas. Raises Malformed or IndexError at an irregular one."""
+def _step_over(data: Buffer, position: int, deltas: _Deltas, number: int, end: int) -> tuple[int, int]:
+    """Step over the records from `number` at `position` to before `end`, as far as they are whole and regular.
+
+    Returns where it stopped: a position, and the number of the record there. All of their deltas are among `deltas`.
+    """
     first, _, delta_size, lows, highs, top = deltas
+    number, count = number - first, end - first
     steps, low_steps = _STEPS, _LOW_STEPS
-    number = next_run = 0
+    next_run = 0
     while number < count:
         start = position
         is_plain = False
@@ -189,11 +234,14 @@ def _step_over(data: Buffer, position: int, deltas: _Deltas, count: int) -> int:
         except IndexError:
             pass
         if not is_plain:
-            position = _record_end(data, start, first + number)
+            try:
+                position = _record_end(data, start, first + number)
+            except (IndexError, Malformed):
+                return start, first + number
             number += 1
             continue
         number += 1
-        if number >= next_run and number < count and data[position] == low:
+        if number >= next_run and number < count and position < len(data) and data[position] == low:
             same = [start, key_at, value_at, headers_at]
             if low >= 0x80:
                 same.append(start + 1)
@@ -207,7 +255,7 @@ def _step_over(data: Buffer, position: int, deltas: _Deltas, count: int) -> int:
             position += run * size
             if run < _RUN_WORTH_IT:
                 next_run = number + _RECORDS_WITHOUT_RUNS
-    return position
+    return position, first + number
 
 
 def _headers_end(data: Buffer, position: int) -> int:

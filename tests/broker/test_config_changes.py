@@ -7,6 +7,7 @@ import pytest
 
 from broker.config_changes import Alteration, ConfigChanges, KeyChange, Operation, ResourceType
 from broker.metadata_cache import MetadataCache, TopicState
+from broker.slices import SlicedWork
 from broker.topic_configs import TopicConfigs
 from config import broker_properties as rows
 from config.broker import BrokerConfig
@@ -14,6 +15,7 @@ from controller import paths
 from controller.entity_configs import change_overrides, entity_overrides, topic_overrides
 from controller.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
+from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 
 BROKER_ID, OTHER_ID = 1, 2
@@ -36,6 +38,7 @@ class Here:
             self.config,
             self.topic_configs,
             metadata,
+            SlicedWork(ManualClock().monotonic_ms),
             on_topic_changed=self.told.append,
             on_broker_changed=lambda: self.told.append("broker"),
         )
@@ -101,6 +104,17 @@ async def test_what_is_answered_is_in_force_here(here: Here) -> None:
     assert here.told == [TOPIC, "broker"]
 
 
+async def test_a_dynamic_value_without_effect_is_named_once(here: Here, caplog: pytest.LogCaptureFixture) -> None:
+    assert await here.set(ResourceType.BROKER, str(BROKER_ID), "num.network.threads", "4") is None
+    await here.changes.apply(paths.broker_entity(BROKER_ID))
+    await here.write(paths.broker_entity(None), {"metric.reporters": "a.B", "message.max.bytes": "2000"})
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert [warning.split(": ")[0] for warning in warnings] == [
+        "num.network.threads has no effect",
+        "metric.reporters has no effect",
+    ]
+
+
 async def test_concurrent_changes_of_one_topic_are_all_made(here: Here) -> None:
     keys = {"flush.ms": "9", "retention.ms": "8", "segment.ms": "7", "retention.bytes": "6"}
     results = await asyncio.gather(*(here.set(ResourceType.TOPIC, TOPIC, key, keys[key]) for key in keys))
@@ -120,3 +134,13 @@ async def test_without_a_controller_nothing_is_written(here: Here) -> None:
     assert refused.code is ErrorCode.NOT_CONTROLLER
     assert here.told == []
     assert await topic_overrides(here.store, TOPIC) == {}
+
+
+async def test_more_changes_than_there_are_settings_are_refused(here: Here) -> None:
+    changes = [KeyChange(f"key{number}", Operation.SET, "1") for number in range(1001)]
+    (result,) = await here.changes.alter([Alteration(ResourceType.TOPIC, TOPIC, changes)], validate_only=True)
+    assert result is not None
+    assert (result.code, result.message) == (
+        ErrorCode.INVALID_REQUEST,
+        "1001 changes of one resource, expected at most 1000",
+    )

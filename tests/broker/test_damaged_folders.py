@@ -1,6 +1,7 @@
 """A broker over folders that something has spoiled: what can be read is served, and each fault is told once."""
 
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -173,16 +174,12 @@ FAULTS: dict[str, Fault] = {
     "an index that is cut off": Fault(cut_index),
     "garbage in the recovery points": Fault(garbage("recovery-point-offset-checkpoint")),
     "garbage in the log starts": Fault(garbage("log-start-offset-checkpoint")),
-    "garbage in the high watermarks": Fault(
-        garbage("replication-offset-checkpoint"), tuple(range(COUNT)), ErrorCode.KAFKA_STORAGE_ERROR
-    ),
+    "garbage in the high watermarks": Fault(garbage("replication-offset-checkpoint")),
     "a torn tail": Fault(torn_tail, (COUNT - 1,), ErrorCode.NONE),
     "garbage behind the tail": Fault(garbage_behind),
-    "garbage in the first dirty offsets": Fault(
-        garbage("cleaner-offset-checkpoint"), tuple(range(COUNT)), ErrorCode.KAFKA_STORAGE_ERROR
-    ),
+    "garbage in the first dirty offsets": Fault(garbage("cleaner-offset-checkpoint")),
     "garbage in the leader epochs": Fault(garbled_epochs),
-    "garbage in the topic id": Fault(garbled_topic_id, tuple(range(COUNT)), ErrorCode.KAFKA_STORAGE_ERROR),
+    "garbage in the topic id": Fault(garbled_topic_id),
     "a flipped byte in a value": Fault(flipped_value),
     "a time index that lies": Fault(lying_time_index),
     "a file that does not belong to the log directory": Fault(foreign_file("notes.txt")),
@@ -260,3 +257,23 @@ async def test_a_directory_that_is_no_partition_stops_the_start(tmp_path: Path) 
     folders = Folders(tmp_path)
     (folders.second / "lost+found").mkdir(parents=True)
     assert str(folders.second / "lost+found") in await folders.reason_not_to_start()
+
+
+def copy_of_partition(folder: Path, name: str) -> Path:
+    partition = next(folder.glob("*/t-0"))
+    return Path(shutil.copytree(partition, partition.with_name(name)))
+
+
+async def test_a_folder_that_the_metadata_does_not_know_is_reported_and_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = Folders(tmp_path)
+    async with folders.running() as broker:
+        await broker.create_topic("t")
+    unknown = copy_of_partition(tmp_path, "unknown-0")
+    caplog.clear()
+    async with folders.running() as broker:
+        assert broker.services.replica_manager.find("unknown", 0) is None
+    kept = [line for line in caplog.messages if "kept but not served" in line]
+    assert [line.split(",")[0] for line in kept] == [str(unknown)]
+    assert unknown.is_dir()

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponsePartition
 from protocol.messages.offset_for_leader_epoch import (
@@ -31,14 +32,16 @@ SOON = {"replica.high.watermark.checkpoint.interval.ms": "20"}
 
 
 class Disks:
-    """Two log directories; the second can be taken away and brought back."""
+    """Two log directories; one of them, `bad`, can be taken away and brought back."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, bad: str = "b") -> None:
         self.folder = folder
-        self.good, self.bad = folder / "a", folder / "b"
+        self.good, self.bad = (folder / "a", folder / "b") if bad == "b" else (folder / "b", folder / "a")
+        self.log_dirs = f"{folder / 'a'},{folder / 'b'}"
 
-    def running(self) -> AbstractAsyncContextManager[InProcessBroker]:
-        return running_broker(self.folder, {"log.dirs": f"{self.good},{self.bad}", **SOON})
+    def running(self, **overrides: str) -> AbstractAsyncContextManager[InProcessBroker]:
+        settings = {key.replace("_", "."): value for key, value in overrides.items()}
+        return running_broker(self.folder, {"log.dirs": self.log_dirs, **SOON, **settings})
 
     def take_away(self) -> None:
         """As when a disk is gone: every path below it is an error."""
@@ -50,9 +53,10 @@ class Disks:
         (self.folder / "kept").rename(self.bad)
 
 
-@pytest.fixture
-def disks(tmp_path: Path) -> Disks:
-    return Disks(tmp_path)
+@pytest.fixture(params=["a", "b"])
+def disks(tmp_path: Path, request: pytest.FixtureRequest) -> Disks:
+    """The first of the two directories fails, or the second."""
+    return Disks(tmp_path, request.param)
 
 
 async def create_in_both(broker: InProcessBroker, disks: Disks) -> None:
@@ -100,9 +104,16 @@ ASKED: dict[str, Callable[[InProcessBroker, str], Awaitable[ErrorCode]]] = {
 }
 
 
+async def producer_id(broker: InProcessBroker) -> int:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    response = await broker.ask(request)
+    assert response.error_code == ErrorCode.NONE
+    return int(response.producer_id)
+
+
 async def partition_of(broker: InProcessBroker, topic: str) -> MetadataResponsePartition:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-    (partition,) = (await broker.ask(request)).topics[0].partitions
+    partition = min((await broker.ask(request)).topics[0].partitions, key=lambda found: found.partition_index)
     assert isinstance(partition, MetadataResponsePartition)
     return partition
 
@@ -129,7 +140,7 @@ async def check_what_is_left(broker: InProcessBroker, disks: Disks) -> None:
     assert await move(broker, "goes", str(disks.good)) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-async def test_a_directory_fails_while_the_broker_runs(disks: Disks) -> None:
+async def test_a_directory_fails_while_the_broker_runs(disks: Disks, caplog: pytest.LogCaptureFixture) -> None:
     async with disks.running() as broker:
         await create_in_both(broker, disks)
         disks.take_away()
@@ -137,6 +148,8 @@ async def test_a_directory_fails_while_the_broker_runs(disks: Disks) -> None:
         await check_what_is_left(broker, disks)
         await broker.create_topic("new")
         assert await places(broker, "new") == [Place(str(disks.good), False, 0)]
+        assert await producer_id(broker) >= 0
+    assert not [record for record in caplog.records if record.exc_info]
     disks.bring_back()
     async with disks.running() as broker:
         for topic in ("stays", "goes", "new"):
@@ -159,10 +172,29 @@ async def test_a_directory_cannot_be_used_from_the_start(disks: Disks) -> None:
         assert await places(broker, "goes") == []
         await broker.create_topic("new")
         assert await produced(broker, "new") is ErrorCode.NONE
+        assert await producer_id(broker) >= 0
     disks.bring_back()
     async with disks.running() as broker:
         assert await fetched(broker, "goes") is ErrorCode.NONE
         assert await places(broker, "goes") == [Place(str(disks.bad), False, 0)]
+        assert await fetched(broker, "new") is ErrorCode.NONE
+
+
+async def test_metadata_written_without_a_directory_is_in_it_when_it_is_back(disks: Disks) -> None:
+    """The copies there are older; with the other directory gone it is all that is left."""
+    async with disks.running() as broker:
+        await create_in_both(broker, disks)
+    disks.take_away()
+    async with disks.running() as broker:
+        await broker.create_topic("later")
+    disks.bring_back()
+    async with disks.running():
+        pass
+    disks.good.rename(disks.folder / "gone")
+    disks.good.write_text("no directory any more")
+    async with disks.running() as broker:
+        await until_offline(broker, "later")
+        assert await fetched(broker, "goes") is ErrorCode.NONE
 
 
 async def test_who_waits_for_records_is_told(disks: Disks) -> None:
@@ -245,6 +277,27 @@ def test_a_process_whose_disk_takes_no_more(tmp_path: Path) -> None:
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.partition.eof": True})
         assert read_all(consumer, 0)[: len(acknowledged)] == acknowledged
         consumer.close()
+
+
+@pytest.mark.parametrize("met_by", ["a producer", "the metadata"])
+def test_a_process_whose_only_disk_is_full_says_so_in_one_line(tmp_path: Path, met_by: str) -> None:
+    broker = BrokerProcess(tmp_path / "broker", {"log.index.size.max.bytes": "4096"})
+    with broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("t", 100, 1)])["t"].result()
+        size_max = 64 * 1024
+        assert (broker.log_dir / "metadata.sqlite-wal").stat().st_size > size_max
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (size_max, resource.RLIM_INFINITY))
+        if met_by == "a producer":
+            producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 2000, "linger.ms": 0})
+            for _ in range(100):
+                producer.produce("t", bytes(2000), partition=0)
+        else:
+            admin.create_topics([NewTopic("new", 1, 1)])
+        assert broker.wait_for_exit() == 1
+    lines = (tmp_path / "broker" / "server.log").read_text().splitlines()
+    assert not [line for line in lines if "Traceback" in line]
+    assert len([line for line in lines if "stopping: " in line and str(broker.log_dir) in line]) == 1
 
 
 def leaders(admin: AdminClient, expected: dict[int, int]) -> dict[int, int]:

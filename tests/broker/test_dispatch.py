@@ -1,7 +1,7 @@
 """Frames to answers with scripted handlers: the three families of failure, waiting, what ApiVersions may promise."""
 
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,6 +11,7 @@ from broker.network.connection import Buffers
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
 from broker.services import Services
+from broker.slices import SlicedWork
 from protocol.api import APIS
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -18,6 +19,7 @@ from protocol.headers import read_response_header, request_header
 from protocol.messages.api_versions import ApiVersionsResponse
 from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tests.support.manual_clock import ManualClock
 
 HEARTBEAT = 12
 CREATE_TOPICS = 19
@@ -28,7 +30,8 @@ Handler = Callable[[Services, HeartbeatRequest, RequestContext], Any]
 def dispatcher_with(handle: Handler) -> RequestDispatcher:
     module = ModuleType("scripted")
     module.handle = handle  # type: ignore[attr-defined]
-    return RequestDispatcher(cast(Services, None), {HEARTBEAT: module})
+    services = SimpleNamespace(sliced_work=SlicedWork(ManualClock().monotonic_ms))
+    return RequestDispatcher(cast(Services, services), {HEARTBEAT: module})
 
 
 def heartbeat(version: int = 4) -> memoryview:

@@ -52,6 +52,12 @@ async def test_how_long_idle_producers_are_kept_changes_at_once() -> None:
     assert logs.kept_ms == [5000, 6000]
 
 
+async def test_retention_begins_after_the_delay_that_is_set() -> None:
+    config = BrokerConfig.from_properties({"log.initial.task.delay.ms": "7"})
+    jobs = storage_jobs(config, ManualClock(), cast(LogManager, Logs()), DirtyPages(), cast(Executor, None))
+    assert [job.initial_delay_ms for job in jobs if job.name == "retention"] == [7]
+
+
 async def test_appended_data_goes_to_the_disk_when_much_waits() -> None:
     logs, pages = Logs(), Pages([False, True, False, False, True, True])
     with ThreadPoolExecutor(1) as blocking:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +21,7 @@ from storage import names
 from storage.cleaner import CleaningJob, CleaningResult, clean
 from storage.files import ShortageError
 from storage.log_cleaning import CleanerSettings, LogCleaning
-from tests.storage.builders import NAME, NOW_MS, append, log_config
+from tests.storage.builders import NAME, NOW_MS, append, delete_expired, log_config
 from tests.storage.compacted import Broker, commit_and_roll, kept_in, keyed
 from tests.storage.test_shortages import no_descriptors_left
 from tests.support.broker import ROOT
@@ -54,8 +54,11 @@ class NothingDue:
             raise self.error
         self.askers.add(worker)
 
-    def delete_expired(self, now_ms: int) -> None:
+    def read_ages(self) -> None:
         pass
+
+    def delete_expired(self, now_ms: int) -> Iterator[None]:
+        yield None
 
     def write_checkpoints(self) -> None:
         pass
@@ -172,6 +175,24 @@ async def test_a_pass_is_cut_off_when_the_broker_stops(tmp_path: Path, blocking:
     assert running.broker.cleaning.pick(NOW_MS) is not None
 
 
+async def test_what_a_pass_has_read_is_below_the_recovery_point_on_the_disk_before_the_swap(
+    tmp_path: Path, blocking: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = Running(tmp_path, blocking)
+    finish = running.broker.cleaning.finish
+    found: list[str] = []
+
+    def noted(*arguments: Any, **named: Any) -> bool:
+        found.append((tmp_path / names.RECOVERY_POINT_CHECKPOINT).read_text())
+        return finish(*arguments, **named)
+
+    monkeypatch.setattr(running.broker.cleaning, "finish", noted)
+    running.worker.may_go_on.set()
+    await until(lambda: len(kept_in(running.log)) == 1)
+    await running.cleaner.stop()
+    assert found == ["0\n1\ntopic 0 3\n"]
+
+
 def delete(running: Running) -> None:
     running.broker.manager.delete(*NAME, now_ms=NOW_MS)
 
@@ -193,7 +214,7 @@ def shorten(running: Running) -> None:
     append(running.log, keyed(("b", "1")))
     commit_and_roll(running.log)
     running.log.delete_records_before(3)
-    assert running.log.delete_expired_segments(NOW_MS) == 1
+    assert delete_expired(running.log, NOW_MS) == 1
 
 
 @pytest.mark.parametrize("change", [delete, recreate, truncate, stop_compacting, shorten])

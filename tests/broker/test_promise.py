@@ -1,6 +1,9 @@
 """Promises: one outcome, handed on in the moment in which it is there."""
 
 import asyncio
+import gc
+import weakref
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -97,3 +100,70 @@ async def test_one_follows_another(kind: str) -> None:
     follower.follow(left)
     follower.cancel()
     assert left.cancelled()
+
+
+class _Request:
+    """What a frame works on."""
+
+
+def _fail(promise: Promise[int]) -> weakref.ref[_Request]:
+    """Have `promise` fail in a frame that holds both it and a request."""
+    request = _Request()
+    try:
+        raise ValueError("failed")
+    except ValueError as error:
+        promise.set_exception(error)
+    return weakref.ref(request)
+
+
+@pytest.fixture
+def collector_is_off() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_a_failure_that_was_handed_on_holds_no_frame(collector_is_off: None) -> None:
+    promise: Promise[int] = Promise()
+    tracebacks = []
+    promise.add_done_callback(lambda done: tracebacks.append(done.exception().__traceback__ is not None))
+    request = _fail(promise)
+    assert tracebacks == [True], "whoever handles it sees where it came from"
+    assert request() is None
+    assert str(promise.exception()) == "failed"
+
+
+@pytest.mark.parametrize("ask", [Promise.result, Promise.exception])
+def test_a_promise_that_failed_dies_with_its_last_reference(
+    collector_is_off: None, ask: Callable[[Promise[int]], object]
+) -> None:
+    promise: Promise[int] = Promise()
+    request = _fail(promise)
+    follower: Promise[int] = Promise()
+    follower.follow(promise)
+    with pytest.raises(ValueError, match="failed"):
+        follower.result()
+    if ask is Promise.exception:
+        assert ask(promise) is not None
+    else:
+        with pytest.raises(ValueError, match="failed"):
+            ask(promise)
+    del promise, follower
+    assert request() is None
+
+
+async def test_a_task_that_awaited_a_failure_leaves_nothing(collector_is_off: None) -> None:
+    async def wait(promise: Promise[int]) -> str:
+        try:
+            return str(await promise)
+        except ValueError as error:
+            return str(error)
+
+    promise: Promise[int] = Promise()
+    waiting = asyncio.ensure_future(wait(promise))
+    await asyncio.sleep(0)
+    request = _fail(promise)
+    assert await waiting == "failed"
+    del promise, waiting
+    assert request() is None

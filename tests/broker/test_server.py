@@ -1,15 +1,19 @@
 """What keeps a broker from starting is said in one line that names it."""
 
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
 from broker.clock import SystemClock
+from broker.config_changes import Alteration, KeyChange, Operation, ResourceType
+from broker.request_context import Peer
 from broker.server import Server
 from config.broker import BrokerConfig
 from controller.sqlite_store import METADATA_FILE
-from tests.support.in_process import reason_not_to_start
+from protocol.messages.metadata import MetadataRequest
+from tests.support.in_process import reason_not_to_start, running_broker
 
 
 def settings(folder: Path, **overrides: str) -> BrokerConfig:
@@ -89,6 +93,43 @@ async def test_data_of_another_broker(tmp_path: Path) -> None:
     reason = await reason_not_to_start(config)
     assert "broker.id" in reason
     assert "5" in reason
+
+
+async def test_the_control_plane_is_registered_and_hidden_from_clients_of_other_listeners(tmp_path: Path) -> None:
+    listeners = {
+        "listeners": "CONTROL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "advertised.listeners": "CONTROL://127.0.0.1:7001,PLAINTEXT://127.0.0.1:7002",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
+        "control.plane.listener.name": "CONTROL",
+    }
+    async with running_broker(tmp_path, listeners) as broker:
+        for listener, port in (("PLAINTEXT", 7002), ("CONTROL", 7001)):
+            broker.peer = Peer("127.0.0.1", 50_000, listener)
+            response = await broker.ask(MetadataRequest(topics=[]))
+            assert [(node.host, node.port) for node in response.brokers] == [("127.0.0.1", port)]
+        # What the controller read from this broker's registration.
+        assert broker.services.metadata_cache.brokers[0].endpoints == {
+            "CONTROL": ("127.0.0.1", 7001),
+            "PLAINTEXT": ("127.0.0.1", 7002),
+        }
+
+
+async def test_the_sizes_of_the_pools_change_while_the_broker_runs(tmp_path: Path) -> None:
+    server = Server(settings(tmp_path, num_io_threads="2", background_threads="3"), SystemClock())
+    await server.start()
+    try:
+        changes = server._services.config_changes
+        sizes = {"num.io.threads": "4", "background.threads": "5"}
+        alteration = Alteration(
+            ResourceType.BROKER, "", [KeyChange(key, Operation.SET, size) for key, size in sizes.items()]
+        )
+        assert await changes.alter([alteration], validate_only=False) == [None]
+        for pool, size in ((server._blocking, 4), (server._background, 5)):
+            together = threading.Barrier(size)
+            results = [pool.submit(together.wait, 10) for _ in range(size)]
+            assert sorted(result.result() for result in results) == list(range(size))
+    finally:
+        await server.stop()
 
 
 @pytest.mark.parametrize("is_enabled", ["true", "false"])

@@ -24,7 +24,7 @@ from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.headers import read_response_header, request_header
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -206,18 +206,18 @@ async def test_what_another_replica_has_to_have_is_not_committed_with_the_append
     await produce()
     await produce()
     assert (log.log_end_offset, log.high_watermark) == (2, 2)
-    partition.lead(replace(alone, isr=(0, 1), replicas=(0, 1)))
+    partition.lead(replace(alone, leader_epoch=alone.leader_epoch + 1, isr=(0, 1), replicas=(0, 1)))
     await produce()
     assert (log.log_end_offset, log.high_watermark) == (3, 2)
-    partition.follow(replace(alone, leader_id=1, leader_epoch=alone.leader_epoch + 1))
+    partition.follow(replace(alone, leader_id=1, leader_epoch=alone.leader_epoch + 2))
     assert error_in(await produce(), 9) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    partition.lead(replace(alone, leader_epoch=alone.leader_epoch + 2))
+    partition.lead(replace(alone, leader_epoch=alone.leader_epoch + 3))
     assert (log.log_end_offset, log.high_watermark) == (3, 3)
     await produce()
     assert (log.log_end_offset, log.high_watermark) == (4, 4)
-    partition.resign()
+    partition.stop()
     assert error_in(await produce(), 9) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    partition.lead(alone)
+    partition.lead(replace(alone, leader_epoch=alone.leader_epoch + 4))
     assert learning.answer_count == 3
 
 
@@ -334,6 +334,8 @@ async def fetch_frame(
     bytes_max: int = 5000,
     bytes_min: int = 1,
     wait_ms: int = 0,
+    replica_id: int = -1,
+    rack: str = "",
 ) -> bytes:
     described = await broker.ask(MetadataRequest(topics=[MetadataRequestTopic(name=SHORT)]))
     topic = FetchTopic(
@@ -341,7 +343,11 @@ async def fetch_frame(
         topic_id=described.topics[0].topic_id if version >= 13 else ZERO_UUID,
         partitions=[FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=bytes_max)],
     )
-    request = FetchRequest(max_wait_ms=wait_ms, min_bytes=bytes_min, topics=[topic])
+    request = FetchRequest(max_wait_ms=wait_ms, min_bytes=bytes_min, topics=[topic], rack_id=rack)
+    if version < 15:
+        request.replica_id = replica_id
+    else:
+        request.replica_state = ReplicaState(replica_id=replica_id)
     return request_header(FETCH, version, number, "client") + b"".join(encode(request, version))
 
 
@@ -356,6 +362,49 @@ async def test_fetch_answers_the_same_bytes(broker: InProcessBroker, learning: C
         frame = await fetch_frame(broker, version, offset, number=number)
         assert await send(broker, frame, learning) == await send(broker, frame, NoShortcuts()), offset
     assert bool(learning.answer_count) == (version >= 10)
+
+
+def lead_with_another_replica(broker: InProcessBroker) -> None:
+    partition = broker.services.replica_manager.find(SHORT, 0)
+    assert partition is not None
+    leader_epoch = partition.leader_epoch + 1
+    partition.lead(replace(partition.leadership, leader_epoch=leader_epoch, isr=(0, 1), replicas=(0, 1)))
+
+
+@pytest.mark.parametrize("version", [10, 14, 15, 17])
+@pytest.mark.parametrize("replica_id", [1, -2])
+async def test_followers_and_tools_read_past_the_high_watermark_however_often_they_ask(
+    broker: InProcessBroker, learning: CountedShortcuts, version: int, replica_id: int
+) -> None:
+    lead_with_another_replica(broker)
+    await send(broker, produce_frame(SHORT, batch_of(3), 9), NoShortcuts())
+    frame = await fetch_frame(broker, version, 0, replica_id=replica_id)
+    full = await send(broker, frame, NoShortcuts())
+    assert len(full) > len(batch_of(3)), "nothing is committed"
+    for _ in range(3):
+        assert await send(broker, frame, learning) == full
+    assert learning.answer_count == 0
+
+
+@pytest.mark.parametrize("version", [11, 16])
+@pytest.mark.parametrize(
+    ("rack", "has_other_replica", "is_remembered"),
+    [("a", True, False), ("", True, True), ("a", False, True)],
+    ids=["another replica may be nearer", "no rack", "no other replica"],
+)
+async def test_a_consumer_that_may_be_sent_to_a_nearer_replica_is_asked_in_full(
+    broker: InProcessBroker,
+    learning: CountedShortcuts,
+    version: int,
+    rack: str,
+    has_other_replica: bool,
+    is_remembered: bool,
+) -> None:
+    if has_other_replica:
+        lead_with_another_replica(broker)
+    for number in range(3):
+        await send(broker, await fetch_frame(broker, version, 0, number=number, rack=rack), learning)
+    assert bool(learning.answer_count) == is_remembered
 
 
 @pytest.mark.parametrize("version", [10, 11, 12, 16])

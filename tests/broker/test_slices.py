@@ -1,4 +1,4 @@
-"""Work in slices: at once if there is one, else with turns for others in between."""
+"""Work in slices: done in one step while it is short, else with turns for other connections in between."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import asyncio
 
 import pytest
 
-from broker import slices
-from broker.slices import Slices
+from broker.slices import SLICE_MS, STEPS_MIN, SlicedWork, Slices, each
+from tests.support.manual_clock import SteppingClock
+
+
+def sliced_work(*, step_ms: int) -> SlicedWork:
+    return SlicedWork(SteppingClock(step_ms).monotonic_ms, steps_min=1)
 
 
 def counting(count: int, seen: list[int]) -> Slices[str]:
@@ -17,29 +21,74 @@ def counting(count: int, seen: list[int]) -> Slices[str]:
     return "done"
 
 
-def test_work_of_one_slice_needs_no_event_loop() -> None:
-    assert slices.run(counting(0, [])) == "done"
+def test_short_work_returns_its_result_without_an_event_loop() -> None:
+    assert sliced_work(step_ms=0).run(counting(1000, [])) == "done"
 
 
-async def test_others_have_their_turn_between_slices() -> None:
+async def test_other_callbacks_run_between_slices() -> None:
     seen: list[int] = []
-    task = slices.run(counting(3, seen))
-    assert isinstance(task, asyncio.Task)
+    future = sliced_work(step_ms=SLICE_MS).run(counting(3, seen))
+    assert isinstance(future, asyncio.Future)
     assert seen == [0]
     turns = 0
-    while not task.done():
+    while not future.done():
         turns += 1
         await asyncio.sleep(0)
-    assert (seen, await task) == ([0, 1, 2], "done")
+    assert (seen, await future) == ([0, 1, 2], "done")
     assert turns >= 3
 
 
-async def test_a_failure_reaches_whoever_waits() -> None:
+async def test_a_slice_lasts_until_its_time_is_over() -> None:
+    seen: list[int] = []
+    sliced_work(step_ms=1).run(counting(1000, seen))
+    assert len(seen) == SLICE_MS
+
+
+async def test_all_works_together_get_one_slice_in_a_turn_of_the_loop() -> None:
+    work = sliced_work(step_ms=SLICE_MS)
+    seen: list[int] = []
+    futures = [work.run(counting(10, seen)) for _ in range(5)]
+    seen.clear()
+    for turn in range(1, 20):
+        await asyncio.sleep(0)
+        assert len(seen) <= turn
+    assert [await future for future in futures if isinstance(future, asyncio.Future)] == ["done"] * 5
+
+
+async def test_a_failure_in_a_later_slice_reaches_whoever_waits() -> None:
     def failing() -> Slices[None]:
         yield
         raise ZeroDivisionError
 
-    task = slices.run(failing())
-    assert task is not None
+    future = sliced_work(step_ms=SLICE_MS).run(failing())
+    assert future is not None
     with pytest.raises(ZeroDivisionError):
-        await task
+        await future
+
+
+async def test_a_cancelled_future_ends_its_work() -> None:
+    seen: list[int] = []
+    future = sliced_work(step_ms=SLICE_MS).run(counting(1000, seen))
+    assert isinstance(future, asyncio.Future)
+    future.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert seen == [0]
+
+
+async def test_cancelled_work_does_not_hold_up_the_next() -> None:
+    work = sliced_work(step_ms=SLICE_MS)
+    cancelled, waiting = work.run(counting(1000, [])), work.run(counting(3, []))
+    assert isinstance(cancelled, asyncio.Future)
+    assert isinstance(waiting, asyncio.Future)
+    cancelled.cancel()
+    assert await waiting == "done"
+
+
+def test_each_returns_what_the_work_makes_of_every_item_in_order() -> None:
+    assert sliced_work(step_ms=0).run(each([1, 2, 3], lambda number: number * 2)) == [2, 4, 6]
+
+
+def test_work_of_few_steps_is_done_in_one_slice_however_long_they_take() -> None:
+    work = SlicedWork(SteppingClock(SLICE_MS).monotonic_ms)
+    assert work.run(counting(STEPS_MIN - 1, [])) == "done"

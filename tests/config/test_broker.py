@@ -86,10 +86,23 @@ def test_unknown_key_is_kept_with_a_warning_that_names_the_nearest(key: str, nea
 
 @pytest.mark.parametrize(
     "key",
-    ["super.users", "listener.name.internal.ssl.key.password", "config.providers.x.param.y", "rsm.config.bucket"],
+    [
+        "confluent.license.topic",
+        "confluent.metrics.reporter.bootstrap.servers",
+        "kafka.rest.enable",
+        "log.cleanup.interval.mins",
+        "x",
+    ],
 )
-def test_keys_of_plug_ins_and_listeners_are_known(key: str) -> None:
-    assert BrokerConfig.from_properties({key: "x"}).warnings == []
+def test_a_key_unlike_every_known_one_gets_no_suggestion(key: str) -> None:
+    assert BrokerConfig.from_properties({key: "1"}).warnings == [
+        f"Unknown key {key} is kept, and nothing here reads it"
+    ]
+
+
+@pytest.mark.parametrize("key", ["config.providers.x.param.y", "listener.name.plaintext.max.connections"])
+def test_keys_with_a_known_beginning_are_known(key: str) -> None:
+    assert BrokerConfig.from_properties({key: "1"}).warnings == []
 
 
 def test_listener_settings_are_checked_as_well() -> None:
@@ -122,10 +135,52 @@ def test_node_id_is_broker_id() -> None:
         BrokerConfig.from_properties({"broker.id": "3", "node.id": "4"})
 
 
-def test_settings_without_effect_are_named_in_one_line() -> None:
-    config = BrokerConfig.from_properties({"process.roles": "broker", "controller.quorum.voters": "1@a:1"})
-    assert "Accepted without effect: controller.quorum.voters, process.roles" in config.notices
-    assert config.warnings == []
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"},
+            "Authorization (ACLs) is not supported yet, expected no class; see docs/not-yet.md",
+        ),
+        (
+            {"create.topic.policy.class.name": "a.B"},
+            "Policies for the creation of topics are not supported yet, expected no class; see docs/not-yet.md",
+        ),
+        (
+            {"alter.config.policy.class.name": "a.B"},
+            "Policies for changes of configuration are not supported yet, expected no class; see docs/not-yet.md",
+        ),
+        (
+            {"client.quota.callback.class": "a.B"},
+            "Callbacks for client quotas are not supported yet, expected no class; see docs/not-yet.md",
+        ),
+        (
+            {"principal.builder.class": "a.B"},
+            (
+                "Other principal builders are not supported yet, expected one of "
+                "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder; "
+                "see docs/not-yet.md"
+            ),
+        ),
+        (
+            {"sasl.login.class": "a.B"},
+            "SASL and its plug-ins are not supported yet, expected no class; see docs/not-yet.md",
+        ),
+        (
+            {"remote.log.storage.system.enable": "true"},
+            "Expected false; tiered storage is not supported, see docs/not-yet.md",
+        ),
+        (
+            {"zookeeper.metadata.migration.enable": "true"},
+            "Expected false; migration to KRaft is not supported",
+        ),
+    ],
+)
+def test_a_missing_feature_is_named(settings: dict[str, str], expected: str) -> None:
+    ((key, value),) = settings.items()
+    with pytest.raises(ConfigErrors) as failure:
+        BrokerConfig.from_properties(settings)
+    assert str(failure.value) == f"Invalid value {value} for configuration {key}: {expected}"
 
 
 def test_embedded_store_is_announced() -> None:
@@ -255,4 +310,6 @@ class TestSamples:
             }
         )
         assert config[rows.NUM_PARTITIONS] == 8
-        assert len(config.warnings) == 4
+        without_effect = [warning for warning in config.warnings if "has no effect" in warning]
+        assert len(without_effect) == 9
+        assert len(config.warnings) - len(without_effect) == 4

@@ -71,6 +71,13 @@ def test_names_have_protocols() -> None:
     assert read.inter_broker_listener.host == "10.0.0.1"
 
 
+def test_the_control_plane_has_a_listener_of_its_own() -> None:
+    with_names = {**TWO, "inter.broker.listener.name": "BROKER"}
+    assert BrokerConfig.from_properties(with_names).control_plane_listener is None
+    read = BrokerConfig.from_properties({**with_names, "control.plane.listener.name": "client"})
+    assert read.control_plane_listener == Listener("CLIENT", "", 9092, SSL)
+
+
 def test_all_addresses_can_be_bound_when_another_is_advertised() -> None:
     read = config(listeners="PLAINTEXT://0.0.0.0:9092", advertised_listeners="PLAINTEXT://broker1:19092")
     assert [str(listener) for listener in read.listeners] == ["PLAINTEXT://0.0.0.0:9092"]
@@ -98,14 +105,25 @@ def test_ipv6_is_written_in_brackets() -> None:
             "Only one of it and security.inter.broker.protocol may be set",
         ),
         (
-            {"control.plane.listener.name": "CONTROL"},
+            {"control.plane.listener.name": "control"},
             "control.plane.listener.name",
-            "Expected the name of an advertised listener",
+            "Listener with CONTROL defined in control.plane.listener.name not found in listener.security.protocol.map.",
+        ),
+        (
+            {"control.plane.listener.name": "SSL"},
+            "control.plane.listener.name",
+            (
+                "control.plane.listener.name must be a listener name defined in advertised.listeners. "
+                "The valid options based on currently configured listeners are PLAINTEXT"
+            ),
         ),
         (
             {"control.plane.listener.name": "PLAINTEXT"},
             "control.plane.listener.name",
-            "Expected another listener than the one that brokers exchange data on",
+            (
+                "control.plane.listener.name, when defined, should have a different value from the inter broker "
+                "listener name. Currently they both have the value PLAINTEXT"
+            ),
         ),
         (
             {
@@ -115,7 +133,10 @@ def test_ipv6_is_written_in_brackets() -> None:
                 "advertised.listeners": "BROKER://b:2",
             },
             "control.plane.listener.name",
-            "advertised listener (BROKER)",
+            (
+                "must be a listener name defined in advertised.listeners. "
+                "The valid options based on currently configured listeners are BROKER"
+            ),
         ),
     ],
 )

@@ -50,9 +50,11 @@ def test_old_addresses(settings: dict[str, str], listeners: str, advertised: str
 
 @pytest.mark.parametrize("key", [*DEPRECATED, *IGNORED, *REMOVED, "topic.metadata.refresh.interval.ms"])
 def test_one_warning_each(key: str) -> None:
-    value = {"offsets.commit.required.acks": "-1", "log.message.format.version": "2.8"}.get(key, "1")
-    (warning,) = BrokerConfig.from_properties({key: value}).warnings
+    value = "-1" if key == "offsets.commit.required.acks" else "1"
+    warning, *others = BrokerConfig.from_properties({key: value}).warnings
     assert warning.startswith(key)
+    row = BROKER_PROPERTIES.get(key)
+    assert len(others) == (row is not None and row.no_effect is not None)
 
 
 @pytest.mark.parametrize(("key", "replacement"), REMOVED.items())

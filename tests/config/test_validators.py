@@ -31,10 +31,14 @@ LEVEL = RangeOr(Range(1, 9), -1, "[1,...,9] or -1", "Value must be between 1 and
         (NotEmpty("non-empty list"), (), "must be a non-empty list"),
         (NotEmpty("non-empty list"), None, None),
         (NotEmpty("non-empty string"), "x", None),
-        (KnownClass(("a.B",)), "a.B", None),
-        (KnownClass(("a.B",)), None, None),
-        (KnownClass(("a.B",)), "c.D", "Class c.D could not be found (known here: a.B)."),
-        (KnownClass(), "c.D", "Class c.D could not be found (none is known here)."),
+        (KnownClass("Xs are", ("a.B",)), "a.B", None),
+        (KnownClass("Xs are", ("a.B",)), None, None),
+        (
+            KnownClass("Xs are", ("a.B",)),
+            "c.D",
+            "Xs are not supported yet, expected one of a.B; see docs/not-yet.md",
+        ),
+        (KnownClass("Xs are"), "c.D", "Xs are not supported yet, expected no class; see docs/not-yet.md"),
         (Check(lambda value: None if value == 1 else "one"), 2, "one"),
     ],
 )
@@ -50,7 +54,7 @@ def test_problem(validator: Validator, value: object, problem: str | None) -> No
         (LEVEL, "[1,...,9] or -1"),
         (OneOf(("a", "b")), "[a, b]"),
         (NotEmpty("non-empty list"), "non-empty list"),
-        (KnownClass(("",), "non-null string"), "non-null string"),
+        (KnownClass("Xs are", ("",), "non-null string"), "non-null string"),
         (Check(lambda value: None, "anything"), "anything"),
     ],
 )

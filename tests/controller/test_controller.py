@@ -58,7 +58,7 @@ async def start_alone(store: StateStore) -> tuple[Controller, OneBroker, int]:
 
 
 async def test_over_sqlite_from_first_start_to_restart(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "metadata.sqlite", ManualClock())
+    store = SqliteStore([tmp_path / "metadata.sqlite"], ManualClock())
     await store.open()
     controller, channels, epoch = await start_alone(store)
     assert (controller.is_active, controller.controller_id, controller.epoch) == (True, 1, 1)

@@ -21,7 +21,7 @@ class Clock:
     def now_ms(self): return 0
 
 async def main():
-    store = SqliteStore(pathlib.Path(sys.argv[1]), Clock())
+    store = SqliteStore([pathlib.Path(sys.argv[1])], Clock())
     await store.open()
     await store.create("/kept", b"acknowledged")
     await store.create("/gone", b"", ephemeral=True)
@@ -35,7 +35,7 @@ async def test_kill_9_keeps_what_was_acknowledged_and_drops_ephemerals(tmp_path:
     path = tmp_path / "metadata.sqlite"
     process = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", _WRITER, str(path)], check=False)
     assert process.returncode == -9
-    store = SqliteStore(path, ManualClock())
+    store = SqliteStore([path], ManualClock())
     await store.open()
     assert (await store.get("/kept")).data == b"acknowledged"
     assert await store.children("/") == ["kept"]
@@ -47,9 +47,9 @@ async def test_kill_9_keeps_what_was_acknowledged_and_drops_ephemerals(tmp_path:
 
 async def test_a_second_store_on_the_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "metadata.sqlite"
-    first = SqliteStore(path, ManualClock())
+    first = SqliteStore([path], ManualClock())
     await first.open()
-    second = SqliteStore(path, ManualClock())
+    second = SqliteStore([path], ManualClock())
     with pytest.raises(StoreUnavailable, match=r"metadata\.sqlite: in use by another process"):
         await second.open()
     await first.create("/still-works")
@@ -63,7 +63,7 @@ async def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "metadata.sqlite"
     path.write_bytes(b"not a database at all " * 100)
     with pytest.raises(StoreUnavailable, match="not a database"):
-        await SqliteStore(path, ManualClock()).open()
+        await SqliteStore([path], ManualClock()).open()
 
 
 async def test_a_store_of_another_schema_is_refused(tmp_path: Path) -> None:
@@ -71,17 +71,17 @@ async def test_a_store_of_another_schema_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(StoreUnavailable, match="schema version 99, expected 1"):
-        await SqliteStore(path, ManualClock()).open()
+    with pytest.raises(StoreUnavailable, match="schema version 99, expected 2"):
+        await SqliteStore([path], ManualClock()).open()
 
 
 async def test_a_missing_folder_is_an_error_not_a_new_folder(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="unable to open"):
-        await SqliteStore(tmp_path / "nowhere" / "metadata.sqlite", ManualClock()).open()
+        await SqliteStore([tmp_path / "nowhere" / "metadata.sqlite"], ManualClock()).open()
 
 
 async def test_a_cancelled_write_still_tells_watchers(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "metadata.sqlite", ManualClock())
+    store = SqliteStore([tmp_path / "metadata.sqlite"], ManualClock())
     await store.open()
     seen: list[WatchEvent] = []
     await store.children("/", seen.append)

@@ -33,7 +33,7 @@ from tests.support.memory_store import MemoryStore, MemoryTree
 
 def _make(kind: str, folder: Path) -> StateStore:
     if kind == "sqlite":
-        return SqliteStore(folder / "metadata.sqlite", ManualClock())
+        return SqliteStore([folder / "metadata.sqlite"], ManualClock())
     return MemoryStore(MemoryTree())
 
 

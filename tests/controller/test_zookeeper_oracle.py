@@ -76,7 +76,7 @@ def _random_operation(root: str, random_source: random.Random) -> Operation:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_transactions_have_the_same_outcome(seed: int, tmp_path: Path, zookeeper: KazooClient) -> None:
-    store = SqliteStore(tmp_path / "metadata.sqlite", ManualClock())
+    store = SqliteStore([tmp_path / "metadata.sqlite"], ManualClock())
     await store.open()
     root = f"/seed-{seed}"
     zookeeper.create(root, None)
@@ -101,7 +101,7 @@ async def _paths_below(store: StateStore, path: str) -> list[str]:
 
 
 async def test_a_tree_moves_to_zookeeper_and_back(tmp_path: Path, zookeeper: KazooClient) -> None:
-    store = SqliteStore(tmp_path / "metadata.sqlite", ManualClock())
+    store = SqliteStore([tmp_path / "metadata.sqlite"], ManualClock())
     await store.open()
     controller, _, _ = await start_alone(store)
     configs = [CreatableTopicConfig(name="retention.ms", value="1")]

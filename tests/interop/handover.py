@@ -35,6 +35,7 @@ from storage.checkpoints import read_offsets
 from storage.files import OsFiles
 from storage.log_manager import LogManager, LogManagerSettings
 from tests.interop.conftest import create_topic
+from tests.storage.builders import done
 from tests.support.apache_kafka import ApacheKafkaProcess
 from tests.support.broker import ROOT, BrokerProcess
 from tests.support.manual_clock import ManualClock
@@ -441,7 +442,7 @@ class House:
         manager.open()
         now_ms = int(time.time() * 1000)
         manager.load(lambda topic: LogConfig.from_overrides(base, dict(TOPICS.get(topic, {}))), now_ms=now_ms)
-        assert sum(manager.run_retention(now_ms)) > 0
+        assert done(manager.run_retention(now_ms)) > 0
         manager.remove_deleted(now_ms + HOUR_MS)
         manager.close(now_ms)
         manager.unlock()
@@ -456,7 +457,7 @@ class House:
             operations.append(Create(paths.topic_path(topic), json.dumps(node).encode()))
 
         async def add() -> None:
-            store = SqliteStore(self.data / METADATA_FILE, ManualClock())
+            store = SqliteStore([self.data / METADATA_FILE], ManualClock())
             await store.open()
             await store.multi(operations)
             await store.close()

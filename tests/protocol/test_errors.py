@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ERRORS, ErrorCode, KafkaError
+from protocol.errors import ERRORS, ErrorCode, KafkaError, without_frames
 
 TABLE = Path(__file__).parents[1] / "fixtures" / "error-codes.csv"
 
@@ -44,3 +44,31 @@ def test_a_code_that_refreshes_metadata_is_retriable() -> None:
 def test_an_error_carries_its_text_or_the_default(error: KafkaError, message: str, text: str) -> None:
     assert error.message == message
     assert str(error) == text
+
+
+class _RefusedError(KafkaError):
+    def __init__(self, code: ErrorCode, indexes: list[int]) -> None:
+        super().__init__(code, "text")
+        self.indexes = indexes
+
+
+def test_a_copy_without_frames_says_the_same() -> None:
+    def refuse() -> None:
+        try:
+            raise ValueError("cause")
+        except ValueError as cause:
+            raise _RefusedError(ErrorCode.CORRUPT_MESSAGE, [3]) from cause
+
+    with pytest.raises(_RefusedError) as raised:
+        refuse()
+    copy = without_frames(raised.value)
+    assert raised.value.__traceback__ is not None
+    assert str(copy) == str(raised.value)
+    assert type(copy) is _RefusedError
+    assert (copy.code, copy.message, copy.indexes) == (ErrorCode.CORRUPT_MESSAGE, "text", [3])
+    assert (copy.__traceback__, copy.__cause__, copy.__context__) == (None, None, None)
+
+
+def test_a_copy_without_frames_of_an_error_of_the_system() -> None:
+    copy = without_frames(OSError(28, "No space left on device", "/data"))
+    assert (copy.errno, copy.filename) == (28, "/data")

@@ -4,8 +4,21 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from protocol.codec import decoder, encode
 from protocol.errors import Malformed
-from protocol.reader import null, read_tag, read_uuid, read_uvarint, refuse_end, refuse_null, refuse_size, skip_tags
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from protocol.reader import (
+    TooManyElements,
+    null,
+    read_tag,
+    read_uuid,
+    read_uvarint,
+    refuse_end,
+    refuse_null,
+    refuse_size,
+    skip_tags,
+)
 
 
 def test_a_uuid_is_as_the_library_makes_it() -> None:
@@ -62,3 +75,46 @@ def test_refusals_name_field_and_number() -> None:
     assert "f: 5 is more than" in str(refuse_size("f", 5))
     assert str(refuse_end("M v1", 3, 5)) == "M v1: 2 bytes too many"
     assert str(refuse_end("M v1", 6, 5)) == "M v1: bytes are missing"
+
+
+LISTS = {
+    "elements": MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 5, allow_auto_topic_creation=False),
+    "nothing": MetadataRequest(topics=[], allow_auto_topic_creation=False),
+}
+
+
+@pytest.mark.parametrize(("name", "count"), [("elements", 6), ("nothing", 1)])
+@pytest.mark.parametrize("version", [8, 9, 12])
+def test_lists_and_their_elements_are_counted(name: str, count: int, version: int) -> None:
+    message = LISTS[name]
+    encoded = b"".join(encode(message, version))
+    read = decoder(MetadataRequest, version)
+    assert read(encoded, 0, count) == message
+    with pytest.raises(TooManyElements, match=r"MetadataRequest.topics: 1 elements more than are allowed"):
+        read(encoded, 0, count - 1)
+
+
+def test_numbers_in_lists_are_counted() -> None:
+    read = decoder(OffsetDeleteRequest, 0)
+    partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in range(7)]
+    topics = [OffsetDeleteRequestTopic(name="t", partitions=partitions)]
+    encoded = b"".join(encode(OffsetDeleteRequest(group_id="g", topics=topics), 0))
+    assert read(encoded, 0, 2 + 8).topics == topics
+    with pytest.raises(TooManyElements):
+        read(encoded, 0, 2 + 7)
+
+
+def test_tagged_fields_are_counted() -> None:
+    encoded = b"".join(encode(LISTS["nothing"], 12))
+    assert encoded[-1] == 0
+    tags = b"".join(bytes((tag, 0)) for tag in range(9))
+    read = decoder(MetadataRequest, 12)
+    assert read(encoded[:-1] + bytes((9,)) + tags, 0, 10) == LISTS["nothing"]
+    with pytest.raises(TooManyElements):
+        read(encoded[:-1] + bytes((9,)) + tags, 0, 9)
+
+
+def test_a_section_of_too_many_unknown_tags_is_malformed() -> None:
+    many = bytes.fromhex("e907") + b"".join(bytes((tag % 128 | 0x80, tag // 128, 0)) for tag in range(1001))
+    with pytest.raises(Malformed, match="1001 unknown tagged fields, expected at most 1000"):
+        skip_tags(many, 1, many[0])

@@ -2,7 +2,11 @@
 
 import pytest
 
+from protocol.codec import encode, encoder
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.reader import TooManyElements
+from protocol.schema import Records
 from protocol.writer import SHORT_LENGTHS, long_string_length, refuse_loss, uvarint
 
 
@@ -28,3 +32,16 @@ def test_what_a_version_cannot_say_is_refused() -> None:
     with pytest.raises(KafkaError, match="rack_id is 'a', which version 2 cannot say") as raised:
         refuse_loss("rack_id", 2, "a")
     assert raised.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize("version", [8, 9, 12])
+def test_a_message_of_too_many_elements_writes_nothing(version: int) -> None:
+    message = MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 5, allow_auto_topic_creation=False)
+    write = encoder(MetadataRequest, version)
+    out: list[Records] = []
+    write(message, out, 6)
+    assert out == encode(message, version)
+    out = []
+    with pytest.raises(TooManyElements):
+        write(message, out, 5)
+    assert out == []

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
@@ -14,6 +15,9 @@ from storage.checkpoints import TopicPartition
 from storage.files import Files, OpenFile, OsFiles
 from storage.log import AppendOrigin, AppendResult, Log, LogOptions
 from storage.log_loader import LoadProgress
+from storage.log_manager import Steps
+
+T = TypeVar("T")
 
 NAME = TopicPartition("topic", 0)
 NOW_MS = 1_700_000_000_000
@@ -67,6 +71,7 @@ def load_log(
     log_start_offset: int = 0,
     recovery_point: int = 0,
     high_watermark: int = 0,
+    gaps_below: int = 0,
     progress: LoadProgress | None = None,
 ) -> Log:
     return Log.load(
@@ -77,6 +82,7 @@ def load_log(
         log_start_offset=log_start_offset,
         recovery_point=recovery_point,
         high_watermark=high_watermark,
+        gaps_below=gaps_below,
         is_clean=is_clean,
         now_ms=NOW_MS,
         progress=progress or LoadProgress(),
@@ -129,3 +135,23 @@ def read_all(log: Log, start_offset: int | None = None, *, max_bytes: int = 1000
         for position, header in batches(fetched.records):
             yield header.base_offset, bytes(fetched.records[position : position + header.size])
             offset = header.next_offset
+
+
+def done(steps: Steps[T]) -> T:
+    """The result of work in steps, all of it in this thread."""
+    while True:
+        try:
+            work = next(steps)
+        except StopIteration as finished:
+            result: T = finished.value
+            return result
+        if work is not None:
+            work()
+
+
+def delete_expired(log: Log, now_ms: int) -> int:
+    """Retention on one log, without a log manager that writes its start to the disk."""
+    count = log.expire(now_ms)
+    log.drop_expired(log.log_start_offset)
+    log.mark_dropped(now_ms)
+    return count

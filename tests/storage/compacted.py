@@ -47,6 +47,7 @@ class Broker:
         if picked is None:
             return False
         result = clean(picked.job, self.files)
+        self.cleaning.make_durable(picked)
         assert self.cleaning.finish(picked, result, now_ms=now_ms)
         self.cleaning.write_checkpoints()
         self.manager.remove_deleted(now_ms)

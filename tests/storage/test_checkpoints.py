@@ -29,6 +29,8 @@ def test_leader_epochs(tmp_path: Path) -> None:
     checkpoints.write_leader_epochs(FILES, str(path), entries)
     assert path.read_bytes() == b"0\n2\n10 0\n18 1\n"
     assert checkpoints.read_leader_epochs(FILES, str(path)) == entries
+    checkpoints.write_leader_epochs(FILES, str(path), [])
+    assert checkpoints.read_leader_epochs(FILES, str(path)) == []
 
 
 def test_partition_metadata(tmp_path: Path) -> None:
@@ -47,7 +49,7 @@ def test_missing_and_empty_files_hold_nothing(tmp_path: Path, content: bytes | N
     if content is not None:
         path.write_bytes(content)
     assert checkpoints.read_offsets(FILES, str(path)) == {}
-    assert checkpoints.read_leader_epochs(FILES, str(path)) == []
+    assert checkpoints.read_leader_epochs(FILES, str(path)) is None
     assert checkpoints.read_partition_metadata(FILES, str(path)) is None
 
 
@@ -61,6 +63,9 @@ MALFORMED_OFFSETS = {
     b"0\n1\na 0\n": "line 3",
     b"0\n2\na 0 1\na 0 -1\n": "line 4",
     b"0\n1\na x 1\n": "line 3",
+    b"0\n1\na 0 %s\n" % (b"9" * 5000): "line 3",
+    b"0\n%s\n" % (b"1" * 5000): "line 2",
+    "0\n1\na 0 \u0663\n".encode(): "line 3",
     bytes(40): "line 1",
 }
 

@@ -154,10 +154,11 @@ def test_nothing_goes_before_what_replaces_it_is_on_the_disk(tmp_path: Path) -> 
     picked = broker.cleaning.pick(NOW_MS)
     assert picked is not None
     clean(picked.job, files)
-    synced = [place for place, call in enumerate(files.calls) if call == f"sync {names.segment_file(1, names.LOG)}"]
-    staged = [place for place, call in enumerate(files.calls) if call.startswith("rename")]
-    assert synced
-    assert synced[0] < staged[0]
+    synced = [names.segment_file(1, names.LOG)]
+    synced += [names.segment_file(0, suffix) + names.CLEANED for suffix in (names.LOG, *names.INDEX_SUFFIXES[:2])]
+    assert {f"sync {name}" for name in synced} <= set(files.calls)
+    assert files.calls[-1] == f"sync directory {log.directory.name}"
+    assert not [call for call in files.calls if call.startswith("rename")]
 
 
 def test_gaps_are_read_over_and_the_end_stays(broker: Broker) -> None:
@@ -528,12 +529,16 @@ def test_a_damaged_log_is_left_alone_and_others_are_cleaned(broker: Broker) -> N
     assert broker.cleaning.uncleanable == {NAME}
 
 
-def test_unstaging_can_be_cut_short_anywhere(tmp_path: Path) -> None:
-    for name in ("0.log", "0.index", "5.log"):
-        number, suffix = name.split(".")
-        (tmp_path / (names.segment_file(int(number), "." + suffix) + names.SWAP)).write_bytes(b"")
+def test_unstaging_removes_cleaned_files_only(tmp_path: Path) -> None:
+    kept = {
+        names.segment_file(0, suffix) + stage
+        for suffix in (names.LOG, names.OFFSET_INDEX)
+        for stage in ("", names.SWAP)
+    }
+    for name in (*kept, *(names.segment_file(base, names.LOG) + names.CLEANED for base in (0, 5))):
+        (tmp_path / name).touch()
     unstage(QuickFiles(), str(tmp_path))
-    assert not list(tmp_path.iterdir())
+    assert {path.name for path in tmp_path.iterdir()} == kept
 
 
 def test_records_without_a_key_are_dropped_and_counted(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from protocol.records.compression import Compression
 from protocol.records.control import ControlType, TransactionMarker, build_marker
 from protocol.records.entries import Entry, entries, entry_records
 from protocol.records.legacy import build_message_set
+from storage import names
 from storage.cleaner import CleaningJob, CleaningResult, clean
 from storage.log import Log
 from tests.storage.builders import NOW_MS
@@ -317,6 +318,7 @@ def live_a_life(directory: Path, seed: int) -> int:
             result = clean(job, broker.files)
             if memory > 24 * 1000:
                 assert result.end_offset == job.segments[-1].next_offset
+            broker.cleaning.make_durable(picked)
             assert broker.cleaning.finish(picked, result, now_ms=now_ms)
             after = stored_in(log)
             check_pass(before, after, job, result)
@@ -337,7 +339,7 @@ def check_reopening(directory: Path, config: object, broker: Broker, log: Log) -
     broker.manager.checkpoint_log_starts()
     broker.manager.checkpoint_high_watermarks()
     broker.manager.unlock()
-    for path in log.directory.iterdir():
+    for path in [*log.directory.iterdir(), directory / names.RECOVERY_POINT_CHECKPOINT]:
         if path.suffix not in (".log", ".metadata"):
             path.unlink()
     again = Broker(directory, config).log()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from storage.log import Log
-from tests.storage.builders import NOW_MS, append
+from tests.storage.builders import NOW_MS, append, delete_expired
 from tests.storage.compacted import CONFIG, Broker, Kept, commit_and_roll, kept_in, keyed
 
 PAIRS = st.lists(st.tuples(st.sampled_from("abcdef"), st.none() | st.text("v", max_size=60)), min_size=1, max_size=5)
@@ -70,7 +70,7 @@ class CompactedLogAndTwin(RuleBasedStateMachine):
     def delete_records(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.start, self.log.high_watermark))
         self.log.delete_records_before(offset)
-        self.log.delete_expired_segments(self.clock_ms)
+        delete_expired(self.log, self.clock_ms)
         self.start = offset
 
     @rule(is_clean=st.booleans())

@@ -1,6 +1,7 @@
 """The seam to the operating system: what the rest of storage relies on, and what its failing double does."""
 
 import contextlib
+import ctypes
 import errno
 import gc
 import os
@@ -171,3 +172,29 @@ def test_a_torn_write_leaves_its_beginning(tmp_path: Path) -> None:
     with pytest.raises(Crashed):
         files.read(file, 1, 0)
     assert (tmp_path / "x").read_bytes() == b"123"
+
+
+class Kernel:
+    """A C library whose `sync_file_range` fails."""
+
+    def __init__(self, error: int) -> None:
+        self.error = error
+
+    def sync_file_range(self, *_: int) -> int:
+        ctypes.set_errno(self.error)
+        return -1
+
+
+@pytest.mark.parametrize(("error", "syncs"), [(errno.ENOSYS, 1), (errno.EINVAL, 1), (errno.EIO, 0)])
+def test_a_writeback_that_cannot_be_asked_for_becomes_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, syncs: int
+) -> None:
+    files = OsFiles()
+    file = files.open(str(tmp_path / "x"), create=True)
+    files.finish_writeback(file)
+    synced: list[int] = []
+    monkeypatch.setattr(files, "_libc", Kernel(error))
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    with contextlib.nullcontext() if syncs else pytest.raises(OSError, match="Input/output error"):
+        files.finish_writeback(file)
+    assert synced == [file.descriptor] * syncs

@@ -59,6 +59,7 @@ class Golden:
         return snapshots - {int(path.stem) for path in self.source.glob("*.log")} - {self.end}
 
     def load(self, directory: Path, progress: LoadProgress, *, is_clean: bool) -> Log:
+        first_dirty = read_offsets(OsFiles(), str(self.source.parent / names.CLEANER_CHECKPOINT))
         return Log.load(
             log_options(),
             str(directory),
@@ -70,6 +71,7 @@ class Golden:
             is_clean=is_clean,
             now_ms=NOW_MS,
             progress=progress,
+            gaps_below=first_dirty.get(self.name, 0),
         )
 
     def batches(self) -> list[bytes]:

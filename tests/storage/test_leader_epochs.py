@@ -76,6 +76,20 @@ def test_truncate_from_start(offset: int, left: Entries) -> None:
     assert list(epochs.entries) == left
 
 
+def test_an_epoch_that_begins_is_written_with_its_first_record() -> None:
+    written: list[Sequence[EpochStart]] = []
+    epochs = LeaderEpochs([EpochStart(0, 0)], written.append)
+    epochs.begin(1, 10)
+    epochs.begin(3, 10)
+    assert (list(epochs.entries), epochs.latest, epochs.latest_written) == ([(0, 0), (3, 10)], 3, 0)
+    assert [epochs.end_offset_for(epoch, 10) for epoch in (0, 1, 3)] == [(0, 10), (0, 10), (3, 10)]
+    assert not written
+    epochs.assign(3, 10)
+    epochs.assign(3, 11)
+    assert written == [((0, 0), (3, 10))]
+    assert epochs.latest_written == 3
+
+
 def test_every_change_is_written_before_it_counts() -> None:
     written: list[Sequence[EpochStart]] = []
 

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import itertools
+import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.storage.builders import (
     append_marker,
     batch,
     create_log,
+    delete_expired,
     load_log,
     log_config,
     log_options,
@@ -63,6 +65,35 @@ def test_offsets_epochs_and_answers(log: Log) -> None:
     headers = [read_header(content) for _, content in read_all(log)]
     assert [(header.base_offset, header.partition_leader_epoch) for header in headers] == [(0, 4), (3, 4), (4, 6)]
     assert list(log.leader_epochs.entries) == [(4, 0), (6, 4)]
+
+
+def test_an_epoch_is_known_before_it_has_a_record(tmp_path: Path) -> None:
+    log = create_log(tmp_path)
+    checkpoint = log.directory / names.LEADER_EPOCH_CHECKPOINT
+    append(log, batch(3), leader_epoch=4)
+    log.assign_epoch(6)
+    log.assign_epoch(5)
+    assert list(log.leader_epochs.entries) == [(4, 0), (6, 3)]
+    assert log.leader_epochs.end_offset_for(4, log.log_end_offset) == (4, 3)
+    assert list(load_log(tmp_path).leader_epochs.entries) == [(4, 0)]
+    log.assign_epoch(7)
+    append(log, batch(1), leader_epoch=7)
+    append(log, batch(1), leader_epoch=7)
+    assert checkpoint.read_text() == "0\n2\n4 0\n7 3\n"
+
+
+def test_truncation_to_the_end_forgets_an_epoch_that_began_there(log: Log) -> None:
+    """Its leader wrote nothing in it, and the next leader has other records there."""
+    append(log, batch(3), leader_epoch=4)
+    log.assign_epoch(6)
+    assert not log.truncate_to(3, now_ms=NOW_MS)
+    assert list(log.leader_epochs.entries) == [(4, 0)]
+
+
+def test_an_offline_log_begins_no_epoch(log: Log) -> None:
+    log.take_offline()
+    assert code_of(lambda: log.assign_epoch(1)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert list(log.leader_epochs.entries) == []
 
 
 def test_log_append_time(tmp_path: Path) -> None:
@@ -250,7 +281,7 @@ def test_roll_before_a_relative_offset_overflows(tmp_path: Path, log: Log) -> No
     far = memoryview(bytearray(sent))
     far[0:8] = (2**31).to_bytes(8, "big")
     follower.append_as_follower(far, now_ms=NOW_MS)
-    assert bases(follower) == [0, 2**31]
+    assert bases(follower) == [0, 1]
     assert [offset for offset, _ in read_all(follower)] == [0, 2**31]
 
 
@@ -482,7 +513,7 @@ def test_delete_records(tmp_path: Path) -> None:
     assert code_of(lambda: log.delete_records_before(5)) is ErrorCode.OFFSET_OUT_OF_RANGE
     log.delete_records_before(3)
     assert code_of(lambda: _read(log, 2, 100)) is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert log.delete_expired_segments(NOW_MS) == 1
+    assert delete_expired(log, NOW_MS) == 1
     assert bases(log) == [2, 4]
     assert list(log.directory.glob("*.log.deleted"))
     assert log.remove_deleted(NOW_MS + 99) == 0
@@ -494,9 +525,9 @@ def test_delete_records(tmp_path: Path) -> None:
 def test_expired_active_segment_is_rolled_and_goes(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(retention_ms=1000))
     append(log, batch(3))
-    assert log.delete_expired_segments(NOW_MS + 5000) == 0  # not below the high watermark
+    assert delete_expired(log, NOW_MS + 5000) == 0  # not below the high watermark
     log.advance_high_watermark(3)
-    assert log.delete_expired_segments(NOW_MS + 5000) == 1
+    assert delete_expired(log, NOW_MS + 5000) == 1
     assert (log.log_start_offset, log.log_end_offset, bases(log)) == (3, 3, [3])
     assert append(log, batch(1)).first_offset == 3
 
@@ -507,7 +538,7 @@ def test_a_reader_outlives_a_deletion(tmp_path: Path) -> None:
     segment = log.segments.first
     segment.release()
     log.advance_high_watermark(3)
-    log.delete_expired_segments(NOW_MS + 5000)
+    delete_expired(log, NOW_MS + 5000)
     assert len(segment.read(0, segment.size)) == segment.size
 
 
@@ -515,7 +546,7 @@ def test_compact_only_keeps_what_is_old(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(retention_ms=1000, cleanup_policy=frozenset({"compact"})))
     append(log, batch(3))
     log.advance_high_watermark(3)
-    assert log.delete_expired_segments(NOW_MS + DAY_MS) == 0
+    assert delete_expired(log, NOW_MS + DAY_MS) == 0
 
 
 # Durability and failure
@@ -628,15 +659,59 @@ def test_idle_logs_hold_nothing_open(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(index_interval_bytes=10))
     for _ in range(3):
         append(log, batch(1))
-    assert not log.release_idle()
-    assert log.release_idle()
-    assert log.segments.active._file is None
+    segment = log.segments.active
+
+    def is_released() -> bool:
+        waiting = log.release_idle()
+        log.finish_writeback(waiting)
+        log.release_written(waiting)
+        return segment._file is None
+
+    assert not is_released()
+    assert is_released()
     append(log, batch(1))
     assert len(list(read_all(log))) == 4
-    assert not log.release_idle()
+    assert not is_released()
     append(log, batch(1))
-    assert not log.release_idle(), "to be written is to be in use"
-    assert log.release_idle()
+    assert not is_released(), "to be written is to be in use"
+    log.flush(NOW_MS)
+    assert not log.release_idle(), "what is synced has nothing to wait for"
+    assert segment._file is None
+
+
+class LossyFiles(QuickFiles):
+    """A kernel that fails to write back, and says so only to descriptors that are open at that moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_lost = False
+
+    def finish_writeback(self, file: OpenFile) -> None:
+        if self.is_lost:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
+
+
+def test_a_failed_writeback_of_an_idle_log_is_noticed_before_its_file_is_closed(tmp_path: Path) -> None:
+    files, told = LossyFiles(), []
+    log = create_log(tmp_path, options=log_options(files, on_io_error=told.append))
+    append(log, batch(1))
+    log.release_idle()
+    files.is_lost = True
+    waiting = log.release_idle()
+    assert log.segments.active._file is not None, "closed before its records were written out"
+    with pytest.raises(KafkaError, match="Input/output error"):
+        log.finish_writeback(waiting)
+    assert (log.is_offline, len(told)) == (True, 1)
+
+
+def test_what_is_used_during_a_writeback_stays_open(tmp_path: Path) -> None:
+    log = create_log(tmp_path)
+    append(log, batch(1))
+    log.release_idle()
+    waiting = log.release_idle()
+    append(log, batch(1))
+    log.release_written(waiting)
+    assert log.segments.active._file is not None
 
 
 def test_a_plain_batch_without_other_replicas_is_committed_with_the_append(log: Log) -> None:
@@ -728,3 +803,48 @@ def test_a_late_reader_of_a_replaced_segment_does_not_open_the_one_that_has_its_
     segment.release()
     Path(segment.path).write_bytes(b"cleaned" * 100)
     assert bytes(segment.read(0, segment.size)) == before
+
+
+def damage_in_the_middle(path: Path, batch_size: int) -> None:
+    """Makes the length of the second batch impossible."""
+    content = bytearray(path.read_bytes())
+    content[batch_size : batch_size + 40] = b"\xff" * 40
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("limit", [{"retention_ms": 1000}, {"retention_bytes": 100}])
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("is_index_damaged", [False, True])
+def test_a_damaged_segment_does_not_stop_retention(
+    tmp_path: Path, limit: dict[str, int], is_restarted: bool, is_index_damaged: bool
+) -> None:
+    reports: list[str] = []
+    size = len(batch(1, size=100))
+    config = log_config(segment_bytes=4 * size, **limit)
+    log = create_log(tmp_path, config, log_options(on_damage=reports.append))
+    for _ in range(16):
+        append(log, batch(1, size=100))
+    log.flush(NOW_MS)
+    if is_restarted:
+        log.close(NOW_MS)
+    bases = [segment.base_offset for segment in log.segments.all()]
+    path = log.directory / f"{bases[1]:020d}.log"
+    damage_in_the_middle(path, size)
+    os.utime(path, ns=(NOW_MS * 1_000_000, NOW_MS * 1_000_000))
+    if is_index_damaged:
+        (log.directory / f"{bases[1]:020d}.timeindex").write_bytes(b"\xff" * 36)
+    if is_restarted:
+        options = log_options(on_damage=reports.append)
+        log = load_log(tmp_path, config, options, is_clean=True, recovery_point=16, high_watermark=16)
+    else:
+        log.release()
+        for segment in log.segments.all()[:-1]:
+            segment._forget_timestamps()
+    log.advance_high_watermark(16)
+    assert delete_expired(log, NOW_MS + 500) == (0 if "retention_ms" in limit else 3)
+    delete_expired(log, NOW_MS + 2000)
+    assert log.log_start_offset >= bases[2]
+    delete_expired(log, NOW_MS + 2000)
+    assert len([text for text in reports if "retention goes by" in text]) <= 1
+    if not is_index_damaged and "retention_ms" in limit:
+        assert any("retention goes by" in text for text in reports)

@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,21 @@ from storage.cleaner import clean
 from storage.cleaning_metrics import Uncleanable
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings
-from storage.log_manager import NoUsableDirectoryError
+from storage.log_manager import LogObserver
 from storage.offset_map import MEMORY_MAX
-from storage.segment import CorruptSegmentError
-from tests.storage.builders import NAME, NOW_MS, append, append_marker, log_config, marker
+from storage.segment import CorruptSegmentError, Segment
+from storage.time_index import TimestampOffset
+from tests.storage.builders import (
+    NAME,
+    NOW_MS,
+    QuickFiles,
+    append,
+    append_marker,
+    delete_expired,
+    done,
+    log_config,
+    marker,
+)
 from tests.storage.compacted import CONFIG, Broker, commit_and_roll, kept_in, keyed
 
 OTHER = TopicPartition("other", 0)
@@ -114,7 +126,7 @@ def test_compact_and_delete_together(broker: Broker) -> None:
     append(log, keyed(("b", "5"), timestamp_ms=NOW_MS + 30_000))
     commit_and_roll(log)
     # The cleaned segment goes when its greatest timestamp is too old, the newest value inside the window stays.
-    assert broker.cleaning.delete_expired(NOW_MS + 30_000) == 1
+    assert done(broker.cleaning.delete_expired(NOW_MS + 30_000)) == 1
     assert kept_in(log) == [(4, b"b", b"5")]
     assert log.log_start_offset == 4
 
@@ -124,9 +136,9 @@ def test_without_delete_only_the_log_start_removes_segments(broker: Broker) -> N
     log.reconfigure(dataclasses.replace(CONFIG, retention_ms=1, retention_bytes=1))
     fill(log, "1")
     fill(log, "2")
-    assert broker.cleaning.delete_expired(NOW_MS + 10**9) == 0
+    assert done(broker.cleaning.delete_expired(NOW_MS + 10**9)) == 0
     log.delete_records_before(1)
-    assert broker.cleaning.delete_expired(NOW_MS) == 1
+    assert done(broker.cleaning.delete_expired(NOW_MS)) == 1
 
 
 def test_retention_leaves_a_log_alone_while_a_pass_reads_it(broker: Broker) -> None:
@@ -136,11 +148,102 @@ def test_retention_leaves_a_log_alone_while_a_pass_reads_it(broker: Broker) -> N
     picked = broker.cleaning.pick(NOW_MS)
     assert picked is not None
     log.delete_records_before(1)
-    assert broker.cleaning.delete_expired(NOW_MS) == 0
+    assert done(broker.cleaning.delete_expired(NOW_MS)) == 0
+    assert done(broker.manager.run_retention(NOW_MS)) == 0
     assert broker.cleaning.is_wanted(picked)
-    # The housekeeping of all logs does not ask: then the pass is of no use any more.
-    assert log.delete_expired_segments(NOW_MS) == 1
+    # Nobody but the cleaner asks for retention of this log. Once it is done, the pass is of no use any more.
+    assert delete_expired(log, NOW_MS) == 1
     assert not broker.cleaning.is_wanted(picked)
+
+
+def test_without_a_cleaner_compacted_logs_get_the_retention_of_all_others(broker: Broker) -> None:
+    log = broker.log()
+    fill(log, "1")
+    log.delete_records_before(1)
+    assert done(broker.manager.run_retention(NOW_MS)) == 0
+    broker.manager.observer = LogObserver()
+    assert done(broker.manager.run_retention(NOW_MS)) == 1
+
+
+@pytest.mark.parametrize("rule", ["time", "size", "log start"])
+def test_a_segment_of_which_nothing_was_kept_does_not_stop_retention(broker: Broker, rule: str) -> None:
+    log = broker.log()
+    limits = {"time": {"retention_ms": 10_000}, "size": {"retention_bytes": 1}}.get(rule, {})
+    both = frozenset({"compact", "delete"})
+    config = dataclasses.replace(CONFIG, cleanup_policy=both, segment_bytes=1500, retention_ms=-1, retention_bytes=-1)
+    log.reconfigure(dataclasses.replace(config, **limits))
+    for number in range(3):
+        fill(log, f"{number}" * 1000)
+    append(log, keyed(("b", "1"), timestamp_ms=NOW_MS + 60_000))
+    log.advance_high_watermark(4)
+    assert broker.clean()
+    assert [(segment.base_offset, segment.size > 0) for segment in log.segments.all()] == [
+        (0, False),
+        (1, False),
+        (2, True),
+        (3, True),
+    ]
+    if rule == "log start":
+        log.delete_records_before(3)
+    now_ms = max(segment.modified_ms for segment in log.segments.all()) + 10_001
+    now_ms = max(now_ms, NOW_MS + 60_000) if rule == "time" else NOW_MS
+    assert done(broker.cleaning.delete_expired(now_ms)) >= 3
+    assert log.log_start_offset >= 3
+
+
+# Changes of the log between the end of a pass and the swap, and a crash after that
+
+
+def truncate_and_append(log: Log) -> None:
+    log.truncate_to(1, now_ms=NOW_MS)
+    for number in range(6):
+        append(log, keyed((f"n{number}", "new")), leader_epoch=5)
+    log.advance_high_watermark(log.log_end_offset)
+
+
+def start_anew(log: Log) -> None:
+    log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
+    append(log, keyed(("n", "new")), leader_epoch=5)
+
+
+def expire(log: Log) -> None:
+    assert delete_expired(log, NOW_MS + 2500) == 2
+
+
+def delete_records(log: Log) -> None:
+    log.delete_records_before(2)
+    assert delete_expired(log, NOW_MS) == 2
+
+
+@pytest.mark.parametrize("change", [truncate_and_append, start_anew, expire, delete_records])
+@pytest.mark.parametrize("is_given_back", [True, False])
+def test_a_finished_pass_undoes_no_later_change_of_the_log(
+    tmp_path: Path, change: Callable[[Log], None], is_given_back: bool
+) -> None:
+    both = frozenset({"compact", "delete"})
+    config = dataclasses.replace(CONFIG, cleanup_policy=both, retention_ms=1000, segment_bytes=1000)
+    broker = Broker(tmp_path, config)
+    log = broker.log()
+    log.reconfigure(config)
+    for number in range(4):
+        append(log, keyed((f"k{number}", "v" * 300), timestamp_ms=NOW_MS + number * 1000))
+        commit_and_roll(log)
+    append(log, keyed(("z", "z"), timestamp_ms=NOW_MS + 9000))
+    log.advance_high_watermark(log.log_end_offset)
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    result = clean(picked.job, broker.files)
+    broker.cleaning.make_durable(picked)
+    change(log)
+    if is_given_back:
+        assert not broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+    log.flush(NOW_MS)
+    broker.manager.checkpoint_recovery_points()
+    broker.manager.checkpoint_log_starts()
+    expected = log.log_start_offset, kept_in(log), log.log_end_offset
+    broker.manager.unlock()  # killed
+    log = Broker(tmp_path, config).log()
+    assert (log.log_start_offset, kept_in(log), log.log_end_offset) == expected
 
 
 # First dirty offsets
@@ -190,12 +293,19 @@ def test_a_first_dirty_offset_of_another_life_is_not_used(tmp_path: Path, caplog
     assert checkpoint(tmp_path) == "0\n1\ntopic 0 3\n"
 
 
-def test_an_unreadable_checkpoint_takes_the_directory_out_of_service(tmp_path: Path) -> None:
+def test_without_a_readable_checkpoint_cleaning_begins_at_the_log_start(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
+    fill(broker.log(), "1", "2", "3")
+    assert broker.clean()
     broker.manager.close(NOW_MS)
     (tmp_path / names.CLEANER_CHECKPOINT).write_text("what\n")
-    with pytest.raises(NoUsableDirectoryError):
-        Broker(tmp_path)
+    broker = Broker(tmp_path)
+    log = broker.log()
+    log.advance_high_watermark(3)
+    fill(log, "4")
+    assert broker.clean()
+    assert kept_in(log) == [(3, b"a", b"4")]
+    assert checkpoint(tmp_path) == "0\n1\ntopic 0 4\n"
 
 
 # Errors and figures
@@ -247,13 +357,14 @@ def test_a_gap_at_the_end_of_what_can_be_cleaned_is_not_cleaned_again_and_again(
     log.append_as_follower(memoryview(later), now_ms=NOW_MS)
     assert [segment.base_offset for segment in log.segments.all()] == [0, 2]
     log.reconfigure(dataclasses.replace(CONFIG, segment_bytes=1))
-    later[:8] = (20).to_bytes(8)
+    far = 1 << 32  # too far for a segment that begins where the last batch ends
+    later[:8] = far.to_bytes(8)
     log.append_as_follower(memoryview(later), now_ms=NOW_MS)
-    log.advance_high_watermark(21)
-    assert [segment.base_offset for segment in log.segments.all()] == [0, 2, 20]
+    log.advance_high_watermark(far + 1)
+    assert [segment.base_offset for segment in log.segments.all()] == [0, 2, far]
     assert broker.clean()
     assert broker.cleaning.pick(NOW_MS) is None
-    assert [offset for offset, _, _ in kept_in(log)] == [9, 20]
+    assert [offset for offset, _, _ in kept_in(log)] == [9, far]
 
 
 def test_the_marker_of_aborted_data_below_the_log_start_stays_until_the_data_has_gone(broker: Broker) -> None:
@@ -312,3 +423,41 @@ def test_a_lowered_first_dirty_offset_is_wanted_on_the_disk(broker: Broker, tmp_
     broker.cleaning.on_checkpoint_wanted = broker.cleaning.write_checkpoints
     log.truncate_to(1, now_ms=NOW_MS)
     assert checkpoint(tmp_path) == "0\n1\ntopic 0 0\n"
+
+
+def test_a_pick_after_the_ages_were_read_opens_no_file(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = broker.log()
+    fill(log, "1")
+    fill(log, "2")
+    for segment in log.segments.all()[:-1]:
+        segment._forget_timestamps()
+    log.release()
+    broker.cleaning.read_ages()
+    log.release()
+    opened: list[str] = []
+    original = QuickFiles.open
+    monkeypatch.setattr(
+        QuickFiles, "open", lambda files, path, **options: opened.append(path) or original(files, path, **options)
+    )
+    assert broker.cleaning.pick(NOW_MS) is not None
+    assert opened == []
+
+
+def test_the_greatest_timestamp_that_a_thread_has_found_does_not_replace_a_later_one(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = broker.log()
+    append(log, keyed(("a", "1")))
+    segment = log.segments.active
+    segment._forget_timestamps()
+    original = Segment._find_largest
+
+    def slow(self: Segment) -> TimestampOffset:
+        found = original(self)
+        monkeypatch.undo()
+        append(log, keyed(("b", "1"), timestamp_ms=NOW_MS + 5000))  # by the thread that owns the log
+        return found
+
+    monkeypatch.setattr(Segment, "_find_largest", slow)
+    segment.largest()
+    assert segment.largest().timestamp_ms == NOW_MS + 5000

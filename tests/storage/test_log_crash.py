@@ -28,7 +28,7 @@ from storage.meta_properties import MetaProperties
 from storage.producer_snapshots import encode
 from storage.producer_state import ProducerState
 from storage.recovery import replay
-from tests.storage.builders import NOW_MS, QuickFiles, append, append_marker, batch, log_config, marker, read_all
+from tests.storage.builders import NOW_MS, QuickFiles, append, append_marker, batch, done, log_config, marker, read_all
 from tests.support.faulty_files import Crashed, FaultyFiles
 
 CONFIG = log_config(
@@ -116,7 +116,7 @@ class Life:
             if kept_bytes > CONFIG.retention_bytes:
                 self.acknowledged.pop(base_offset)
                 self.synced.pop(base_offset, None)
-        list(manager.run_retention(NOW_MS))
+        done(manager.run_retention(NOW_MS))
 
 
 def check(directory: Path, life: Life, must_be_there: dict[int, bytes]) -> None:
@@ -263,7 +263,12 @@ def clean_once(directory: Path, files: Files) -> list[CleanedSegment]:
     picked = cleaning.pick(NOW_MS)
     assert picked is not None
     result = clean(picked.job, files)
-    assert cleaning.finish(picked, result, now_ms=NOW_MS)
+    cleaning.make_durable(picked)
+    try:
+        assert cleaning.finish(picked, result, now_ms=NOW_MS)
+    except KafkaError:
+        cleaning.give_back(picked)
+        raise
     cleaning.write_checkpoints()
     manager.remove_deleted(NOW_MS)
     manager.close(NOW_MS)

@@ -1,6 +1,7 @@
 """The log manager: whose directories, what is loaded, where a log goes, what a failure takes with it."""
 
 import errno
+import itertools
 import os
 import threading
 import uuid
@@ -27,7 +28,7 @@ from storage.log_manager import (
 )
 from storage.meta_properties import MetaProperties
 from tests.storage.builders import NOW_MS, QuickFiles, append, batch, log_config, read_all
-from tests.support.faulty_files import FaultyFiles
+from tests.support.faulty_files import Crashed, FaultyFiles
 
 CONFIG = log_config(segment_bytes=300, file_delete_delay_ms=1000)
 META = MetaProperties(1, "cluster")
@@ -113,6 +114,19 @@ def test_a_directory_that_cannot_be_used_is_skipped(tmp_path: Path) -> None:
 # Loading
 
 
+def test_a_new_directory_is_durable_with_its_parents(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    path = tmp_path / "new" / "newer" / "data"
+    Disks(path).manager(files).open()
+    first_write = next(number for number, call in enumerate(files.calls) if call.startswith("create"))
+    synced = [call for call in files.calls[:first_write] if call.startswith("sync directory")]
+    assert sorted(synced) == sorted(f"sync directory {parent.name}" for parent in list(path.parents)[:3])
+    files.free_locks()
+    again = FaultyFiles()
+    Disks(path).manager(again).open()
+    assert not [call for call in again.calls if call.startswith("sync directory")]
+
+
 def test_how_many_logs_are_still_to_be_loaded(tmp_path: Path) -> None:
     disks = Disks(tmp_path / "a")
     manager = disks.start()
@@ -168,6 +182,26 @@ def test_the_marker_of_a_clean_stop_is_taken_away(disks: Disks, tmp_path: Path) 
     assert not marker.exists()
 
 
+def test_the_marker_of_a_clean_stop_stays_away_after_a_power_cut(tmp_path: Path) -> None:
+    """It would vouch for a batch that was appended after it was removed, and of which zeros are left."""
+    disks = Disks(tmp_path / "a")
+    files = FaultyFiles()
+    manager = disks.start(files)
+    create(manager, "topic")
+    append(the_log(manager), batch(1))
+    manager.close(NOW_MS)
+    files.free_locks()
+    manager = disks.start(files)
+    append(the_log(manager), batch(1))
+    path = Path(the_log(manager).directory) / f"{0:020d}.log"
+    written = path.read_bytes()
+    files.bury()
+    files.lose_unsynced(tmp_path / "a")
+    assert not (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+    path.write_bytes(written[: len(written) // 2] + bytes(len(written) // 2))
+    assert the_log(disks.start()).log_end_offset == 1
+
+
 @pytest.mark.parametrize("content", ["", "0", '{"version":0,"brokerEpoch":4711}', '{"version":7}'])
 def test_any_marker_of_a_clean_stop_is_believed(disks: Disks, tmp_path: Path, content: str) -> None:
     manager = disks.start()
@@ -220,25 +254,64 @@ def test_a_partition_in_two_directories_stops_the_start(disks: Disks, tmp_path: 
         disks.start()
 
 
-GARBLED: dict[str, bool] = {
-    "recovery-point-offset-checkpoint": True,
-    "log-start-offset-checkpoint": True,
-    "replication-offset-checkpoint": False,
-}
+GARBLED = (
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+)
 
 
-@pytest.mark.parametrize(("name", "is_usable"), GARBLED.items())
-def test_garbled_checkpoints(disks: Disks, tmp_path: Path, name: str, is_usable: bool) -> None:
+@pytest.mark.parametrize("name", GARBLED)
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_garbled_checkpoint_counts_as_an_empty_one(
+    disks: Disks, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, is_clean: bool
+) -> None:
     manager = disks.start()
     create(manager, "one")
     create(manager, "two")
     append(manager.get("one", 0), batch(3))  # type: ignore[arg-type]
-    manager.close(NOW_MS)
+    if is_clean:
+        manager.close(NOW_MS)
+    else:
+        manager.unlock()
     (tmp_path / "a" / name).write_bytes(b"garbage")
     again = disks.start()
-    assert disks.failed == ([] if is_usable else [str(tmp_path / "a")])
-    assert (again.get("one", 0) is not None) is is_usable
+    assert disks.failed == []
+    log = again.get("one", 0)
+    assert log is not None
+    assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+    assert log.high_watermark <= 3
     assert again.get("two", 0) is not None
+    assert caplog.text.count(str(tmp_path / "a" / name)) == 1
+
+
+def test_any_log_may_have_gaps_while_it_is_not_known_which_were_cleaned(tmp_path: Path) -> None:
+    """The second of three segments is missing, as after a cleaning that left nothing of it."""
+    disks = Disks(tmp_path / "a")
+    manager = disks.start()
+    create(manager, "topic")
+    for _ in range(3):
+        append(the_log(manager), batch(1, size=150))
+    assert [segment.base_offset for segment in the_log(manager).segments.all()] == [0, 1, 2]
+    manager.unlock()
+    for path in (tmp_path / "a" / "topic-0").glob(f"{1:020d}.*"):
+        path.unlink()
+    (tmp_path / "a" / "cleaner-offset-checkpoint").write_bytes(b"garbage")
+    assert the_log(disks.start()).log_end_offset == 3
+
+
+def test_a_garbled_topic_id_counts_as_none(disks: Disks, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manager = disks.start()
+    manager.get_or_create("topic", 0, topic_id=uuid.uuid4(), config=CONFIG, now_ms=NOW_MS)
+    append(the_log(manager), batch(3))
+    manager.close(NOW_MS)
+    path = tmp_path / "a" / "topic-0" / "partition.metadata"
+    path.write_bytes(b"garbage")
+    log = the_log(disks.start())
+    assert disks.failed == []
+    assert (log.topic_id, log.log_end_offset) == (None, 3)
+    assert caplog.text.count(str(path)) == 1
 
 
 # Placement and deletion
@@ -395,12 +468,13 @@ def test_checkpoints_are_not_written_for_names_that_they_do_not_tell_of(tmp_path
 
 def test_a_name_is_not_free_while_a_checkpoint_is_written_with_it(tmp_path: Path) -> None:
     recreating: list[threading.Thread] = []
+    manager: LogManager | None = None
 
     class Files(QuickFiles):
         """While the checkpoint is on its way to the disk, its log is deleted and made again."""
 
         def rename(self, old: str, new: str) -> None:
-            if new.endswith(CHECKPOINTS[0]) and manager.get("topic", 0) is not None and not recreating:
+            if new.endswith(CHECKPOINTS[0]) and manager and manager.get("topic", 0) is not None and not recreating:
                 deleted = threading.Event()
 
                 def recreate() -> None:
@@ -512,3 +586,67 @@ def test_fifty_idle_partitions_are_cheap(tmp_path: Path) -> None:
     for partition in range(50):
         create(manager, "__consumer_offsets", partition)
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+# Truncation
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_is_appended_after_a_truncation_below_the_log_start_survives_a_crash(disks: Disks, is_full: bool) -> None:
+    manager = disks.start()
+    log = manager.get_or_create("topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+    for _ in range(6):
+        append(log, batch(1))
+    log.advance_high_watermark(6)
+    log.delete_records_before(5)
+    manager.checkpoint_log_starts()
+    if is_full:
+        log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
+    else:
+        assert log.truncate_to(2, now_ms=NOW_MS)
+    append(log, batch(1))
+    manager.unlock()
+    found = disks.start().get("topic", 0)
+    assert found is not None
+    assert (found.log_start_offset, found.log_end_offset) == (2, 3)
+    assert [offset for offset, _ in read_all(found)] == [2]
+
+
+def test_a_truncation_cut_off_between_two_segments_leaves_no_gap(tmp_path: Path) -> None:
+    for number in itertools.count():
+        files = FaultyFiles()
+        disks = Disks(tmp_path / str(number))
+        manager = disks.start(files)
+        log = manager.get_or_create("topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+        for _ in range(6):
+            append(log, batch(1, size=200))
+        log.flush(NOW_MS)
+        manager.checkpoint_recovery_points()
+        files.crash_at(len(files.calls) + number)
+        try:
+            log.truncate_to(1, now_ms=NOW_MS)
+            break
+        except Crashed:
+            files.bury()
+        found = disks.start().get("topic", 0)
+        assert found is not None
+        assert [offset for offset, _ in read_all(found)] == list(range(found.log_end_offset))
+    assert number > 20
+
+
+# Names of deleted logs
+
+
+def test_the_name_of_a_deleted_log_can_be_freed_before_it_is_used_again(disks: Disks) -> None:
+    files = FaultyFiles()
+    manager = disks.start(files)
+    create(manager, "topic")
+    manager.checkpoint_recovery_points()
+    manager.delete("topic", 0, now_ms=NOW_MS)
+    manager.free_names()
+    before = len(files.calls)
+    manager.free_names()
+    assert len(files.calls) == before, "there is nothing left to be written"
+    create(manager, "topic")
+    assert not [call for call in files.calls[before:] if "checkpoint" in call or call.startswith("sync")]
+    manager.unlock()

@@ -21,7 +21,7 @@ from storage.log_moves import FoundLog, Settled, catch_up, settle
 from storage.meta_properties import MetaProperties
 from storage.names import DirectoryState
 from storage.producer_snapshots import encode
-from tests.storage.builders import NOW_MS, QuickFiles, append, append_marker, batch, log_config, marker, read_all
+from tests.storage.builders import NOW_MS, QuickFiles, append, append_marker, batch, done, log_config, marker, read_all
 from tests.support.faulty_files import Crashed, FaultyFiles
 
 CONFIG = log_config(segment_bytes=600, index_interval_bytes=100, segment_index_bytes=240, file_delete_delay_ms=1000)
@@ -321,9 +321,9 @@ def test_retention_waits_for_the_end_of_a_move(tmp_path: Path) -> None:
     fill(log)
     log.delete_records_before(log.high_watermark)
     copy_of(manager)
-    assert sum(manager.run_retention(NOW_MS)) == 0
+    assert done(manager.run_retention(NOW_MS)) == 0
     manager.drop_future(*NAME, now_ms=NOW_MS)
-    assert sum(manager.run_retention(NOW_MS)) > 0
+    assert done(manager.run_retention(NOW_MS)) > 0
 
 
 def test_a_failing_target_leaves_the_log_where_it_is(tmp_path: Path) -> None:

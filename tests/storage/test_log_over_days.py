@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from storage.log import Log, LogOptions
-from tests.storage.builders import NOW_MS, QuickFiles, append, batch, create_log, log_config
+from tests.storage.builders import NOW_MS, QuickFiles, append, batch, create_log, delete_expired, log_config
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -20,7 +20,7 @@ def live(log: Log, days: int) -> Iterator[int]:
         now_ms = NOW_MS + quarter * DAY_MS // 4
         append(log, batch(1, timestamp_ms=now_ms), now_ms=now_ms)
         log.advance_high_watermark(log.log_end_offset)
-        log.delete_expired_segments(now_ms)
+        delete_expired(log, now_ms)
         if quarter % 4 == 0:
             yield quarter // 4
 
@@ -82,8 +82,8 @@ def test_without_timestamps_the_file_tells_the_age(tmp_path: Path) -> None:
     append(log, batch(1, timestamp_ms=-1))
     log.advance_high_watermark(1)
     log.segments.first.set_modified_ms(NOW_MS)
-    assert log.delete_expired_segments(NOW_MS + DAY_MS) == 0
-    assert log.delete_expired_segments(NOW_MS + DAY_MS + 1) == 1
+    assert delete_expired(log, NOW_MS + DAY_MS) == 0
+    assert delete_expired(log, NOW_MS + DAY_MS + 1) == 1
 
 
 def test_with_timestamps_the_age_of_the_file_does_not_count(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_with_timestamps_the_age_of_the_file_does_not_count(tmp_path: Path) -> N
     append(log, batch(1))
     log.advance_high_watermark(1)
     log.segments.first.set_modified_ms(NOW_MS - 99 * DAY_MS)
-    assert log.delete_expired_segments(NOW_MS) == 0
+    assert delete_expired(log, NOW_MS) == 0
 
 
 def test_a_record_from_the_future_keeps_its_segment_and_those_behind_it(tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_a_record_from_the_future_keeps_its_segment_and_those_behind_it(tmp_path
     for timestamp_ms in (NOW_MS, NOW_MS, NOW_MS, NOW_MS + 50 * DAY_MS, NOW_MS, NOW_MS):
         append(log, batch(1, timestamp_ms=timestamp_ms))
     log.advance_high_watermark(6)
-    assert log.delete_expired_segments(NOW_MS + 40 * DAY_MS) == 1
+    assert delete_expired(log, NOW_MS + 40 * DAY_MS) == 1
     assert log.log_start_offset == 2
-    assert log.delete_expired_segments(NOW_MS + 52 * DAY_MS) == 2
+    assert delete_expired(log, NOW_MS + 52 * DAY_MS) == 2
     assert (log.log_start_offset, log.log_end_offset) == (6, 6)
 
 
@@ -109,7 +109,7 @@ def test_an_idle_log_does_not_roll(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(segment_ms=DAY_MS, retention_ms=-1))
     append(log, batch(1))
     log.advance_high_watermark(1)
-    log.delete_expired_segments(NOW_MS + 99 * DAY_MS)
+    delete_expired(log, NOW_MS + 99 * DAY_MS)
     assert log.segment_count == 1
 
 

@@ -12,7 +12,16 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import batches, read_header
 from storage.log import Log
 from storage.log_reader import LogReader
-from tests.storage.builders import NOW_MS, QuickFiles, append, batch, create_log, log_config, log_options
+from tests.storage.builders import (
+    NOW_MS,
+    QuickFiles,
+    append,
+    batch,
+    create_log,
+    delete_expired,
+    log_config,
+    log_options,
+)
 
 CONFIG = log_config(
     segment_bytes=3000,
@@ -100,7 +109,7 @@ def test_readers_and_flushers_beside_one_writer(memory_path: Path, truncates: bo
             append(log, batch(1, size=random.randrange(120), timestamp_ms=NOW_MS + log.log_end_offset))
             if random.random() < 0.02:
                 log.advance_high_watermark(log.log_end_offset)
-                log.delete_expired_segments(NOW_MS)
+                delete_expired(log, NOW_MS)
             if truncates and random.random() < 0.01:
                 log.truncate_to(random.randint(log.log_start_offset, log.log_end_offset), now_ms=NOW_MS)
             if random.random() < 0.02:

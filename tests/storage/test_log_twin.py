@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_SIZE, read_header
 from storage.log import Log
-from tests.storage.builders import NOW_MS, append, batch, create_log, load_log, log_config, read_all
+from tests.storage.builders import NOW_MS, append, batch, create_log, delete_expired, load_log, log_config, read_all
 
 CONFIG = log_config(
     segment_bytes=700, index_interval_bytes=100, segment_index_bytes=240, retention_ms=50, retention_bytes=2000
@@ -96,7 +96,7 @@ class LogAndTwin(RuleBasedStateMachine):
     @rule()
     def apply_retention(self) -> None:
         self.log.advance_high_watermark(self.end)
-        self.log.delete_expired_segments(self.clock_ms)
+        delete_expired(self.log, self.clock_ms)
         assert self.log.log_start_offset >= self.start
         self.start = self.log.log_start_offset  # which segments go is for the tables of test_retention
         self.log.remove_deleted(self.clock_ms + CONFIG.file_delete_delay_ms)

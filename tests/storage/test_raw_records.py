@@ -36,7 +36,7 @@ def test_equals_the_protocols_reader(seed: int) -> None:
     content = make_batch(Random(seed))
     header = read_header(content)
     plain = content[HEADER_SIZE:]
-    expected = list(parse_records(plain, header))
+    expected = list(parse_records([plain], header))
     found = read_keys(plain, header.records_count)
     assert found.keys == [record.key for record in expected]
     assert found.tombstones == [number for number, record in enumerate(expected) if record.value is None]
@@ -54,8 +54,8 @@ def test_written_again_for_another_base_timestamp(shift: int) -> None:
     kept = [plain[start:end] for start, end in pairwise(boundaries(plain, header.records_count))][::2]
     moved = header._replace(base_timestamp=header.base_timestamp - shift, records_count=len(kept))
     rebased = rebase(kept, shift)
-    expected = list(parse_records(plain, header))[::2]
-    assert list(parse_records(rebased.content, moved)) == expected
+    expected = list(parse_records([plain], header))[::2]
+    assert list(parse_records([rebased.content], moved)) == expected
     assert rebased.timestamp_delta_max == max(record.timestamp for record in expected) - header.base_timestamp
 
 

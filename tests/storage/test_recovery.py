@@ -1,6 +1,7 @@
 """Torn tails, garbage, lost and damaged files: a load repairs them, says so, and keeps everything before the damage."""
 
 import dataclasses
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from protocol.records.compression import Compression
 from protocol.records.control import ControlType
 from protocol.records.legacy import build_message_set
 from storage import names, recovery
+from storage.cleaner import clean
 from storage.files import OpenFile
 from storage.log import Log
 from storage.log_loader import LoadProgress
@@ -178,8 +180,7 @@ def test_derived_files_are_rebuilt(
     assert found is not None
     assert found.offset == 0
     assert log.producers().producers[3].last_sequence == COUNT - 1
-    if pattern != "leader-epoch-checkpoint" or not (is_clean and spoil is not _garble):
-        assert list(log.leader_epochs.entries) == [(0, 0), (1, 5), (2, 10)]
+    assert list(log.leader_epochs.entries) == [(0, 0), (1, 5), (2, 10)]
 
 
 class _CountingFiles(QuickFiles):
@@ -202,6 +203,19 @@ def test_every_byte_is_read_once_although_the_epochs_are_lost(filled: Log, tmp_p
     log = load_log(tmp_path, CONFIG, log_options(files))
     assert files.bytes_read == filled.size
     assert list(log.leader_epochs.entries) == [(0, 0), (1, 5), (2, 10)]
+
+
+def test_a_log_without_epochs_is_read_for_them_by_one_clean_start_only(tmp_path: Path) -> None:
+    log = create_log(tmp_path, CONFIG)
+    old = memoryview(bytearray(build_message_set([Record(0, NOW_MS, None, b"x" * 900, [])], magic=1)))
+    log.append_as_follower(old, now_ms=NOW_MS)
+    log.close(NOW_MS)
+    read = []
+    for _ in range(2):
+        files = _CountingFiles()
+        load_log(tmp_path, CONFIG, log_options(files), is_clean=True).close(NOW_MS)
+        read.append(files.bytes_read)
+    assert read[1] <= read[0] - log.size
 
 
 def test_damage_below_the_recovery_point_does_not_keep_lost_epochs_from_being_found(
@@ -297,13 +311,67 @@ def test_a_directory_without_segments_begins_at_its_log_start(tmp_path: Path) ->
     assert append(log, batch(1)).first_offset == 7
 
 
-def test_a_missing_segment_in_the_middle_ends_the_log_unless_it_may_have_gaps(filled: Log, tmp_path: Path) -> None:
-    first, second, _ = sorted(filled.directory.glob("*.log"))
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_a_missing_segment_ends_the_log_above_the_offset_below_which_gaps_are_expected(
+    filled: Log, tmp_path: Path, policy: str
+) -> None:
+    config = dataclasses.replace(CONFIG, cleanup_policy=frozenset({policy}))
+    _, second, third = sorted(filled.directory.glob("*.log"))
     second.unlink()
-    compacted = log_config(segment_bytes=500, index_interval_bytes=100, cleanup_policy=frozenset({"compact"}))
-    assert load_log(tmp_path, compacted).log_end_offset == COUNT
-    assert load_log(tmp_path, CONFIG).log_end_offset == int(second.stem)
-    assert first.exists()
+    content = third.read_bytes()
+    assert load_log(tmp_path, config, recovery_point=int(third.stem)).log_end_offset == COUNT
+    assert load_log(tmp_path, config, gaps_below=int(third.stem)).log_end_offset == COUNT
+    damage = Damage()
+    assert load_log(tmp_path, config, recovery_point=int(third.stem) - 1, progress=damage).log_end_offset == int(
+        second.stem
+    )
+    (text,) = damage.texts
+    assert text.startswith(f"{third}: the segment before ends at {int(second.stem)}, so records were lost; ")
+    assert Path(f"{third}{names.DETACHED}").read_bytes() == content
+    # The log goes on, and what was detached is told of but not read.
+    damage = Damage()
+    log = load_log(tmp_path, config, progress=damage)
+    assert append(log, batch(1)).first_offset == int(second.stem)
+    assert damage.texts == [f"{third}{names.DETACHED} does not belong to a log, left alone"]
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_a_gap_in_the_leaders_log_is_no_gap_between_a_followers_segments(tmp_path: Path, policy: str) -> None:
+    """The leader's log was compacted, perhaps before its policy changed."""
+    config = dataclasses.replace(CONFIG, cleanup_policy=frozenset({policy}), segment_bytes=600)
+    log = create_log(tmp_path, config)
+    for offset in (0, 3, 10, 13, 30):
+        records = batch(3, size=50)
+        records[:8] = offset.to_bytes(8)
+        log.append_as_follower(records, now_ms=NOW_MS)
+    assert [segment.base_offset for segment in log.segments.all()] == [0, 6, 16]
+    damage = Damage()
+    loaded = load_log(tmp_path, config, progress=damage)
+    assert offsets(loaded) == [0, 3, 10, 13, 30]
+    assert (loaded.log_end_offset, damage.texts) == (33, [])
+
+
+def test_a_gap_too_wide_for_a_segment_lies_between_two(tmp_path: Path) -> None:
+    log = create_log(tmp_path, CONFIG)
+    for offset in (0, 1, 1 << 33):
+        records = batch(1)
+        records[:8] = offset.to_bytes(8)
+        log.append_as_follower(records, now_ms=NOW_MS)
+    assert [segment.base_offset for segment in log.segments.all()] == [0, 1 << 33]
+    log.flush(NOW_MS)
+    assert offsets(load_log(tmp_path, CONFIG, recovery_point=log.recovery_point)) == [0, 1, 1 << 33]
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_an_older_file_that_lost_whole_batches_ends_the_log(tmp_path: Path, policy: str) -> None:
+    config = dataclasses.replace(CONFIG, cleanup_policy=frozenset({policy}))
+    log = create_log(tmp_path, config)
+    for _ in range(COUNT):
+        append(log, batch(1, size=100))
+    second, third = log.segments.all()[1:3]
+    size = second.size // (third.base_offset - second.base_offset)
+    os.truncate(second.path, size)
+    assert offsets(load_log(tmp_path, config)) == list(range(second.base_offset + 1))
 
 
 # The quick way through ordinary batches against the way that takes any
@@ -449,3 +517,49 @@ def test_a_log_that_was_compacted_keeps_its_gaps_after_a_crash(tmp_path: Path, c
     assert kept_in(log) == before
     assert [segment.base_offset for segment in log.segments.all()] == bases
     again.manager.unlock()
+
+
+def test_a_kill_right_after_a_swap_costs_nothing_behind_the_gaps_that_it_made(tmp_path: Path) -> None:
+    """Neither the cleaner's checkpoint nor a periodic one of the recovery points has been written since."""
+    broker = Broker(tmp_path)
+    log = broker.log()
+    for number in range(30):
+        append(log, keyed((f"k{number % 3}", "v" * 900)))
+    commit_and_roll(log)
+    append(log, keyed(("n", "x")))
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    result = clean(picked.job, broker.files)
+    broker.cleaning.make_durable(picked)
+    assert broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+    before = kept_in(log)
+    broker.manager.unlock()
+    assert not (tmp_path / names.CLEANER_CHECKPOINT).exists()
+    assert kept_in(Broker(tmp_path).log()) == before
+
+
+def test_without_recovery_points_gaps_are_accepted_by_this_start_and_the_next(tmp_path: Path) -> None:
+    config = log_config()
+    broker = Broker(tmp_path, config)
+    log = broker.log()
+    for offset in (0, 1 << 33):
+        records = batch(1)
+        records[:8] = offset.to_bytes(8)
+        log.append_as_follower(records, now_ms=NOW_MS)
+    broker.manager.unlock()
+    (tmp_path / names.RECOVERY_POINT_CHECKPOINT).unlink()
+    for _ in range(3):
+        broker = Broker(tmp_path, config)
+        assert offsets(broker.log()) == [0, 1 << 33]
+        broker.manager.unlock()
+
+
+def test_in_a_new_directory_too_an_older_file_that_lost_batches_ends_the_log(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    log = broker.log()
+    for number in range(20):
+        append(log, keyed((f"k{number}", "v" * 900)))
+    first, second = log.segments.all()[:2]
+    broker.manager.unlock()
+    os.truncate(first.path, first.size // second.base_offset)
+    assert offsets(Broker(tmp_path).log()) == [0]

@@ -53,10 +53,14 @@ def test_what_one_rule_has_left_the_next_may_take() -> None:
     assert count_to_delete(first_is_young, policy, now_ms=9000, log_start_offset=0, high_watermark=99) == 2
 
 
-def test_an_empty_last_segment_stays() -> None:
-    last_is_empty = [*segments((100, 1000)), SegmentFacts(10, 0, -1)]
-    policy = RetentionPolicy(0, 0)
-    assert count_to_delete(last_is_empty, policy, now_ms=9000, log_start_offset=10, high_watermark=10) == 1
+@pytest.mark.parametrize(
+    ("policy", "log_start_offset"),
+    [(RetentionPolicy(3000, NO_LIMIT), 0), (RetentionPolicy(NO_LIMIT, 100), 0), (FOREVER, 20)],
+)
+def test_a_segment_without_records_goes_like_any_other(policy: RetentionPolicy, log_start_offset: int) -> None:
+    facts = segments((100, 1000), (0, 1500), (100, 4000))
+    offsets = {"log_start_offset": log_start_offset, "high_watermark": 30}
+    assert count_to_delete(facts, policy, now_ms=5000, **offsets) == 2
 
 
 def test_seven_days_with_a_daily_roll_keep_seven_to_eight_segments() -> None:

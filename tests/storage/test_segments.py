@@ -6,7 +6,7 @@ import pytest
 
 from storage.files import OsFiles
 from storage.segment import Segment
-from storage.segments import Segments
+from storage.segments import Segments, slot_above, slot_of
 
 BASES = (5, 10, 30)
 
@@ -25,13 +25,13 @@ def bases(found: object) -> list[int]:
 
 
 @pytest.mark.parametrize("offset", range(40))
-def test_floor_and_after(segments: Segments, offset: int) -> None:
+def test_floor_and_what_begins_above(segments: Segments, offset: int) -> None:
     expected = max((base_offset for base_offset in BASES if base_offset <= offset), default=None)
     found = segments.floor(offset)
     assert (found and found.base_offset) == expected
-    if found is not None:
-        following = segments.after(found)
-        assert (following and following.base_offset) == min((base for base in BASES if base > offset), default=None)
+    above = slot_above(segments.all(), offset)
+    assert bases(segments.all()[above:]) == [base for base in BASES if base > offset]
+    assert slot_of(segments.all(), offset) == max(above - 1, 0)
 
 
 @pytest.mark.parametrize(

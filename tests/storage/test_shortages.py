@@ -29,6 +29,7 @@ from tests.storage.builders import (
     append_marker,
     batch,
     create_log,
+    delete_expired,
     load_log,
     log_config,
     log_options,
@@ -220,7 +221,7 @@ def went_through(directory: Path, failing: range) -> bool:
         tried(lambda: log.read(log.log_start_offset, 100, upper_bound_offset=log.log_end_offset, min_one_batch=True))
         if number == 1:
             tried(lambda: log.delete_records_before(3))
-            tried(lambda: log.delete_expired_segments(NOW_MS))
+            tried(lambda: delete_expired(log, NOW_MS))
     count = files.count
     files.fail(range(0), 0)
     assert not failed

@@ -1,7 +1,9 @@
-"""A clock that stands still until a test moves it."""
+"""Clocks that only a test moves."""
 
 
 class ManualClock:
+    """Stands still until a test moves it."""
+
     def __init__(self, now_ms: int = 1_795_228_739_867) -> None:
         self._now_ms = now_ms
 
@@ -13,3 +15,15 @@ class ManualClock:
 
     def advance(self, milliseconds: int) -> None:
         self._now_ms += milliseconds
+
+
+class SteppingClock:
+    """Moves on by `step_ms` whenever it is read, so that all work takes time."""
+
+    def __init__(self, step_ms: int) -> None:
+        self._step_ms = step_ms
+        self._now_ms = 0
+
+    def monotonic_ms(self) -> int:
+        self._now_ms += self._step_ms
+        return self._now_ms

@@ -77,9 +77,9 @@ def zookeeper_tree(client: KazooClient, path: str = "/") -> dict[str, bytes | No
     return found
 
 
-def embedded_tree(folder: Path) -> dict[str, bytes | None]:
+def embedded_tree(*folders: Path) -> dict[str, bytes | None]:
     async def read() -> dict[str, bytes | None]:
-        store = SqliteStore(folder / METADATA_FILE, ManualClock())
+        store = SqliteStore([folder / METADATA_FILE for folder in folders], ManualClock())
         await store.open()
         found: dict[str, bytes | None] = {}
         pending = ["/"]
@@ -93,9 +93,9 @@ def embedded_tree(folder: Path) -> dict[str, bytes | None]:
     return {path: data for path, data in asyncio.run(read()).items() if path != "/"}
 
 
-def make_cluster(folder: Path) -> str:
+def make_cluster(*folders: Path) -> str:
     async def make() -> str:
-        store = SqliteStore(folder / METADATA_FILE, ManualClock())
+        store = SqliteStore([folder / METADATA_FILE for folder in folders], ManualClock())
         await store.open()
         cluster_id = await ensure_cluster_id(store)
         await store.close()
@@ -211,6 +211,42 @@ def test_a_store_in_use(run: RunTool, tmp_path: Path) -> None:
     holder.close()
     assert refused.status == 1
     assert "in use by another process" in refused.stderr
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    found = [tmp_path / name for name in "abcd"]
+    for folder in found:
+        folder.mkdir()
+    return found
+
+
+def test_all_copies_of_the_target_are_written(run: RunTool, folders: list[Path]) -> None:
+    a, b, c, d = folders
+    cluster_id = make_cluster(a, b)
+    copied = run(metadata_copy.main, "--from-log-dir", f"{a},{b}", "--to-log-dir", f"{c},{d}")
+    assert copied.status == 0, copied.stderr
+    assert f"of cluster {cluster_id} from {a / METADATA_FILE}, {b / METADATA_FILE} to {c / METADATA_FILE}, {d}" in (
+        copied.stdout
+    )
+    trees = [embedded_tree(folder) for folder in folders]
+    assert trees[0] == trees[1] == trees[2] == trees[3] != {}
+
+
+def test_reading_an_older_copy_does_not_give_it_precedence(run: RunTool, folders: list[Path]) -> None:
+    a, b, c, _ = folders
+    make_cluster(a, b)
+
+    async def write_to_one() -> None:
+        store = SqliteStore([a / METADATA_FILE], ManualClock())
+        await store.open()
+        await store.create("/newer")
+        await store.close()
+
+    asyncio.run(write_to_one())
+    assert run(metadata_copy.main, "--from-log-dir", str(b), "--to-log-dir", str(c)).status == 0
+    assert "/newer" in embedded_tree(a, b)
+    assert not list(b.glob("*.1"))
 
 
 def test_nothing_to_copy(run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path) -> None:

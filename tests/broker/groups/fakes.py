@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.settings import CoordinatorSettings
+from broker.slices import SLICE_MS, SlicedWork
 from broker.timer import Timer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import Record, batches, read_header, records, set_offset_and_epoch
-from tests.support.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock, SteppingClock
 
 Buffer = bytes | bytearray | memoryview
 
@@ -126,7 +127,13 @@ class Surroundings:
     def new_coordinator(self) -> GroupCoordinator:
         """Another coordinator over the same log, as after a restart."""
         return GroupCoordinator(
-            self.settings, self.log, self.timer, self.clock, self.ensure_internal_topic, self.legacy
+            self.settings,
+            self.log,
+            self.timer,
+            self.clock,
+            self.ensure_internal_topic,
+            self.legacy,
+            SlicedWork(SteppingClock(SLICE_MS).monotonic_ms, steps_min=1),
         )
 
     async def ensure_internal_topic(self, name: str) -> None:

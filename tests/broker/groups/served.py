@@ -15,12 +15,13 @@ from broker.groups.settings import CoordinatorSettings
 from broker.metadata_cache import BrokerNode, MetadataCache, TopicState
 from broker.request_context import Peer, RequestContext
 from broker.services import Services
+from broker.slices import SLICE_MS, SlicedWork, is_sliced
 from protocol.api import APIS
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
 from tests.broker.groups.fakes import Surroundings
-from tests.support.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock, SteppingClock
 
 T = TypeVar("T")
 
@@ -34,6 +35,7 @@ class ServicesOfGroups:
     groups: GroupCoordinator
     metadata_cache: MetadataCache
     clock: ManualClock
+    sliced_work: SlicedWork
 
 
 class Served:
@@ -57,6 +59,9 @@ class Served:
         await served.here.lead()
         return served
 
+    sliced_work = SlicedWork(SteppingClock(SLICE_MS).monotonic_ms, steps_min=1)
+    """Work of handlers, every step of which takes a whole slice."""
+
     @property
     def coordinator(self) -> GroupCoordinator:
         return self.here.coordinator
@@ -76,7 +81,7 @@ class Served:
 
     def services(self) -> Services:
         """What the handlers work with."""
-        return cast(Services, ServicesOfGroups(self.coordinator, self.metadata, self.here.clock))
+        return cast(Services, ServicesOfGroups(self.coordinator, self.metadata, self.here.clock, self.sliced_work))
 
     def send(self, handler: ModuleType, request: object, version: int) -> Any:
         """The answer if there is one now, else a task that will have it."""
@@ -87,6 +92,8 @@ class Served:
         context = RequestContext(api.key, version, 1, CLIENT_ID, peer)
         try:
             answer = handler.handle(self.services(), received, context)
+            if is_sliced(answer):
+                answer = self.sliced_work.run(answer)
         except KafkaError as error:
             answer = handler.failed(received, context, error.code)
         if isinstance(answer, api.response):
@@ -100,7 +107,7 @@ class Served:
 
     async def _later(self, handler: ModuleType, received: object, context: RequestContext, awaited: Any) -> Any:
         try:
-            answer = await awaited
+            answer = await self.sliced_work.settled(awaited)
         except KafkaError as error:
             answer = handler.failed(received, context, error.code)
         return _as_received(answer, context.api_version)

@@ -391,6 +391,27 @@ async def test_offsets_of_a_transaction(here: Surroundings) -> None:
     assert not here.coordinator.offsets("g").is_unstable(T0)
 
 
+async def test_looking_at_a_transaction_of_many_commits_costs_what_one_of_few_does(here: Surroundings) -> None:
+    class CountedPartition(tuple[str, int]):
+        __slots__ = ()
+        hash_count = 0
+
+        def __hash__(self) -> int:
+            CountedPartition.hash_count += 1
+            return super().__hash__()
+
+    for number in range(500):
+        commit(here, {T0: at(number)}, producer=CommittingProducer(7, 0))
+    offsets = here.coordinator.offsets("g")
+    looked_for = CountedPartition(("t", 1))
+    assert not offsets.is_unstable(looked_for)
+    assert offsets.untouched_since(1, [looked_for]) == [("t", 1)]
+    assert offsets.partitions() == [T0]
+    assert CountedPartition.hash_count <= 6
+    here.coordinator.end_transaction(0, 7, is_committed=True)
+    assert committed(here) == {T0: 499}
+
+
 # Removing
 
 

@@ -90,6 +90,22 @@ def test_a_failed_append_takes_no_part_in_its_transaction() -> None:
     assert list(offsets.open_transactions()) == []
 
 
+@pytest.mark.parametrize("decided_first", [1, 2])
+def test_of_the_commits_of_a_transaction_the_last_in_the_log_counts(decided_first: int) -> None:
+    offsets = GroupOffsets()
+    offsets.begin_in_transaction(7, 1, {T0: at(5), T1: at(1)})
+    offsets.begin_in_transaction(7, 2, {T0: at(6)})
+    offsets.succeed_in_transaction(7, decided_first)
+    offsets.succeed_in_transaction(7, 3 - decided_first)
+    offsets.succeed_in_transaction(9, 9)
+    assert offsets.untouched_since(2, [T0, T1]) == [T1]
+    offsets.put_in_transaction(7, 3, {U0: at(4)})
+    assert offsets.remove([U0]) == [U0]
+    offsets.end_transaction(7, is_committed=True)
+    offsets.succeed_in_transaction(7, 1)
+    assert shown(offsets) == {T0: 6, T1: 1}
+
+
 def test_what_is_removed_does_not_come_back() -> None:
     offsets = GroupOffsets()
     offsets.load(0, T0, at(1))
@@ -211,8 +227,8 @@ def test_the_cache_shows_what_replaying_the_log_would(seed: int) -> None:
                 log.append((begun, "commit", producer_id, batch))
             if producer_id < 0:
                 (offsets.succeed if succeeds else offsets.fail)(begun)
-            elif not succeeds:
-                offsets.fail_in_transaction(producer_id, begun)
+            else:
+                (offsets.succeed_in_transaction if succeeds else offsets.fail_in_transaction)(producer_id, begun)
         elif not any(producer_id == 7 for _, producer_id, _ in in_flight):
             committed = chance.random() < 0.7
             ended.setdefault(7, []).append((order, committed))

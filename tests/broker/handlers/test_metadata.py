@@ -11,6 +11,7 @@ import pytest
 from broker.handlers import metadata
 from broker.metadata_cache import MetadataCache
 from broker.request_context import Peer, RequestContext
+from broker.slices import whole
 from protocol.api import APIS
 from protocol.codec import encode
 from protocol.errors import ErrorCode
@@ -129,7 +130,7 @@ def answer(cache: MetadataCache, version: int, listener: str, *, with_operations
     services: Any = SimpleNamespace(metadata_cache=cache, internal_topics=frozenset({"t1"}))
     request = MetadataRequest(topics=None if version else [], include_topic_authorized_operations=with_operations)
     context = RequestContext(METADATA.key, version, 0, "client", Peer("127.0.0.1", 1, listener))
-    return b"".join(encode(metadata.handle(services, request, context), version))
+    return b"".join(encode(whole(metadata.handle(services, request, context)), version))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.groups.batches import COMMIT_SLICE_SIZE, CommittingProducer, commit_batch, commit_batch_in_slices
+from broker.groups.batches import COMMIT_STEP_SIZE, CommittingProducer, commit_batch, commit_batch_in_slices
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers import offset_commit
 from protocol.errors import ErrorCode, KafkaError
@@ -167,7 +167,7 @@ async def test_version_0_stores_where_consumers_of_0_8_look() -> None:
     }
 
 
-MANY = 2 * COMMIT_SLICE_SIZE + 7
+MANY = 2 * COMMIT_STEP_SIZE + 7
 
 
 async def served_many() -> Served:
@@ -236,7 +236,7 @@ async def test_a_client_that_hangs_up_in_between_has_committed_nothing() -> None
     assert served.coordinator.offsets("g").is_empty
 
 
-@pytest.mark.parametrize("count", [1, COMMIT_SLICE_SIZE, COMMIT_SLICE_SIZE + 1])
+@pytest.mark.parametrize("count", [1, COMMIT_STEP_SIZE, COMMIT_STEP_SIZE + 1])
 @pytest.mark.parametrize("producer", [None, CommittingProducer(5, 3)])
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.LZ4])
 def test_a_batch_that_is_built_in_slices_is_the_same(
@@ -248,7 +248,7 @@ def test_a_batch_that_is_built_in_slices_is_the_same(
     }
     turns, batch = whole(commit_batch_in_slices("g", offsets, producer, 1_700_000_000_000, compression))
     assert batch == commit_batch("g", offsets, producer, 1_700_000_000_000, compression)
-    assert turns == (count - 1) // COMMIT_SLICE_SIZE
+    assert turns == (count - 1) // COMMIT_STEP_SIZE
 
 
 def whole(building: Generator[None, None, bytes]) -> tuple[int, bytes]:

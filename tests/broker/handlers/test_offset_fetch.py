@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from broker import dispatch
 from broker.dispatch import RequestDispatcher
 from broker.groups.batches import CommittingProducer
 from broker.groups.coordinator import Committer
@@ -139,7 +140,7 @@ async def test_several_groups(version: int) -> None:
 async def test_a_large_answer_leaves_others_their_turn(version: int) -> None:
     served = await Served.up()
     value = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
-    partitions = [(topic, index) for topic in ("t", "u") for index in range(offset_fetch.SLICE_SIZE)]
+    partitions = [(topic, index) for topic in ("t", "u") for index in range(2 * offset_fetch.STEP_SIZE)]
     served.coordinator.commit("g", Committer(), dict.fromkeys(partitions, value))
     answer = served.send(offset_fetch, request(version, None), version)
     assert isinstance(answer, asyncio.Future)
@@ -180,7 +181,7 @@ async def test_a_large_answer_is_encoded_beside_the_loop(tmp_path: Path, monkeyp
                 await asyncio.sleep(0.01)
         encode_in_dispatcher = RequestDispatcher._framed
         monkeypatch.setattr(RequestDispatcher, "_framed", framed)
-        monkeypatch.setattr(offset_fetch, "SLICE_SIZE", 1)
+        monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", 4)
         assert await broker.ask(question, 7) == expected
     assert len(encoding) == 1
     assert threading.main_thread() not in encoding

@@ -148,11 +148,11 @@ async def test_the_frame_may_go_while_a_request_waits(afar: ServedFromAfar) -> N
     frame[:] = bytes(len(frame))
     afar.far.answer()
     assert isinstance(admitting, Awaitable)
-    assert codes(await admitting) == [ErrorCode.NONE]
+    assert codes(await afar.sliced_work.settled(admitting)) == [ErrorCode.NONE]
 
 
 async def test_without_an_answer_to_give(afar: ServedFromAfar) -> None:
     answering = produce.handle(afar.services(), request("id", (T0, transactional_batch()), acks=0), context_of(11))
     afar.far.answer()
     assert isinstance(answering, Awaitable)
-    assert await answering is None
+    assert await afar.sliced_work.settled(answering) is None

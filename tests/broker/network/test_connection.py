@@ -15,19 +15,22 @@ from typing import cast
 import pytest
 
 from broker.network import file_answer
-from broker.network.connection import TURN_REQUESTS_MAX, Answer, Buffers, Connection
+from broker.network.connection import TURN_REQUESTS_MAX, Answer, Buffers, Connection, Hold
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.descriptors import DescriptorBudget
 from broker.network.file_answer import FileAnswer
-from broker.network.listener import SCRATCH_SIZE, Listener, ListenError, ListenerSettings
+from broker.network.listener import Listener, ListenError, ListenerSettings
 from broker.network.unsent_answers import UnsentAnswers
 from broker.network.writable_sockets import WritableSockets
 from broker.promise import Promise
 from broker.request_context import Peer
 from protocol.errors import Malformed
+from protocol.frame import SCRATCH_SIZE
 from storage.files import FileSlice, OsFiles
+from tests.support.manual_clock import ManualClock
 
 REQUEST_SIZE_MAX = 1 << 20
+CLOCK = ManualClock()
 
 
 def framed(payload: bytes) -> bytes:
@@ -84,6 +87,7 @@ def new_listener(name: str, limits: ConnectionLimits, **settings: int) -> Listen
         ConnectionQuotas(limits),
         UnsentAnswers(lambda *_: None),
         DescriptorBudget(1 << 20),
+        CLOCK.monotonic_ms,
     )
 
 
@@ -510,11 +514,11 @@ async def test_a_bug_closes_its_own_connection_only(occasion: str, caplog: pytes
             await until(lambda: len(script.waiting) == 1)
             (connection,) = listener.connections()
             if occasion == "release":
-                connection.hold()
+                connection.hold(Hold.REQUEST_MEMORY)
             script.waiting[0].set_result(None)
             if occasion == "release":
                 await asyncio.sleep(0)
-                connection.release()
+                connection.release(Hold.REQUEST_MEMORY)
         assert await read_frame(reader) == b"e1"
         async with asyncio.timeout(10):
             assert await reader.read() == b""

@@ -1,6 +1,6 @@
 """The memory of requests that arrive: who has how much, and who is held until others have finished."""
 
-from broker.network.connection import Buffers
+from broker.network.connection import Buffers, Hold
 from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.unsent_answers import UnsentAnswers
 from broker.request_context import Peer
@@ -19,6 +19,9 @@ class Served:
 
     def closed(self, connection: object) -> None:
         pass
+
+    def monotonic_ms(self) -> int:
+        return 0
 
 
 class Transport:
@@ -104,14 +107,24 @@ def test_whoever_waits_for_memory_is_not_let_go_by_others() -> None:
     second.send(framed(LARGE)[:1000])
     assert not second.is_read
     for client in (first, second):
-        client.connection.hold()
+        client.connection.hold(Hold.REQUEST_QUEUE)
     for client in (first, second):
-        client.connection.release()
+        client.connection.release(Hold.REQUEST_QUEUE)
     assert (first.is_read, second.is_read) == (True, False)
     first.send(framed(2 * LARGE)[1000:])
     assert second.is_read
     second.send(framed(LARGE)[1000:])
     assert memory.size_left == MEMORY_SIZE
+
+
+def test_each_reason_to_hold_ends_by_itself() -> None:
+    memory = RequestMemory(MEMORY_SIZE)
+    client = Client(memory)
+    client.connection.hold(Hold.REQUEST_QUEUE)
+    client.connection.hold(Hold.REQUEST_MEMORY)
+    for ended, is_read in ((Hold.TURN_OVER, False), (Hold.REQUEST_MEMORY, False), (Hold.REQUEST_QUEUE, True)):
+        client.connection.release(ended)
+        assert client.is_read is is_read
 
 
 def test_who_leaves_while_it_waits_is_forgotten() -> None:

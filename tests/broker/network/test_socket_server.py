@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 
@@ -13,11 +14,12 @@ from broker.network.connection import Buffers, Dispatcher
 from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.network.descriptors import DescriptorBudget
 from broker.network.listener import ListenError, ListenerSettings
+from broker.network.request_memory import AccountedConnection
 from broker.network.socket_server import SocketServer
 from broker.request_context import Peer
 from config.listeners import Listener as Address
 from config.listeners import SecurityProtocol
-from tests.broker.network.test_connection import Script, framed, read_frame, until
+from tests.broker.network.test_connection import CLOCK, Script, framed, read_frame, until
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -57,10 +59,12 @@ async def serving(
     limits: ConnectionLimits,
     *names: str,
     dispatcher: Dispatcher | None = None,
+    control_plane: str | None = None,
     descriptors: DescriptorBudget | None = None,
     **settings: int,
 ) -> AsyncIterator[Served]:
-    server = SocketServer(ListenerSettings(request_size_max=1 << 20, **settings), limits, descriptors)
+    listener_settings = ListenerSettings(request_size_max=1 << 20, **settings)
+    server = SocketServer(listener_settings, limits, CLOCK.monotonic_ms, control_plane, descriptors)
     server.bind([Address(name, "127.0.0.1", 0, SecurityProtocol.PLAINTEXT) for name in names])
     server.start(dispatcher or Script())
     served = Served(server)
@@ -133,6 +137,36 @@ async def test_a_broker_takes_the_place_of_the_client_that_was_silent_longest() 
         assert await is_served(clients[0])
         assert await is_served(clients[2])
         assert served.server.quotas.count == 3
+
+
+async def test_requests_of_the_controller_are_read_while_data_has_to_wait() -> None:
+    async with serving(ConnectionLimits(), "DATA", "CONTROL", control_plane="CONTROL") as served:
+        data, control = await served.connected("DATA"), await served.connected("CONTROL")
+        assert await is_served(data)
+        served.server.hold()
+        assert await is_served(control)
+        assert await is_served(await served.connected("CONTROL")), "also one that connects now"
+        assert not await is_served(data)
+        served.server.release()
+        async with asyncio.timeout(10):
+            assert await read_frame(data[0]) == b"e"
+
+
+async def test_requests_of_the_controller_need_no_memory_of_data() -> None:
+    names = "DATA", "CONTROL"
+    async with serving(ConnectionLimits(), *names, control_plane="CONTROL", queued_request_bytes_max=1) as served:
+        data, control = await served.connected("DATA"), await served.connected("CONTROL")
+        data[1].write(framed(b"e" * 1000)[:-1])
+        memory = served.server.request_memory
+        assert memory is not None
+        await until(lambda: memory.size_left < 0)
+        request = framed(b"e" * 1000)
+        control[1].write(request[:500])
+        (listener,) = (listener for listener in served.server.listeners if listener.name == "CONTROL")
+        await until(lambda: any(cast(AccountedConnection, one).arriving_size for one in listener.connections()))
+        control[1].write(request[500:])
+        async with asyncio.timeout(10):
+            assert await read_frame(control[0]) == b"e" * 1000
 
 
 async def test_connections_above_the_rate_are_taken_in_later() -> None:
@@ -264,7 +298,7 @@ async def test_addresses_of_both_families(host: str, reached: list[str]) -> None
     """An empty host is every address; both families then share one port, also when it is any free one."""
     if "::1" in reached and not _has_ipv6():
         pytest.skip("needs IPv6 on the loopback interface: sysctl net.ipv6.conf.lo.disable_ipv6=0")
-    server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits())
+    server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits(), CLOCK.monotonic_ms)
     server.bind([Address("A", host, 0, SecurityProtocol.PLAINTEXT)])
     server.start(Script())
     try:
@@ -346,7 +380,7 @@ async def test_an_address_that_is_taken_leaves_none_of_the_others_taken() -> Non
         other.bind(("127.0.0.1", 0))
         other.listen()
         taken = int(other.getsockname()[1])
-        server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits())
+        server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits(), CLOCK.monotonic_ms)
         addresses = [Address("A", "127.0.0.1", 0, SecurityProtocol.PLAINTEXT)]
         server.bind(addresses)
         with pytest.raises(ListenError, match=str(taken)):
@@ -360,7 +394,7 @@ async def test_an_address_that_is_taken_leaves_none_of_the_others_taken() -> Non
 
 async def test_sockets_have_the_configured_buffers_and_do_not_wait_to_fill_packets() -> None:
     settings = ListenerSettings(request_size_max=1 << 20, send_buffer_bytes=50_000, receive_buffer_bytes=60_000)
-    server = SocketServer(settings, ConnectionLimits())
+    server = SocketServer(settings, ConnectionLimits(), CLOCK.monotonic_ms)
     server.bind([Address("A", "127.0.0.1", 0, SecurityProtocol.PLAINTEXT)])
     server.start(Script())
     try:

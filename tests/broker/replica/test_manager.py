@@ -1,5 +1,6 @@
 """Leadership, commits and waiters over real logs, told by control requests as the controller sends them."""
 
+import shutil
 import weakref
 from pathlib import Path
 from random import Random
@@ -11,7 +12,8 @@ from broker.replica.delayed_fetch import AwaitedPartition
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.isr import next_high_watermark
 from broker.replica.manager import ReplicaManager
-from broker.replica.partition import Partition
+from broker.replica.partition import FetchIsolation, Partition
+from broker.slices import whole
 from broker.timer import Timer
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
@@ -23,6 +25,7 @@ from protocol.messages.leader_and_isr import (
 )
 from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from protocol.records.builder import RecordData, build_batch
+from protocol.schema import ZERO_UUID
 from storage.checkpoints import read_partition_metadata
 from storage.files import OsFiles
 from storage.log_manager import LogManager, LogManagerSettings
@@ -32,6 +35,7 @@ ME, OTHER = 0, 1
 TOPIC_ID = UUID(int=7)
 NOW_MS = 1_700_000_000_000
 CONFIG = LogConfig.from_overrides(BrokerConfig.from_properties({}), {})
+MIN_ISR_2 = LogConfig.from_overrides(BrokerConfig.from_properties({}), {"min.insync.replicas": "2"})
 
 
 @pytest.fixture
@@ -64,40 +68,43 @@ def tell(
     leader: int = ME,
     leader_epoch: int = 0,
     isr: tuple[int, ...] = (ME,),
-    controller_epoch: int = 1,
+    partition_epoch: int = 0,
+    replicas: tuple[int, ...] = (ME, OTHER),
     topic_id: UUID = TOPIC_ID,
+    is_new: bool = False,
 ) -> ErrorCode:
-    """One LeaderAndIsr about t-0; the partition's error, or the whole request's."""
+    """One LeaderAndIsr about t-0; the partition's error."""
     state = LeaderAndIsrPartitionState(
         partition_index=0,
-        controller_epoch=controller_epoch,
+        controller_epoch=1,
         leader=leader,
         leader_epoch=leader_epoch,
         isr=list(isr),
-        partition_epoch=0,
-        replicas=[ME, OTHER],
+        partition_epoch=partition_epoch,
+        replicas=list(replicas),
+        is_new=is_new,
     )
-    response = manager.become_leader_or_follower(
+    work = manager.become_leader_or_follower(
         LeaderAndIsrRequest(
             controller_id=ME,
-            controller_epoch=controller_epoch,
+            controller_epoch=1,
             topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])],
             live_leaders=[],
         ),
         NOW_MS,
     )
-    if response.error_code:
-        return ErrorCode(response.error_code)
+    response = whole(work)
     return ErrorCode(response.topics[0].partition_errors[0].error_code)
 
 
-def stop(manager: ReplicaManager, *, is_deleted: bool) -> None:
-    state = StopReplicaPartitionState(partition_index=0, delete_partition=is_deleted)
+def stop(
+    manager: ReplicaManager, *, is_deleted: bool, leader_epoch: int = -1, expected: ErrorCode = ErrorCode.NONE
+) -> None:
+    state = StopReplicaPartitionState(partition_index=0, leader_epoch=leader_epoch, delete_partition=is_deleted)
     topic = StopReplicaTopicState(topic_name="t", partition_states=[state])
-    response = manager.stop_replicas(
-        StopReplicaRequest(controller_id=ME, controller_epoch=1, topic_states=[topic]), NOW_MS
-    )
-    assert [one.error_code for one in response.partition_errors] == [ErrorCode.NONE]
+    work = manager.stop_replicas(StopReplicaRequest(controller_id=ME, controller_epoch=1, topic_states=[topic]), NOW_MS)
+    response = whole(work)
+    assert [one.error_code for one in response.partition_errors] == [expected]
 
 
 def led(manager: ReplicaManager) -> Partition:
@@ -110,7 +117,17 @@ def append(manager: ReplicaManager, *, needs_isr: bool = False) -> AwaitedAppend
     partition = led(manager)
     batch = bytearray(build_batch([RecordData(timestamp=NOW_MS, key=None, value=b"v")]))
     result = manager.append(partition, memoryview(batch), needs_isr=needs_isr, now_ms=NOW_MS)
-    return AwaitedAppend(partition, partition.leader_epoch, result.last_offset + 1)
+    return AwaitedAppend(partition, partition.leading_since, result.last_offset + 1)
+
+
+def reader_of(
+    partition: Partition,
+    offset: int = 0,
+    *,
+    isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+    known_high_watermark: int | None = None,
+) -> AwaitedPartition:
+    return AwaitedPartition(partition, partition.leader_epoch, offset, 10_000, isolation, known_high_watermark)
 
 
 @pytest.mark.parametrize("min_in_sync", ["2", "3"])
@@ -201,8 +218,33 @@ def test_a_shrunk_isr_commits_what_waited(manager: ReplicaManager) -> None:
     done: list[str] = []
     written = append(manager)
     manager.await_commit([written], 1000, lambda: done.append("decided"))
-    tell(manager, isr=(ME,))
+    tell(manager, isr=(ME,), leader_epoch=1)
     assert (done, written.error) == (["decided"], ErrorCode.NONE)
+
+
+def test_a_new_epoch_of_the_same_leader_keeps_producers_waiting(manager: ReplicaManager) -> None:
+    """A follower's death must not fail what the others are about to have: the producer would send it again."""
+    tell(manager, isr=(ME, 1, 2), replicas=(ME, 1, 2))
+    done: list[str] = []
+    written = append(manager)
+    manager.await_commit([written], 1000, lambda: done.append("decided"))
+    tell(manager, isr=(ME, 1), replicas=(ME, 1, 2), leader_epoch=1)
+    assert not done
+    led(manager).follower_fetched(1, 1, 0)
+    manager.produce_purgatory.check_and_complete(("t", 0))
+    assert (done, written.error) == (["decided"], ErrorCode.NONE)
+
+
+def test_what_was_appended_before_leadership_was_lost_is_not_committed_by_leading_again(
+    manager: ReplicaManager,
+) -> None:
+    tell(manager, isr=(ME, OTHER))
+    written = append(manager)
+    tell(manager, leader=OTHER, leader_epoch=1)
+    tell(manager, leader_epoch=2)
+    done: list[str] = []
+    manager.await_commit([written], 1000, lambda: done.append("decided"))
+    assert (done, written.error) == (["decided"], ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 @pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "follows now"])
@@ -211,8 +253,7 @@ def test_who_waits_is_told_when_leadership_is_lost(manager: ReplicaManager, is_s
     done: list[str] = []
     written = append(manager)
     manager.await_commit([written], 1000, lambda: done.append("produce"))
-    awaited = AwaitedPartition(led(manager), 0, 0, 1000, read_committed=False)
-    manager.await_bytes([awaited], 1, 1000, lambda: done.append("fetch"))
+    manager.await_bytes([reader_of(led(manager))], 1, 1000, lambda: done.append("fetch"))
     assert not done, "nothing is committed, so nothing is readable"
     if is_stopped:
         stop(manager, is_deleted=False)
@@ -230,10 +271,69 @@ def test_a_follower_takes_no_records(manager: ReplicaManager) -> None:
 
 
 def test_older_epochs_are_refused(manager: ReplicaManager) -> None:
-    tell(manager, leader_epoch=5, controller_epoch=3)
-    assert tell(manager, leader_epoch=4, controller_epoch=3) == ErrorCode.STALE_CONTROLLER_EPOCH
-    assert tell(manager, leader_epoch=9, controller_epoch=2) == ErrorCode.STALE_CONTROLLER_EPOCH
+    tell(manager, leader_epoch=5, partition_epoch=3)
+    assert tell(manager, leader_epoch=4, partition_epoch=4) == ErrorCode.STALE_CONTROLLER_EPOCH
     assert led(manager).leader_epoch == 5
+    assert tell(manager, leader=OTHER, leader_epoch=6, partition_epoch=2) == ErrorCode.NONE
+    assert (led(manager).leader_epoch, led(manager).is_leader) == (5, True), "skipped"
+
+
+@pytest.mark.parametrize("partition_epoch", [3, 4, 5], ids=["older", "same", "newer"])
+def test_a_repeated_leader_epoch_changes_nothing(manager: ReplicaManager, partition_epoch: int) -> None:
+    """The ISR may have grown within the epoch since the request was sent."""
+    tell(manager, leader_epoch=1, isr=(ME, OTHER), partition_epoch=4)
+    append(manager)
+    before = led(manager).leadership
+    answer = tell(manager, leader_epoch=1, isr=(ME,), partition_epoch=partition_epoch)
+    assert answer == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert led(manager).leadership == before
+    assert led(manager).log.high_watermark == 0
+
+
+def test_a_repeated_leader_epoch_may_add_the_topic_id(manager: ReplicaManager) -> None:
+    tell(manager, topic_id=ZERO_UUID)
+    assert led(manager).topic_id is None
+    assert tell(manager) == ErrorCode.NONE
+    assert led(manager).topic_id == TOPIC_ID
+    assert tell(manager) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert tell(manager, topic_id=ZERO_UUID, leader_epoch=1) == ErrorCode.NONE
+
+
+def test_a_broker_without_a_replica_opens_nothing(manager: ReplicaManager, log_manager: LogManager) -> None:
+    assert tell(manager, replicas=(OTHER, 2)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert manager.find("t", 0) is None
+    assert log_manager.get("t", 0) is None
+
+
+@pytest.mark.parametrize("leader", [ME, OTHER])
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_late_stop_of_an_older_leader_epoch_is_fenced(manager: ReplicaManager, leader: int, is_deleted: bool) -> None:
+    tell(manager, leader=leader, leader_epoch=5)
+    stop(manager, is_deleted=is_deleted, leader_epoch=4, expected=ErrorCode.FENCED_LEADER_EPOCH)
+    assert led(manager).is_leader == (leader == ME)
+
+
+@pytest.mark.parametrize("leader_epoch", [-2, -1, 5, 6], ids=["deletion", "unknown", "same", "newer"])
+def test_a_stop_of_the_present_leader_epoch_is_obeyed(
+    manager: ReplicaManager, log_manager: LogManager, leader_epoch: int
+) -> None:
+    tell(manager, leader_epoch=5)
+    stop(manager, is_deleted=True, leader_epoch=leader_epoch)
+    assert manager.find("t", 0) is None
+    assert log_manager.get("t", 0) is None
+
+
+def test_a_stopped_replica_is_not_started_by_what_was_sent_before(manager: ReplicaManager) -> None:
+    tell(manager, leader_epoch=5)
+    stop(manager, is_deleted=False, leader_epoch=5)
+    for leader_epoch in (4, 5):
+        assert tell(manager, leader_epoch=leader_epoch) == ErrorCode.STALE_CONTROLLER_EPOCH
+    with pytest.raises(KafkaError) as refused:
+        append(manager)
+    assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert led(manager).leadership.leader_id == -1, "clients are not directed to this broker"
+    assert tell(manager, leader_epoch=6) == ErrorCode.NONE
+    append(manager)
 
 
 def test_another_topic_of_the_same_name_is_refused(manager: ReplicaManager) -> None:
@@ -259,6 +359,61 @@ def test_a_log_that_was_there_before(
         assert log.topic_id == found_id
 
 
+def test_an_existing_partition_without_its_folder_is_warned_of(
+    manager: ReplicaManager, log_manager: LogManager, timer: Timer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell(manager)
+    append(manager)
+    folder = led(manager).log.directory
+    log_manager.checkpoint_high_watermarks()
+    log_manager.unlock()
+    shutil.rmtree(folder)
+    again = LogManager([str(tmp_path / "data")], LogManagerSettings(), OsFiles(), random=Random(1))
+    again.open()
+    again.load(lambda topic: CONFIG, now_ms=NOW_MS)
+    restarted = ReplicaManager(
+        ME, again, timer, topic_config=lambda topic: CONFIG, produce_purge_interval=1, fetch_purge_interval=1
+    )
+    caplog.clear()
+    assert tell(restarted, leader_epoch=1) == ErrorCode.NONE
+    log = led(restarted).log
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, 0, 0)
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert "t-0" in line
+    assert f"it was in {tmp_path / 'data'}, committed up to offset 1" in line
+    caplog.clear()
+    tell(restarted, leader_epoch=2)
+    assert not caplog.records
+
+
+def test_a_new_partition_is_not_warned_of(manager: ReplicaManager, caplog: pytest.LogCaptureFixture) -> None:
+    assert tell(manager, is_new=True) == ErrorCode.NONE
+    assert not caplog.records
+
+
+def test_logs_that_the_controller_does_not_assign_are_reported_and_kept(
+    manager: ReplicaManager, log_manager: LogManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    unknown = log_manager.get_or_create("unknown", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
+    tell(manager, is_new=True)
+    manager.report_unclaimed_logs()
+    (line,) = caplog.messages
+    assert line.startswith(f"{unknown.directory}, topic id {UUID(int=8)}, is kept but not served")
+    assert unknown.directory.exists()
+    assert manager.find("unknown", 0) is None
+
+
+def test_a_log_that_no_partition_holds_goes_when_the_controller_deletes_it(
+    manager: ReplicaManager, log_manager: LogManager
+) -> None:
+    log = log_manager.get_or_create("t", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
+    assert tell(manager) == ErrorCode.INCONSISTENT_TOPIC_ID
+    stop(manager, is_deleted=True)
+    assert log_manager.get("t", 0) is None
+    assert not log.directory.exists()
+    assert tell(manager) == ErrorCode.NONE
+
+
 def test_coordinators_hear_of_their_partitions(manager: ReplicaManager) -> None:
     heard: list[tuple[str, int]] = []
     manager.on_leadership(
@@ -268,10 +423,11 @@ def test_coordinators_hear_of_their_partitions(manager: ReplicaManager) -> None:
     )
     tell(manager)
     tell(manager)
-    tell(manager, leader=OTHER, leader_epoch=1)
-    tell(manager, leader_epoch=2)
+    tell(manager, leader_epoch=1)
+    tell(manager, leader=OTHER, leader_epoch=2)
+    tell(manager, leader_epoch=3)
     stop(manager, is_deleted=True)
-    assert heard == [("gained", 0), ("lost", 1), ("gained", 2), ("lost", 2)]
+    assert heard == [("gained", 0), ("lost", 2), ("gained", 3), ("lost", 3)]
     assert manager.find("t", 0) is None
 
 
@@ -279,12 +435,52 @@ def test_a_fetch_wakes_when_enough_is_readable(manager: ReplicaManager) -> None:
     tell(manager)
     size = len(build_batch([RecordData(timestamp=NOW_MS, key=None, value=b"v")]))
     woken: list[str] = []
-    awaited = AwaitedPartition(led(manager), 0, 0, 10_000, read_committed=False)
-    manager.await_bytes([awaited], 2 * size, 1000, lambda: woken.append("woken"))
+    manager.await_bytes([reader_of(led(manager))], 2 * size, 1000, lambda: woken.append("woken"))
     append(manager)
     assert not woken
     append(manager)
     assert woken == ["woken"]
+
+
+def test_followers_wait_for_the_end_of_the_log_and_consumers_for_the_high_watermark(manager: ReplicaManager) -> None:
+    tell(manager, isr=(ME, OTHER))
+    woken: list[str] = []
+    for who, isolation in (("follower", FetchIsolation.LOG_END), ("consumer", FetchIsolation.HIGH_WATERMARK)):
+        awaited = reader_of(led(manager), isolation=isolation)
+        manager.await_bytes([awaited], 1, 1000, lambda who=who: woken.append(who))  # type: ignore[misc]
+    append(manager)
+    assert woken == ["follower"]
+    led(manager).follower_fetched(OTHER, 1, 0)
+    manager.wake_readers(led(manager))
+    assert woken == ["follower", "consumer"]
+
+
+def test_a_moved_high_watermark_completes_the_fetch_of_a_follower_that_does_not_know_it(
+    manager: ReplicaManager,
+) -> None:
+    tell(manager, isr=(ME, OTHER))
+    append(manager)
+    woken: list[str] = []
+    for offset in (0, 1):
+        led(manager).follower_fetched(OTHER, offset, 0)
+        awaited = reader_of(led(manager), 1, isolation=FetchIsolation.LOG_END, known_high_watermark=0)
+        manager.await_bytes([awaited], 1, 1000, lambda offset=offset: woken.append(offset))  # type: ignore[misc]
+        assert woken == [1] * offset
+    manager.wake_readers(led(manager))
+    assert woken == [1, 0]
+
+
+def test_a_lower_min_insync_replicas_commits_what_waited(manager: ReplicaManager) -> None:
+    tell(manager)
+    led(manager).log.reconfigure(MIN_ISR_2)
+    written = append(manager)
+    done: list[str] = []
+    manager.await_commit([written], 1000, lambda: done.append("produce"))
+    manager.await_bytes([reader_of(led(manager))], 1, 1000, lambda: done.append("fetch"))
+    assert not done
+    manager.reconfigure("t")
+    assert sorted(done) == ["fetch", "produce"]
+    assert written.error == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("end", ["completed", "abandoned"])
@@ -298,8 +494,7 @@ def test_a_fetch_that_is_over_keeps_nothing_of_its_answer(manager: ReplicaManage
     tell(manager)
     answer = Answer()
     kept = weakref.ref(answer)
-    awaited = AwaitedPartition(led(manager), 0, 0, 10_000, read_committed=False)
-    operation = manager.await_bytes([awaited], 1, 1000, answer.wake)
+    operation = manager.await_bytes([reader_of(led(manager))], 1, 1000, answer.wake)
     if end == "completed":
         assert operation.force_complete()
     else:

@@ -12,6 +12,7 @@ from broker.internal_topics import INTERNAL_TOPICS
 from broker.metadata_cache import MetadataCache
 from broker.replica.manager import ReplicaManager
 from broker.services import Services
+from broker.slices import SlicedWork
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.links import LocalCoordinator
 from broker.transactions.marker_writer import MarkerWriter
@@ -46,6 +47,7 @@ class ServicesOfTransactions:
     producer_ids: ProducerIdsFrom
     metadata_cache: MetadataCache
     clock: ManualClock
+    sliced_work: SlicedWork
     internal_topics: frozenset[str] = INTERNAL_TOPICS
 
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError:
@@ -89,6 +91,7 @@ class ServedTransactions(Served):
                 ProducerIdsFrom(self.there),
                 self.metadata,
                 clock,
+                SlicedWork(clock.monotonic_ms),
             ),
         )
 

@@ -22,6 +22,7 @@ from broker.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.metadata_cache import MetadataCache
 from broker.offsets_log import PartitionOffsetsLog
 from broker.replica.manager import ReplicaManager
+from broker.slices import whole
 from broker.timer import Timer
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.marker_writer import MarkerWriter
@@ -104,7 +105,7 @@ class World:
             request = LeaderAndIsrRequest(
                 controller_id=BROKER, controller_epoch=1, topic_states=topics, live_leaders=[]
             )
-            self.replica_manager.become_leader_or_follower(request, self.clock.now_ms())
+            whole(self.replica_manager.become_leader_or_follower(request, self.clock.now_ms()))
         self.coordinator.become_leader(0, self.epoch)
         await self.idle()
 

@@ -13,6 +13,7 @@ from protocol.records.batch import Record, TimestampType
 from protocol.records.compression import Compression, compress
 from protocol.records.legacy import (
     ForbiddenMessage,
+    MessageSet,
     ZstdMessage,
     build_message_set,
     message_crc_is_valid,
@@ -44,6 +45,12 @@ def one(magic: int, attributes: int, value: bytes | None, *, offset: int = 0, ke
     for part in key, value:
         body += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
     return struct.pack(">qiI", offset, 4 + len(body), zlib.crc32(body)) + body
+
+
+def read_set(data: bytes) -> tuple[MessageSet, list[Record]]:
+    """The set, and its records as they stand in it."""
+    sent = read_message_set(data, size_max=SIZE_MAX)
+    return sent, [Record(*message[:4], []) for message in sent.records]
 
 
 def read_all(data: bytes) -> list[Record]:
@@ -250,14 +257,17 @@ class TestMessageSet:
     def test_what_a_producer_sends(self, magic: int, codec: Compression) -> None:
         data = build_message_set(rows(magic, 0, 1, 2), magic=magic, compression=codec)
         entry_size_max = max(header.size for _, header in messages(data))
-        assert read_message_set(data, size_max=SIZE_MAX) == (codec, False, entry_size_max, rows(magic, 0, 1, 2))
+        sent, opened = read_set(data)
+        assert opened == rows(magic, 0, 1, 2)
+        assert (sent.compression, sent.claims_append_time, sent.lacks_timestamp) == (codec, False, magic == 0)
+        assert (sent.entry_size_max, sent.count) == (entry_size_max, 3)
 
     @each_magic
     def test_the_whole_entries_before_an_incomplete_one(self, magic: int) -> None:
         data = build_message_set(rows(magic, 0, 1, 2), magic=magic)
-        assert read_message_set(data[:-1], size_max=SIZE_MAX).records == rows(magic, 0, 1)
-        assert read_message_set(data[:20], size_max=SIZE_MAX).records == []
-        assert read_message_set(b"", size_max=SIZE_MAX).records == []
+        assert read_set(data[:-1])[1] == rows(magic, 0, 1)
+        assert read_set(data[:20])[1] == []
+        assert read_set(b"")[1] == []
 
     @pytest.mark.parametrize(
         ("data", "error"),
@@ -272,12 +282,12 @@ class TestMessageSet:
     )
     def test_what_is_refused(self, data: bytes, error: type[Exception]) -> None:
         with pytest.raises(Malformed) as raised:
-            read_message_set(data, size_max=SIZE_MAX)
+            read_set(data)
         assert type(raised.value) is error
 
     def test_a_claim_of_append_time_is_told(self) -> None:
-        assert read_message_set(one(1, 0, b"v") + one(1, 8, b"v"), size_max=SIZE_MAX).claims_append_time
-        assert not read_message_set(one(0, 8, b"v"), size_max=SIZE_MAX).claims_append_time
+        assert read_set(one(1, 0, b"v") + one(1, 8, b"v"))[0].claims_append_time
+        assert not read_set(one(0, 8, b"v"))[0].claims_append_time
 
 
 @each_magic
@@ -298,7 +308,7 @@ def test_mutations_give_malformed_or_records(magic: int, codec: Compression) -> 
             try:
                 for position, _ in messages(mutated):
                     message_records(mutated, position, size_max=SIZE_MAX)
-                read_message_set(mutated, size_max=SIZE_MAX)
+                read_set(mutated)
             except Malformed:
                 pass
         assert tracemalloc.get_traced_memory()[1] < 40 << 20

@@ -1,5 +1,7 @@
 """The quick proof against its slow twin: parsing, and counting the offset deltas."""
 
+import tracemalloc
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -7,7 +9,8 @@ import pytest
 from protocol.errors import Malformed
 from protocol.records.batch import HEADER_SIZE, Record, parse_records, read_header
 from protocol.records.builder import RecordData, build_batch, encode_records
-from protocol.records.regularity import are_regular
+from protocol.records.compression import PIECE_SIZE
+from protocol.records.regularity import are_regular, are_regular_pieces
 
 TIME = 1_700_000_000_000
 HEADER = read_header(build_batch([RecordData(TIME, None, b"v")]))
@@ -19,7 +22,7 @@ COUNTS = [1, 2, 3, 5, 63, 64, 65, 66, 200, 1030]
 def is_readable(data: bytes, count: int) -> bool:
     """The twin: whether each record can be parsed and has the offset that is its number."""
     try:
-        opened = list(parse_records(data, HEADER._replace(records_count=count, base_timestamp=0)))
+        opened = list(parse_records([data], HEADER._replace(records_count=count, base_timestamp=0)))
     except Malformed:
         return False
     return [record.offset for record in opened] == list(range(count))
@@ -167,3 +170,65 @@ def test_times_far_from_their_base_are_left_to_parsing() -> None:
 def test_a_batch_of_the_builder() -> None:
     batch = build_batch([RecordData(TIME, b"k", b"v", [("h", None)])] * 100)
     assert are_regular(memoryview(batch)[HEADER_SIZE:], 100)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_pieces_are_proven_as_the_whole_is(seed: int) -> None:
+    """Cut at every boundary, and then with damage."""
+    rng = Random(seed)
+    rows = same_size(30 + seed, rng.choice((None, b"key")), rng.choice((5, 30, 70))) if seed % 2 else any_size(9, seed)
+    rows = [row for row in rows if len(row.value or b"") + len(row.key or b"") < 1000]
+    rows = [row._replace(offset=number) for number, row in enumerate(rows)]
+    data = encoded(rows)
+    for at in range(len(data) + 1):
+        assert are_regular_pieces([data[:at], data[at:]], len(rows))
+    assert are_regular_pieces([data[at : at + 1] for at in range(len(data))], len(rows))
+    for _ in range(1000):
+        mutated = bytearray(data)
+        mutated[rng.randrange(len(mutated))] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF))
+        if rng.random() < 0.1:
+            del mutated[rng.randrange(len(mutated)) :]
+        size = rng.choice((1, 2, 7, 100))
+        pieces = [bytes(mutated[at : at + size]) for at in range(0, len(mutated), size)]
+        count = len(rows) + rng.choice((0, 0, 0, 1, -1))
+        assert are_regular_pieces(pieces, count) == are_regular(bytes(mutated), count)
+
+
+def test_pieces_around_every_change_in_the_size_of_an_offset_delta() -> None:
+    for count in (*COUNTS, 8190, 8193, 20_000):
+        data = encoded(same_size(count, b"k", 3))
+        pieces = [data[at : at + 1000] for at in range(0, len(data), 1000)]
+        assert are_regular_pieces(pieces, count)
+        assert not are_regular_pieces(pieces, count + 1)
+        assert not are_regular_pieces([*pieces, b"\0"], count)
+
+
+def test_a_large_batch_of_small_records_is_copied_by_pieces() -> None:
+    count = 30_000
+    data = memoryview(bytearray(encoded(same_size(count, b"k", 90))))
+    assert len(data) > 2 * PIECE_SIZE
+    tracemalloc.start()
+    try:
+        assert are_regular(data, count)
+        assert tracemalloc.get_traced_memory()[1] < 2 * PIECE_SIZE + 100_000
+    finally:
+        tracemalloc.stop()
+    data[-1] = 2
+    assert not are_regular(data, count)
+
+
+def test_a_record_larger_than_a_piece_is_read_over() -> None:
+    data = encoded(
+        [Record(0, TIME, b"k" * 300, b"v" * 5000, [("h" * 400, b"w" * 400)]), Record(1, TIME, None, b"", [])]
+    )
+
+    def pieces() -> Iterator[bytes]:
+        for at in range(0, len(data), 100):
+            yield data[at : at + 100]
+
+    tracemalloc.start()
+    try:
+        assert are_regular_pieces(pieces(), 2)
+        assert tracemalloc.get_traced_memory()[1] < 4000
+    finally:
+        tracemalloc.stop()

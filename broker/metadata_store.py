@@ -1,0 +1,156 @@
+"""Opens the embedded metadata store over the log directories of this broker, and decides which of them are used.
+
+Owns: where the copies of the store lie, what a failed disk means for store and log directory alike, and the refusal of
+a log directory that is not what it was. Must not know: how copies are kept, or what happens to partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os.path
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from pathlib import Path
+
+from config.broker_properties import LOG_DIRS_ACCEPT_CHANGED
+from controller import log_dir_record, paths
+from controller.clock import Clock
+from controller.log_dir_record import FoundDirectory
+from controller.sqlite_store import METADATA_FILE, SqliteStore
+from controller.state_store import NoNode, StateStore
+from controller.store_copies import FoundCopy
+from storage.checkpoints import TopicPartition
+from storage.log_directory import LogDirectory
+from storage.log_manager import LogManager
+
+
+class NoMetadataError(Exception):
+    """No log directory that can be used holds the metadata, and one that cannot may hold it."""
+
+
+class MetadataCopyError(Exception):
+    """The copy of the metadata in a log directory cannot be read or written. Names the file."""
+
+
+class ChangedDirectoryError(Exception):
+    """A log directory is not what it was. The text says why, and what to do."""
+
+
+async def open_store(
+    log_manager: LogManager,
+    clock: Clock,
+    blocking: Executor,
+    *,
+    accepts_changed: bool,
+    on_lost: Callable[[Exception], None],
+) -> tuple[SqliteStore, list[LogDirectory]]:
+    """Open the store with a copy in each live directory; take changed directories offline, or accept them.
+
+    Returns the store and the directories that were accepted, for `record_directories`. `on_lost(error)` is called in
+    any thread when no copy can be written any more. Raises NoMetadataError, StoreUnavailable, ForeignDirectoryError.
+    """
+    places = {Path(one.path) / METADATA_FILE: one for one in log_manager.live_directories}
+    store = SqliteStore(
+        list(places),
+        clock,
+        on_disk_failed=lambda path, error: log_manager.fail_directory(places[path], _named(path, error)),
+        on_lost=on_lost,
+    )
+    try:
+        copies = await store.examine()
+        is_new_cluster = all(copy.zxid is None for copy in copies)
+        if is_new_cluster:
+            _refuse_while_offline(log_manager)
+        in_use_since = {} if is_new_cluster else await log_dir_record.read(store)
+        changed = _changed(copies, places, in_use_since)
+        if changed and not accepts_changed:
+            await _take_offline(store, log_manager, changed, blocking)
+        await store.open(without=[path for path, directory in places.items() if directory.is_offline])
+    except BaseException:
+        await store.close()
+        raise
+    return store, list(changed) if accepts_changed else []
+
+
+async def record_directories(store: StateStore, log_manager: LogManager, accepted: Iterable[LogDirectory]) -> None:
+    """Have the next start notice when a directory that is used now has changed. Raises StoreError, StoreUnavailable."""
+    await log_dir_record.write(
+        store,
+        in_use=[_absolute(one) for one in log_manager.live_directories],
+        configured=[_absolute(one) for one in log_manager.directories],
+        replaced=[_absolute(one) for one in accepted],
+    )
+
+
+def _named(path: Path, error: Exception) -> Exception:
+    """SQLite's errors name no file."""
+    return MetadataCopyError(f"{path.name}: {error}") if isinstance(error, sqlite3.Error) else error
+
+
+def _refuse_while_offline(log_manager: LogManager) -> None:
+    """Raises NoMetadataError rather than beginning a new cluster while the old one may be out of reach."""
+    offline = [one.path for one in log_manager.directories if one.is_offline]
+    if offline:
+        raise NoMetadataError(
+            f"none of the log directories that can be used holds the metadata of a cluster ({METADATA_FILE}), and "
+            f"{', '.join(offline)} cannot be used: bring back one that holds it, or take what cannot be used out of "
+            "log.dirs to begin a new cluster"
+        )
+
+
+def _changed(
+    copies: Iterable[FoundCopy], places: Mapping[Path, LogDirectory], in_use_since: Mapping[str, int]
+) -> dict[LogDirectory, str]:
+    """The live directories that are not what they were, each with the reason."""
+    directories = {_absolute(directory): directory for directory in places.values()}
+    found = [
+        FoundDirectory(_absolute(places[copy.path]), places[copy.path].is_claimed, copy.zxid)
+        for copy in copies
+        if not places[copy.path].is_offline
+    ]
+    reasons = log_dir_record.why_refused(found, in_use_since)
+    return {directories[path]: reason for path, reason in reasons.items()}
+
+
+async def _take_offline(
+    store: StateStore, log_manager: LogManager, changed: Mapping[LogDirectory, str], blocking: Executor
+) -> None:
+    trusted = [one for one in log_manager.live_directories if one not in changed]
+    present = await asyncio.get_running_loop().run_in_executor(blocking, lambda: _logs_in(trusted))
+    missing = await _partitions(store) - present
+    for directory, reason in changed.items():
+        text = (
+            f"{reason}, and {len(missing)} partitions lie in no other log directory. If its disk is not mounted, mount "
+            "it and start again. To use the directory as it is, start once with "
+            f"--override {LOG_DIRS_ACCEPT_CHANGED.name}=true"
+        )
+        log_manager.fail_directory(directory, ChangedDirectoryError(text))
+
+
+async def _partitions(store: StateStore) -> set[TopicPartition]:
+    """All that the metadata knows and that can be read."""
+    try:
+        topics = await store.children(paths.TOPICS)
+    except NoNode:
+        return set()
+    found: set[TopicPartition] = set()
+    for topic, node in zip(topics, await store.get_many([paths.topic_path(topic) for topic in topics]), strict=True):
+        with suppress(paths.Undecodable):
+            partitions = paths.decode_topic(topic, node.data).partitions if node is not None else {}
+            found.update(TopicPartition(topic, partition) for partition in partitions)
+    return found
+
+
+def _logs_in(directories: Sequence[LogDirectory]) -> set[TopicPartition]:
+    """Without those of a directory that cannot be listed: loading its logs will report that. Any thread."""
+    found: set[TopicPartition] = set()
+    for directory in directories:
+        with suppress(OSError):
+            found.update(TopicPartition(name.topic, name.partition) for _, name in directory.partition_directories())
+    return found
+
+
+def _absolute(directory: LogDirectory) -> str:
+    return os.path.abspath(directory.path)

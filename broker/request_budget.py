@@ -1,0 +1,58 @@
+"""How much of the broker one request may use.
+
+Owns the limits. Dispatch applies them; must not know requests.
+
+A peer announces many things in few bytes: an element of a list takes one or two bytes and becomes an object of about a
+hundred. So the elements of a request are counted while it is decoded. A request with more than `ELEMENTS_ON_LOOP_MAX`
+is decoded, and its response encoded, in a thread, so that the other connections are served at the same time. A request
+with more than `elements_max` closes its connection.
+"""
+
+from __future__ import annotations
+
+ELEMENTS_ON_LOOP_MAX = 4_000
+"""Lists, list elements and tagged fields that are decoded, or encoded, in one step on the event loop: about 2 ms."""
+
+# An element of a request takes about 75 bytes of memory, and its part of the response up to 300. The largest requests
+# of use are within these limits: offsets of 100,000 partitions, 18 bytes each; descriptions of 60,000 groups.
+_BULK_ELEMENTS_BASE = 64_000
+_FRAME_SIZE_PER_BULK_ELEMENT = 32
+_ELEMENTS_MAX = 10_000
+
+BULK_APIS = frozenset(
+    {
+        0,  # Produce
+        1,  # Fetch
+        2,  # ListOffsets
+        3,  # Metadata
+        8,  # OffsetCommit
+        9,  # OffsetFetch
+        10,  # FindCoordinator
+        15,  # DescribeGroups
+        21,  # DeleteRecords
+        23,  # OffsetForLeaderEpoch
+        27,  # WriteTxnMarkers
+        28,  # TxnOffsetCommit
+        32,  # DescribeConfigs
+        34,  # AlterReplicaLogDirs
+        35,  # DescribeLogDirs
+        42,  # DeleteGroups
+        45,  # AlterPartitionReassignments
+        46,  # ListPartitionReassignments
+        47,  # OffsetDelete
+        61,  # DescribeProducers
+        65,  # DescribeTransactions
+    }
+)
+"""APIs whose requests may name everything that a large cluster has: each topic, each partition, each group. Their
+handlers work in slices. Requests of the others name what one person or one transaction changes."""
+
+RESPONSE_SIZE_MAX = 100 << 20
+"""Bytes of a response, as many as socket.request.max.bytes lets a request have; clients refuse longer ones."""
+
+
+def elements_max(api_key: int, frame_size: int) -> int:
+    """Lists, list elements and tagged fields that a request of this API and of `frame_size` bytes may have."""
+    if api_key not in BULK_APIS:
+        return _ELEMENTS_MAX
+    return _BULK_ELEMENTS_BASE + frame_size // _FRAME_SIZE_PER_BULK_ELEMENT

@@ -1,0 +1,39 @@
+"""A pool of threads whose size changes while it is used.
+
+Owns: which threads run new work. Must not know what runs in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ThreadPool(Executor):
+    """An executor of `size` threads. `submit` and `resize` are called by one thread, that of the event loop."""
+
+    def __init__(self, size: int, name: str) -> None:
+        self._name = name
+        self._size = size
+        self._current = ThreadPoolExecutor(size, name)
+        self._replaced: list[ThreadPoolExecutor] = []
+
+    def resize(self, size: int) -> None:
+        """Run what is submitted from now on in `size` threads; the old ones finish what was submitted before."""
+        if size == self._size:
+            return
+        self._current.shutdown(wait=False)
+        self._replaced.append(self._current)
+        self._size, self._current = size, ThreadPoolExecutor(size, self._name)
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        return self._current.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Accept no more work; with `wait`, return when all of it is done."""
+        for threads in (*self._replaced, self._current):
+            threads.shutdown(wait, cancel_futures=cancel_futures)

@@ -1,0 +1,320 @@
+"""One file of the embedded state store: a SQLite database with ZooKeeper's data model.
+
+Owns the schema (docs/formats/metadata-store.md), every statement on it, and the session that a copy was last written
+by. Must not know that there are other copies of it, nor what the nodes mean. Used from one thread.
+
+Invariants: one process at a time (the file is locked as long as it is open); a transaction is on the disk (write-ahead
+log, synchronous FULL) before `apply` returns. The file is written only between `begin_session` and `close`.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from controller.state_store import (
+    ANY_VERSION,
+    DATA_SIZE_MAX,
+    SEQUENCE_DIGITS,
+    BadVersion,
+    Check,
+    Create,
+    DataTooLarge,
+    Delete,
+    NoChildrenForEphemerals,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Result,
+    SetData,
+    Stat,
+    StoreError,
+    StoreUnavailable,
+    WatchEvent,
+    WatchKind,
+    parent_path,
+)
+
+APPLICATION_ID = 0x4D4C4E41  # "MLNA": `file` and we ourselves can tell the store from any other database
+SCHEMA_VERSION = 2
+SESSIONS_KEPT: Final = 1000
+
+_SESSIONS = """
+CREATE TABLE session (first_zxid INTEGER NOT NULL PRIMARY KEY, token TEXT NOT NULL);
+"""
+
+_SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE node (
+    path TEXT NOT NULL PRIMARY KEY,
+    parent TEXT,
+    data BLOB,
+    version INTEGER NOT NULL,
+    czxid INTEGER NOT NULL,
+    mzxid INTEGER NOT NULL,
+    ctime_ms INTEGER NOT NULL,
+    owner INTEGER NOT NULL,
+    child_creates INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX node_by_parent ON node (parent);
+CREATE INDEX node_by_owner ON node (owner) WHERE owner != 0;
+CREATE TABLE last_transaction (zxid INTEGER NOT NULL);
+{_SESSIONS}
+INSERT INTO node VALUES ('/', NULL, NULL, 0, 0, 0, 0, 0, 0);
+INSERT INTO last_transaction VALUES (0);
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+COMMIT;
+"""
+
+_FROM_VERSION_1 = f"""
+BEGIN IMMEDIATE;
+{_SESSIONS}
+PRAGMA user_version = {SCHEMA_VERSION};
+COMMIT;
+"""
+
+
+class DamagedFileError(Exception):
+    """The file is no database, or its pages contradict each other. Names it."""
+
+
+class Session(NamedTuple):
+    """Who has written a file from `first_zxid` on, until the next session: one start of a broker or tool."""
+
+    first_zxid: int
+    token: str
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What one `apply` writes with, and what it has done so far. The same for all copies."""
+
+    zxid: int
+    session_id: int
+    now_ms: int
+    changes: list[WatchEvent] = field(default_factory=list)
+
+
+class SqliteFile:
+    """An open file, which is made when missing. `path` may be moved while it is open, but not replaced."""
+
+    def __init__(self, path: Path, *, is_checked: bool = False) -> None:
+        """`is_checked`: read the whole file, to find damaged pages now.
+
+        Raises DamagedFileError, StoreUnavailable when another process has the file or a later version has written it,
+        sqlite3.Error.
+        """
+        self.path = path
+        # isolation_level None: transactions begin and end where this module says so, not where the driver guesses.
+        self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(is_checked)
+        except BaseException as error:
+            self._connection.close()
+            if isinstance(error, sqlite3.DatabaseError) and _primary_code(error) in _DAMAGE:
+                raise DamagedFileError(f"{path}: {error}") from error
+            raise
+
+    def _prepare(self, is_checked: bool) -> None:
+        # Exclusive before the first access in WAL mode: the lock on the file is held until the connection closes, and
+        # the index of the log lives in memory instead of in a third file.
+        self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("BEGIN IMMEDIATE").execute("ROLLBACK")
+        if is_checked:
+            (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise DamagedFileError(f"{self.path}: {verdict}")
+        (schema_version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if schema_version == 0:
+            self._connection.executescript(_SCHEMA)
+        elif schema_version == 1:
+            self._connection.executescript(_FROM_VERSION_1)
+        elif schema_version != SCHEMA_VERSION:
+            raise StoreUnavailable(
+                f"{self.path}: the store has schema version {schema_version}, expected {SCHEMA_VERSION}"
+            )
+        self.zxid: int = self._connection.execute("SELECT zxid FROM last_transaction").fetchone()[0]
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def backup(self, target: Path) -> None:
+        """Write the whole content to another path, where nothing is yet. Not durable. Raises sqlite3.Error."""
+        copy = sqlite3.connect(target, isolation_level=None)
+        try:
+            copy.execute("PRAGMA synchronous = OFF")
+            self._connection.backup(copy)
+        finally:
+            copy.close()
+
+    # -- sessions --------------------------------------------------------------------------------------------------
+
+    def sessions(self) -> list[Session]:
+        """The last `SESSIONS_KEPT` sessions that have written the file, oldest first."""
+        rows = self._connection.execute("SELECT first_zxid, token FROM session ORDER BY first_zxid")
+        return [Session(*row) for row in rows]
+
+    def begin_session(self, transaction: Transaction, token: str) -> None:
+        """Name who writes from now on, and end the sessions before it: their ephemeral nodes go."""
+        self._write(transaction, self._ephemerals(), Session(transaction.zxid, token))
+
+    def end_session(self, transaction: Transaction) -> None:
+        self._write(transaction, self._ephemerals())
+
+    def _ephemerals(self) -> list[Operation]:
+        return [Delete(path) for (path,) in self._connection.execute("SELECT path FROM node WHERE owner != 0")]
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def get(self, path: str) -> Node | None:
+        row = self._connection.execute(
+            "SELECT data, version, czxid, mzxid, ctime_ms, owner FROM node WHERE path = ?", (path,)
+        ).fetchone()
+        return None if row is None else Node(row[0], Stat(*row[1:]))
+
+    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        return [self.get(path) for path in paths]
+
+    def children(self, path: str) -> list[str]:
+        if self.get(path) is None:
+            raise NoNode(path)
+        prefix_size = len(path.rstrip("/")) + 1
+        rows = self._connection.execute("SELECT path FROM node WHERE parent = ? ORDER BY path", (path,))
+        return [child[prefix_size:] for (child,) in rows]
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def apply(self, operations: Iterable[Operation], transaction: Transaction) -> list[Result]:
+        """Do `operations` in one durable transaction; return their results. Raises StoreError, sqlite3.Error."""
+        return self._write(transaction, operations)
+
+    def _write(
+        self, transaction: Transaction, operations: Iterable[Operation], session: Session | None = None
+    ) -> list[Result]:
+        transaction.changes.clear()
+        results: list[Result] = []
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            for operation in operations:
+                results.append(self._do(operation, transaction))  # noqa: PERF401 - its length is the failing index
+            if session is not None:
+                self._record(session)
+            self._connection.execute("UPDATE last_transaction SET zxid = ?", (transaction.zxid,))
+            self._connection.execute("COMMIT")
+        except StoreError as error:
+            error.index = len(results)
+            self._connection.execute("ROLLBACK")
+            raise
+        except BaseException:
+            # A full disk may have ended the transaction already.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+        self.zxid = transaction.zxid
+        return results
+
+    def _record(self, session: Session) -> None:
+        self._connection.execute("INSERT INTO session VALUES (?, ?)", session)
+        self._connection.execute(
+            "DELETE FROM session WHERE first_zxid <= "
+            "(SELECT first_zxid FROM session ORDER BY first_zxid DESC LIMIT 1 OFFSET ?)",
+            (SESSIONS_KEPT,),
+        )
+
+    def _do(self, operation: Operation, transaction: Transaction) -> Result:
+        match operation:
+            case Create():
+                return self._create(operation, transaction)
+            case SetData():
+                return self._set(operation, transaction)
+            case Delete():
+                self._delete(operation, transaction)
+            case Check():
+                self._require(operation.path, operation.version)
+        return None
+
+    def _require(self, path: str, version: int) -> Node:
+        node = self.get(path)
+        if node is None:
+            raise NoNode(path)
+        if version not in (ANY_VERSION, node.stat.version):
+            raise BadVersion(path)
+        return node
+
+    def _create(self, operation: Create, transaction: Transaction) -> str:
+        _check_size(operation.path, operation.data)
+        parent = parent_path(operation.path)
+        row = self._connection.execute("SELECT owner, child_creates FROM node WHERE path = ?", (parent,)).fetchone()
+        if row is None:
+            raise NoNode(operation.path)
+        parent_owner, child_creates = row
+        if parent_owner:
+            raise NoChildrenForEphemerals(operation.path)
+        path = operation.path + (f"{child_creates:0{SEQUENCE_DIGITS}d}" if operation.sequential else "")
+        owner = transaction.session_id if operation.ephemeral else 0
+        try:
+            self._connection.execute(
+                "INSERT INTO node VALUES (?, ?, ?, 0, ?, ?, ?, ?, 0)",
+                (path, parent, operation.data, transaction.zxid, transaction.zxid, transaction.now_ms, owner),
+            )
+        except sqlite3.IntegrityError:
+            raise NodeExists(path) from None
+        self._connection.execute("UPDATE node SET child_creates = child_creates + 1 WHERE path = ?", (parent,))
+        transaction.changes.append(WatchEvent(WatchKind.CREATED, path))
+        return path
+
+    def _set(self, operation: SetData, transaction: Transaction) -> Stat:
+        _check_size(operation.path, operation.data)
+        before = self._require(operation.path, operation.version).stat
+        self._connection.execute(
+            "UPDATE node SET data = ?, version = version + 1, mzxid = ? WHERE path = ?",
+            (operation.data, transaction.zxid, operation.path),
+        )
+        transaction.changes.append(WatchEvent(WatchKind.CHANGED, operation.path))
+        return Stat(before.version + 1, before.czxid, transaction.zxid, before.ctime_ms, before.ephemeral_owner)
+
+    def _delete(self, operation: Delete, transaction: Transaction) -> None:
+        self._require(operation.path, operation.version)
+        if self._connection.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (operation.path,)).fetchone():
+            raise NotEmpty(operation.path)
+        self._connection.execute("DELETE FROM node WHERE path = ?", (operation.path,))
+        transaction.changes.append(WatchEvent(WatchKind.DELETED, operation.path))
+
+
+def _check_size(path: str, data: bytes | None) -> None:
+    if data is not None and len(data) > DATA_SIZE_MAX:
+        raise DataTooLarge(path)
+
+
+# -- errors --------------------------------------------------------------------------------------------------------
+
+_DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_DISK_FAILURE: Final = _DAMAGE | {
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+}
+
+
+def is_disk_failure(error: sqlite3.Error) -> bool:
+    """Whether the file cannot be used any more. Otherwise the statement failed and changed nothing."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code != sqlite3.SQLITE_IOERR_NOMEM and _primary_code(error) in _DISK_FAILURE
+
+
+def is_in_use(error: sqlite3.Error) -> bool:
+    """Whether another process, or another store of this one, has the file."""
+    return _primary_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+def _primary_code(error: sqlite3.Error) -> int | None:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF

@@ -1,0 +1,122 @@
+"""A follower's fetch waits for the end of the leader's log, or for a high watermark that it does not know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.replica.partition import Partition
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import RecordData, build_batch
+from tests.support.in_process import InProcessBroker, running_broker
+
+FOLLOWER = 1
+VERSION = 12
+SESSION = (0, 0)
+NO_SESSION = (0, -1)
+FOREVER_MS = 600_000
+
+
+class Leader:
+    """A broker that leads t-0, which broker 1 follows and is in sync."""
+
+    def __init__(self, broker: InProcessBroker, partition: Partition) -> None:
+        self._broker = broker
+        self.partition = partition
+
+    async def append(self) -> None:
+        batch = build_batch([RecordData(timestamp=1, key=None, value=b"v")])
+        data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
+        await self._broker.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data]), 9)
+
+    def has_fetched(self, offset: int) -> None:
+        """The follower has everything below `offset`."""
+        if self.partition.follower_fetched(FOLLOWER, offset, 0):
+            self._broker.services.replica_manager.wake_readers(self.partition)
+
+    async def fetch(self, offset: int, session: tuple[int, int], wait_ms: int = FOREVER_MS) -> FetchResponse:
+        wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1_000_000)
+        request = FetchRequest(
+            replica_id=FOLLOWER,
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            session_id=session[0],
+            session_epoch=session[1],
+            topics=[FetchTopic(topic="t", partitions=[wanted])],
+        )
+        response: FetchResponse = await self._broker.ask(request, VERSION)
+        return response
+
+    async def parked(self, offset: int, session: tuple[int, int]) -> asyncio.Task[FetchResponse]:
+        fetching = asyncio.ensure_future(self.fetch(offset, session))
+        assert not await is_done(fetching)
+        return fetching
+
+
+async def is_done(fetching: asyncio.Task[FetchResponse]) -> bool:
+    """Whether the fetch has its response, without any time passing."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    return fetching.done()
+
+
+async def answered(fetching: asyncio.Task[FetchResponse]) -> PartitionData:
+    """The response that is there by now."""
+    assert await is_done(fetching)
+    return only(fetching.result())
+
+
+def only(response: FetchResponse) -> PartitionData:
+    return response.responses[0].partitions[0]
+
+
+@pytest.fixture
+async def leader(tmp_path: Path) -> AsyncIterator[Leader]:
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.create_topic("t")
+        partition = broker.services.replica_manager.find("t", 0)
+        assert partition is not None
+        partition.lead(replace(partition.leadership, leader_epoch=1, isr=(0, FOLLOWER), replicas=(0, FOLLOWER)))
+        yield Leader(broker, partition)
+
+
+@pytest.mark.parametrize("has_session", [True, False])
+async def test_a_follower_has_records_with_the_append_and_not_when_they_are_committed(
+    leader: Leader, has_session: bool
+) -> None:
+    session = NO_SESSION
+    if has_session:
+        session = ((await leader.fetch(0, SESSION, wait_ms=0)).session_id, 1)
+    fetching = await leader.parked(0, session)
+    await leader.append()
+    data = await answered(fetching)
+    assert (data.high_watermark, bool(data.records)) == (0, True)
+
+
+async def test_a_follower_in_a_session_gets_every_high_watermark_once(leader: Leader) -> None:
+    await leader.append()
+    first = await leader.fetch(0, SESSION)
+    assert only(first).high_watermark == 0
+    leader.has_fetched(1)
+    data = await answered(asyncio.ensure_future(leader.fetch(1, (first.session_id, 1))))
+    assert (data.high_watermark, bool(data.records)) == (1, False), "it moved after the last response"
+    fetching = await leader.parked(1, (first.session_id, 2))
+    await leader.append()
+    assert (await answered(fetching)).records
+
+
+@pytest.mark.parametrize("has_session", [True, False])
+async def test_a_high_watermark_that_moves_wakes_the_follower(leader: Leader, has_session: bool) -> None:
+    await leader.append()
+    session = NO_SESSION
+    if has_session:
+        session = ((await leader.fetch(0, SESSION)).session_id, 1)
+    fetching = await leader.parked(1, session)
+    leader.has_fetched(1)
+    data = await answered(fetching)
+    assert (data.high_watermark, bool(data.records)) == (1, False)

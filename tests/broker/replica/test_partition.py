@@ -1,0 +1,146 @@
+"""What each event makes of a partition: who leads, since when, how far it is committed and where its epochs begin."""
+
+from pathlib import Path
+from random import Random
+from uuid import uuid4
+
+import pytest
+
+from broker.replica.partition import NO_EPOCH, Leadership, Partition
+from config.broker import BrokerConfig
+from config.log_config import LogConfig
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.builder import RecordData, build_batch
+from storage.checkpoints import TopicPartition
+from storage.files import OsFiles
+from storage.log import AppendOrigin, Log, LogOptions
+
+ME, A, B = 1, 2, 3
+REPLICAS = (ME, A, B)
+
+
+def partition_in(folder: Path, **overrides: str) -> Partition:
+    settings = {name.replace("_", "."): value for name, value in overrides.items()}
+    config = LogConfig.from_overrides(BrokerConfig.from_properties({}), settings)
+    options = LogOptions(OsFiles(), Random(1))
+    log = Log.create(options, str(folder / "t-0"), TopicPartition("t", 0), config, topic_id=uuid4(), now_ms=0)
+    return Partition("t", 0, ME, log)
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Partition:
+    return partition_in(tmp_path)
+
+
+def led_by(
+    leader: int, epoch: int, isr: tuple[int, ...] = REPLICAS, replicas: tuple[int, ...] = REPLICAS
+) -> Leadership:
+    return Leadership(1, leader, epoch, isr, epoch, replicas)
+
+
+def append(partition: Partition, count: int = 1) -> None:
+    batch = build_batch([RecordData(timestamp=1, key=None, value=b"v")] * count)
+    partition.append(memoryview(bytearray(batch)), needs_isr=False, now_ms=0, origin=AppendOrigin.CLIENT)
+    partition.advance_high_watermark()
+
+
+def test_an_epoch_begins_with_leading_also_if_nothing_is_written(partition: Partition) -> None:
+    partition.lead(led_by(ME, 0))
+    append(partition)
+    partition.lead(led_by(ME, 2))
+    assert list(partition.log.leader_epochs.entries) == [(0, 0), (2, 1)]
+    partition.lead(led_by(ME, 3))
+    assert list(partition.log.leader_epochs.entries) == [(0, 0), (3, 1)]
+    assert [tuple(partition.end_of_epoch(epoch)) for epoch in (0, 2, 3)] == [(0, 1), (0, 1), (3, 1)]
+
+
+def test_an_offline_log_is_not_led(partition: Partition) -> None:
+    partition.log.take_offline()
+    with pytest.raises(KafkaError) as refused:
+        partition.lead(led_by(ME, 4))
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (partition.is_leader, partition.leader_epoch, partition.leading_since) == (False, NO_EPOCH, NO_EPOCH)
+
+
+def test_a_new_epoch_of_the_same_leader_keeps_how_far_followers_are(partition: Partition) -> None:
+    assert partition.lead(led_by(ME, 0))
+    append(partition, 5)
+    partition.follower_fetched(A, 4, 0)
+    assert partition.log.high_watermark == 0
+    assert not partition.lead(led_by(ME, 1, (ME, A)))
+    assert (partition.leading_since, partition.leader_epoch) == (0, 1)
+    assert partition.log.high_watermark == 4, "the dead follower was all that it waited for"
+
+
+@pytest.mark.parametrize("between", ["follower", "stopped"])
+def test_a_new_leader_knows_nothing_of_its_followers(partition: Partition, between: str) -> None:
+    partition.lead(led_by(ME, 0))
+    append(partition, 5)
+    for follower in (A, B):
+        partition.follower_fetched(follower, 2, 0)
+    if between == "follower":
+        partition.follow(led_by(A, 1))
+    else:
+        partition.stop()
+    assert partition.leading_since == NO_EPOCH
+    assert partition.lead(led_by(ME, 2, (ME, A)))
+    assert partition.leading_since == 2
+    partition.follower_fetched(B, 5, 0)
+    assert partition.log.high_watermark == 2, "never back, and not without the follower that is in sync"
+    partition.follower_fetched(A, 3, 0)
+    assert partition.log.high_watermark == 3
+
+
+def test_a_replica_that_was_taken_away_is_unknown_when_it_comes_back(partition: Partition) -> None:
+    partition.lead(led_by(ME, 0))
+    append(partition, 5)
+    for follower in (A, B):
+        partition.follower_fetched(follower, 3, 0)
+    partition.lead(led_by(ME, 1, (ME, A), (ME, A)))
+    partition.lead(led_by(ME, 2))
+    partition.follower_fetched(A, 5, 0)
+    assert partition.log.high_watermark == 3
+    assert partition.low_watermark(lambda broker_id: True) == -1
+
+
+@pytest.mark.parametrize(
+    ("min_in_sync", "isr", "expected"),
+    [
+        ("1", (ME,), 3),
+        ("2", (ME,), 0),
+        ("2", (ME, A), 2),
+        ("3", (ME, A), 0),
+        ("3", (ME, A, B), 1),
+        ("4", (ME, A, B), 1),
+    ],
+)
+def test_nothing_is_committed_while_too_few_replicas_are_in_sync(
+    tmp_path: Path, min_in_sync: str, isr: tuple[int, ...], expected: int
+) -> None:
+    """No more can be asked for than there are replicas."""
+    partition = partition_in(tmp_path, min_insync_replicas=min_in_sync)
+    partition.lead(led_by(ME, 0, isr))
+    append(partition, 3)
+    partition.follower_fetched(A, 2, 0)
+    partition.follower_fetched(B, 1, 0)
+    assert partition.log.high_watermark == expected
+
+
+def test_what_is_committed_stays_so_when_the_isr_shrinks(tmp_path: Path) -> None:
+    partition = partition_in(tmp_path, min_insync_replicas="2")
+    partition.lead(led_by(ME, 0, (ME, A)))
+    append(partition, 3)
+    partition.follower_fetched(A, 2, 0)
+    partition.lead(led_by(ME, 1, (ME,)))
+    append(partition)
+    assert partition.log.high_watermark == 2
+    partition.lead(led_by(ME, 2, (ME, B)))
+    partition.follower_fetched(B, 4, 0)
+    assert partition.log.high_watermark == 4
+
+
+def test_a_partition_without_other_replicas_commits_with_the_append(tmp_path: Path) -> None:
+    partition = partition_in(tmp_path, min_insync_replicas="3")
+    partition.lead(led_by(ME, 0, (ME,), (ME,)))
+    append(partition)
+    assert partition.log.high_watermark == 1

@@ -1,0 +1,75 @@
+"""Committed reads of one partition: the aborted transactions belong to what is returned, and only to that."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.replica.fetch_sessions import FetchPartition
+from broker.replica.partition import Leadership, Partition
+from broker.replica.reader import FetchLimits, PartitionRead, read_partitions
+from broker.slices import whole
+from protocol.errors import ErrorCode
+from protocol.records.control import ControlType
+from protocol.schema import ZERO_UUID
+from storage.log import Log
+from tests.storage.builders import NOW_MS, append, append_marker, batch, create_log, delete_expired, log_config, marker
+
+PRODUCER_ID = 7
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Partition:
+    log = create_log(tmp_path, log_config(retention_ms=1000, file_delete_delay_ms=0))
+    led = Partition("topic", 0, 1, log)
+    led.lead(Leadership(0, 1, 0, [1], 0, [1]))
+    return led
+
+
+def abort(log: Log, sequence: int) -> None:
+    append(log, batch(1, producer_id=PRODUCER_ID, sequence=sequence, is_transactional=True))
+    append_marker(log, marker(ControlType.ABORT, PRODUCER_ID))
+
+
+def committed_read(partition: Partition, offset: int, bytes_max: int, *, nowait: bool = True) -> PartitionRead:
+    wanted = FetchPartition("topic", ZERO_UUID, 0, fetch_offset=offset, bytes_max=bytes_max)
+    limits = FetchLimits(1 << 20, read_committed=True, is_first_batch_whole=True)
+    answer = whole(read_partitions([(("topic", 0), wanted, partition, ErrorCode.NONE)], limits, nowait=nowait))
+    assert answer.partitions[0].error_code is ErrorCode.NONE
+    return answer.partitions[0]
+
+
+def first_offsets(read: PartitionRead) -> list[int]:
+    assert read.aborted_transactions is not None
+    return [aborted.first_offset for aborted in read.aborted_transactions]
+
+
+def test_a_short_read_names_few_of_many_aborted_transactions(partition: Partition) -> None:
+    log = partition.log
+    for number in range(300):
+        abort(log, number)
+    partition.advance_high_watermark()
+    read = committed_read(partition, 100, 1)
+    assert first_offsets(read) == [100]
+    assert first_offsets(committed_read(partition, 100, 2 * len(read.records) + 80)) == [100, 102]
+
+
+def test_retention_after_the_records_were_read_does_not_make_them_look_committed(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = partition.log
+    abort(log, 0)
+    log.roll(NOW_MS)
+    append(log, batch(1, timestamp_ms=NOW_MS + 5000))
+    partition.advance_high_watermark()
+    original = Log.read
+
+    def read_then_expire(self: Log, *arguments: Any, **options: Any) -> Any:
+        fetched = original(self, *arguments, **options)
+        assert delete_expired(self, NOW_MS + 3000) == 1
+        return fetched
+
+    monkeypatch.setattr(Log, "read", read_then_expire)
+    read = committed_read(partition, 0, 1000, nowait=False)
+    assert len(read.records)
+    assert first_offsets(read) == [0]

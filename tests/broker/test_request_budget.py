@@ -1,0 +1,177 @@
+"""Requests of many elements: decoded and encoded beside the event loop up to a limit, refused beyond it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import dispatch
+from broker.handlers.produce import PARTITIONS_IN_ONE_STEP_MAX
+from broker.request_budget import ELEMENTS_ON_LOOP_MAX, elements_max
+from broker.slices import SLICE_MS
+from protocol.api import APIS
+from protocol.codec import encode
+from protocol.errors import ErrorCode, Malformed
+from protocol.headers import request_header
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import RecordData, build_batch
+from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.manual_clock import SteppingClock
+
+MIB = 1 << 20
+METADATA, OFFSET_COMMIT, UPDATE_FEATURES = 3, 8, 57
+
+
+@pytest.mark.parametrize(
+    ("frame_size", "expected"),
+    [(0, 64_000), (MIB, 64_000 + MIB // 32), (16 * MIB, 64_000 + MIB // 2)],
+)
+def test_the_limit_of_bulk_requests_grows_with_the_frame(frame_size: int, expected: int) -> None:
+    assert elements_max(METADATA, frame_size) == expected
+
+
+def test_the_limit_of_other_requests_is_fixed() -> None:
+    assert {elements_max(UPDATE_FEATURES, size) for size in (0, MIB, 16 * MIB)} == {10_000}
+
+
+def test_offsets_of_a_hundred_thousand_partitions_are_within_the_limit() -> None:
+    committed = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="")
+        for index in range(1000)
+    ]
+    topics = [OffsetCommitRequestTopic(name=f"topic-{number}", partitions=committed) for number in range(100)]
+    size = sum(map(len, encode(OffsetCommitRequest(group_id="g", topics=topics), 8)))
+    assert 100_000 + 2 * len(topics) + 1 <= elements_max(OFFSET_COMMIT, size)
+
+
+def metadata_request(count: int) -> MetadataRequest:
+    topics = [MetadataRequestTopic(name=f"t{number:x}") for number in range(count)]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+
+async def test_a_large_request_is_answered_as_small_ones_are(tmp_path: Path) -> None:
+    count = ELEMENTS_ON_LOOP_MAX + 1000
+    async with running_broker(tmp_path / "data") as broker:
+        answer = await broker.ask(metadata_request(count))
+    assert [topic.name for topic in answer.topics] == [f"t{number:x}" for number in range(count)]
+    assert {topic.error_code for topic in answer.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+async def test_a_large_request_is_decoded_and_its_response_encoded_in_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(tmp_path / "data") as broker:
+        seen = watched_codec(broker, monkeypatch, limit=50)
+        await broker.ask(metadata_request(10))
+        assert seen == {"decode": {threading.main_thread()}, "encode": {threading.main_thread()}}
+        seen["decode"].clear()
+        seen["encode"].clear()
+        await broker.ask(metadata_request(100))
+    assert threading.main_thread() not in seen["decode"]
+    assert threading.main_thread() not in seen["encode"]
+
+
+async def test_produce_of_many_partitions_appends_after_its_frame_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame in the scratch buffer is overwritten when the call returns in which it was handed out."""
+    monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", 100)
+    count = 200
+    batch = build_batch([RecordData(0, None, b"value")])
+    data = [PartitionProduceData(index=index, records=batch) for index in range(count)]
+    request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    frame = bytearray(request_header(0, 9, 7, "test") + b"".join(encode(request, 9)))
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.create_topic("t", 2)
+        answering = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+        frame[:] = bytes(len(frame))
+        assert answering is not None
+        await answering  # type: ignore[misc]
+        assert [broker.services.replica_manager.find("t", index).log.log_end_offset for index in (0, 1)] == [1, 1]  # type: ignore[union-attr]
+
+
+async def test_produce_to_many_partitions_leaves_others_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each partition is a step, and its records outlive the frame."""
+    count = PARTITIONS_IN_ONE_STEP_MAX + 1
+    batch = build_batch([RecordData(0, None, b"value")])
+    data = [PartitionProduceData(index=index, records=batch) for index in range(count)]
+    request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    frame = bytearray(request_header(0, 9, 7, "test") + b"".join(encode(request, 9)))
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.create_topic("t", count)
+        logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]
+        monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
+        answering = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+        frame[:] = bytes(len(frame))
+        appended = sum(log.log_end_offset for log in logs)
+        assert 0 < appended < count
+        await answering  # type: ignore[misc]
+        assert [log.log_end_offset for log in logs] == [1] * count
+
+
+async def test_a_large_request_that_fails_as_a_whole_names_its_error(tmp_path: Path) -> None:
+    partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in range(ELEMENTS_ON_LOOP_MAX)]
+    request = OffsetDeleteRequest(group_id="", topics=[OffsetDeleteRequestTopic(name="t", partitions=partitions)])
+    async with running_broker(tmp_path / "data") as broker:
+        assert (await broker.ask(request)).error_code
+
+
+async def test_a_request_beyond_the_limit_is_malformed(tmp_path: Path) -> None:
+    frame = request_header(3, 9, 7, "stuffer") + b"".join(
+        encode(MetadataRequest(topics=[MetadataRequestTopic(name="")] * (MIB // 2)), 9)
+    )
+    async with running_broker(tmp_path / "data") as broker:
+        with pytest.raises(Malformed, match=r"Metadata v9 of client 'stuffer'.*elements more than are allowed"):
+            await broker.send(frame, broker.peer)
+        assert (await broker.ask(metadata_request(1))).topics
+
+
+async def test_a_response_beyond_the_limit_closes_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(dispatch, "RESPONSE_SIZE_MAX", 1000)
+    async with running_broker(tmp_path / "data") as broker:
+        with (
+            caplog.at_level(logging.ERROR),
+            pytest.raises(Malformed, match=r"a response of \d+ bytes, expected at most"),
+        ):
+            await broker.ask(metadata_request(200))
+        assert not caplog.records
+
+
+def watched_codec(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> dict[str, set[threading.Thread]]:
+    """The threads in which Metadata requests are read and responses written as far as they go, with this limit."""
+    seen: dict[str, set[threading.Thread]] = {"decode": set(), "encode": set()}
+    dispatcher = broker.dispatcher
+    api = APIS[3]
+    version = api.versions[-1]
+    route = dispatcher._route(api, version)
+
+    def watched(verb: str, function: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            result = function(*arguments)
+            seen[verb].add(threading.current_thread())
+            return result
+
+        return call
+
+    monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", limit)
+    dispatcher._routes[3, version] = dispatch.Route(
+        api, route.handle, watched("decode", route.decode), watched("encode", route.encode), None
+    )
+    return seen

@@ -1,0 +1,189 @@
+"""One pass of retention over the logs of a broker: what is on the disk when, and what runs in a thread."""
+
+import dataclasses
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from storage.files import Files, OpenFile
+from storage.log import Log
+from storage.log_manager import LogManager, LogManagerSettings
+from storage.meta_properties import MetaProperties
+from tests.storage.builders import NOW_MS, QuickFiles, append, batch, done, log_config, read_all
+from tests.support.faulty_files import FaultyFiles
+
+CONFIG = log_config(segment_bytes=300, retention_ms=1000, file_delete_delay_ms=1000)
+
+
+class NotedFiles(QuickFiles):
+    """Notes the files that are opened, renamed, removed or asked for their time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.touched: list[str] = []
+
+    def open(self, path: str, *, create: bool = False) -> OpenFile:
+        self.touched.append(f"open {path}")
+        return super().open(path, create=create)
+
+    def rename(self, old: str, new: str) -> None:
+        self.touched.append(f"rename {old}")
+        super().rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        self.touched.append(f"unlink {path}")
+        super().unlink(path)
+
+    def modified_ms(self, path: str) -> int:
+        self.touched.append(f"time of {path}")
+        return super().modified_ms(path)
+
+
+def start(directory: Path, files: Files | None = None) -> LogManager:
+    manager = LogManager([str(directory)], LogManagerSettings(), files or QuickFiles(), random=Random(1))
+    manager.open()
+    manager.claim(MetaProperties(1, "cluster"))
+    manager.load(lambda topic: CONFIG, now_ms=NOW_MS)
+    return manager
+
+
+def expirable(manager: LogManager) -> Log:
+    """Segments 0 to 4 of one batch each, of which the first three are too old in ten seconds."""
+    log = manager.get_or_create("topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+    for number in range(5):
+        append(log, batch(1, size=200, timestamp_ms=NOW_MS + (0 if number < 3 else 9_500)))
+    log.advance_high_watermark(5)
+    assert [segment.base_offset for segment in log.segments.all()] == [0, 1, 2, 3, 4]
+    return log
+
+
+def test_a_log_start_is_on_the_disk_before_a_segment_is_renamed(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    manager = start(tmp_path, files)
+    log = expirable(manager)
+    before = len(files.calls)
+    assert done(manager.run_retention(NOW_MS + 10_000)) == 3
+    calls = files.calls[before:]
+    first_deletion = next(number for number, call in enumerate(calls) if call.startswith("rename 0") and ".log" in call)
+    start_written = calls.index("rename log-start-offset-checkpoint.tmp")
+    assert start_written < calls.index(f"sync directory {tmp_path.name}", start_written) < first_deletion
+    assert log.log_start_offset == 3
+    manager.unlock()
+
+
+@pytest.mark.parametrize("lost", [(1,), (0, 2), (1, 2)])
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_gaps_that_a_power_cut_leaves_below_the_log_start_take_nothing_above_it(
+    tmp_path: Path, lost: tuple[int, ...], is_torn: bool
+) -> None:
+    """The new names of a directory may get to the disk in any order."""
+    manager = start(tmp_path)
+    expirable(manager)
+    for work in manager.run_retention(NOW_MS + 10_000):
+        if work is not None:
+            work()
+        if (tmp_path / "log-start-offset-checkpoint").exists():
+            break
+    manager.unlock()
+    for number in lost:
+        for path in tmp_path.glob(f"topic-0/{number:020d}.*"):
+            path.unlink()
+    if is_torn:
+        for number in {0, 1, 2} - set(lost):
+            os.truncate(tmp_path / "topic-0" / f"{number:020d}.log", 100)
+    (tmp_path / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    manager = start(tmp_path)
+    log = manager.get("topic", 0)
+    assert log is not None
+    assert (log.log_start_offset, log.log_end_offset) == (3, 5)
+    assert [offset for offset, _ in read_all(log)] == [3, 4]
+    log.advance_high_watermark(5)
+    done(manager.run_retention(NOW_MS))
+    assert [segment.base_offset for segment in log.segments.all()] == [3, 4]
+    manager.unlock()
+
+
+def test_files_are_read_and_renamed_in_threads_only(tmp_path: Path) -> None:
+    files = NotedFiles()
+    manager = start(tmp_path, files)
+    log = expirable(manager)
+    log.release()
+    for segment in log.segments.all()[:-1]:
+        segment._forget_timestamps()
+    files.touched.clear()
+    on_loop: list[str] = []
+    in_threads: list[str] = []
+    for work in manager.run_retention(NOW_MS + 10_000):
+        on_loop += files.touched
+        files.touched.clear()
+        if work is not None:
+            work()
+        in_threads += files.touched
+        files.touched.clear()
+    on_loop += files.touched
+    assert len(in_threads) > 10
+    # The leader epochs are written without waiting for the disk.
+    assert [name for name in on_loop if "leader-epoch" not in name] == []
+    manager.unlock()
+
+
+def test_a_log_that_begins_to_move_during_a_pass_keeps_its_segments(tmp_path: Path) -> None:
+    directories = [tmp_path / "a", tmp_path / "b"]
+    manager = LogManager([str(one) for one in directories], LogManagerSettings(), QuickFiles(), random=Random(1))
+    manager.open()
+    manager.claim(MetaProperties(1, "cluster"))
+    manager.load(lambda topic: CONFIG, now_ms=NOW_MS)
+    log = expirable(manager)
+    steps = manager.run_retention(NOW_MS + 10_000)
+    for work in steps:
+        if work is None:
+            break
+        work()
+    target = next(one for one in manager.directories if one is not manager.directory_of("topic", 0))
+    manager.create_future(log, target, now_ms=NOW_MS)
+    assert done(steps) == 0
+    assert [segment.base_offset for segment in log.segments.all()] == [0, 1, 2, 3, 4]
+    assert log.log_start_offset == 3
+    manager.drop_future("topic", 0, now_ms=NOW_MS)
+    assert done(manager.run_retention(NOW_MS)) == 3
+
+
+def test_compacted_logs_go_by_their_log_start_alone(tmp_path: Path) -> None:
+    manager = start(tmp_path)
+    log = expirable(manager)
+    log.reconfigure(dataclasses.replace(CONFIG, cleanup_policy=frozenset({"compact"})))
+    assert done(manager.run_retention(NOW_MS + 10_000)) == 0
+    log.delete_records_before(2)
+    assert done(manager.run_retention(NOW_MS + 10_000)) == 2
+
+
+def test_records_deleted_during_a_pass_wait_for_their_log_start_on_the_disk(tmp_path: Path) -> None:
+    manager = start(tmp_path)
+    log = expirable(manager)
+    steps = manager.run_retention(NOW_MS + 10_000)
+    for work in steps:
+        if work is not None:
+            work()
+        if (tmp_path / "log-start-offset-checkpoint").exists():
+            break
+    log.delete_records_before(5)
+    assert done(steps) == 3
+    assert [segment.base_offset for segment in log.segments.all()] == [3, 4]
+    manager.unlock()
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_a_truncation_during_a_pass_begins_with_an_empty_file(tmp_path: Path, offset: int) -> None:
+    """Segments have left the log, and their files still have their names."""
+    manager = start(tmp_path)
+    log = expirable(manager)
+    assert log.expire(NOW_MS + 10_000) == 3
+    assert log.drop_expired(3) == 3
+    log.truncate_fully_and_start_at(offset, now_ms=NOW_MS)
+    append(log, batch(1, size=50))
+    log.mark_dropped(NOW_MS)
+    assert [found for found, _ in read_all(log)] == [offset]
+    assert os.stat(log.segments.active.path).st_size == log.size
+    manager.unlock()

@@ -1,0 +1,149 @@
+"""kafka-dump-log --verify: checks every batch in the segments of log directories.
+
+A broker serves stored batches without checking them, as Kafka does, and only consumers compare their CRCs. This check
+finds damage before a consumer does. It reads files that belong to a stopped or a running broker and changes none of
+them; the segment that a running broker writes is checked as far as it reached when its turn came.
+
+Owns which files are checked, the checks, and their text. Must not know the tool's options.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from storage.files import OsFiles
+from storage.names import LOG, OFFSET_INDEX, DirectoryState, parse_partition_directory, parse_segment_file
+from storage.recovery import CHUNK_SIZE, check_batch, stored_batches
+from storage.segment import CorruptSegmentError, Segment
+from tools.segment_files import DumpError, beside, offset_index_entries
+
+_STEP_SIZE: Final = 16 * CHUNK_SIZE
+
+OnProgress = Callable[[], None]
+
+
+class DamagedBatch(NamedTuple):
+    """`offset` is that of the batch, or the next that was expected where no batch can be told."""
+
+    path: str
+    position: int
+    offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"file: {self.path} position: {self.position} offset: {self.offset} reason: {self.reason}"
+
+
+def log_files(directory: str) -> list[tuple[str, int]]:
+    """Path and size of each segment's log in a log directory or in one partition's folder, in the order of offsets.
+
+    Folders that a broker is about to delete are left out. Raises DumpError.
+    """
+    found = []
+    folders = []
+    try:
+        for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+            if entry.is_dir():
+                name = parse_partition_directory(entry.name)
+                if name is not None and name.state is not DirectoryState.DELETE:
+                    folders.append(entry.path)
+            elif (segment := parse_segment_file(entry.name)) and (segment.suffix, segment.stage) == (LOG, ""):
+                found.append((entry.path, entry.stat().st_size))
+    except OSError as error:
+        raise DumpError(f"{directory}: {error.strerror}") from None
+    for folder in folders:
+        found += log_files(folder)
+    return found
+
+
+class Verification:
+    """Checks files one after the other and counts what it has checked."""
+
+    def __init__(self) -> None:
+        self.files_count = self.batches_count = self.bytes_count = self.damaged_count = 0
+
+    def damaged_batches(self, path: str, on_progress: OnProgress) -> Iterator[DamagedBatch]:
+        """The damaged batches of one file, checked as they are asked for. Raises DumpError when it cannot be read."""
+        try:
+            segment, size = _opened(path)
+            self.files_count += 1
+            position, next_offset = 0, segment.base_offset
+            while position < size:
+                reported = position
+                try:
+                    for batch in stored_batches(segment, position, size):
+                        self.batches_count += 1
+                        try:
+                            check_batch(segment, batch, next_offset)
+                        except CorruptSegmentError as damage:
+                            yield self._damaged(path, damage.position, batch.extent.base_offset, damage.reason)
+                        else:
+                            next_offset = batch.extent.last_offset + 1
+                        self.bytes_count += batch.extent.size
+                        position = batch.extent.end
+                        if position - reported >= _STEP_SIZE:
+                            reported = position
+                            on_progress()
+                except CorruptSegmentError as damage:
+                    # Where the next batch begins, only the index may tell.
+                    following = _next_indexed_position(path, damage.position, size)
+                    reason = f"{damage.reason}; {following - damage.position} bytes are not checked"
+                    yield self._damaged(path, damage.position, next_offset, reason)
+                    self.bytes_count += following - position
+                    position = following
+        except OSError as error:
+            raise DumpError(f"{path}: {error.strerror}") from None
+
+    def _damaged(self, path: str, position: int, offset: int, reason: str) -> DamagedBatch:
+        self.damaged_count += 1
+        return DamagedBatch(path, position, offset, reason)
+
+    def summary(self) -> str:
+        """What was checked and how much of it is damaged."""
+        return (
+            f"Verified {self.batches_count} batches in {self.files_count} files, {self.bytes_count} bytes: "
+            f"{self.damaged_count} damaged"
+        )
+
+
+def _opened(path: str) -> tuple[Segment, int]:
+    name = parse_segment_file(os.path.basename(path))
+    assert name is not None
+    size = os.stat(path).st_size
+    segment = Segment(
+        OsFiles(),
+        os.path.dirname(path),
+        name.base_offset,
+        now_ms=0,
+        index_interval_bytes=0,
+        index_size_max=0,
+        size=size,
+    )
+    segment.read_from(path)
+    return segment, size
+
+
+def _next_indexed_position(path: str, position: int, size: int) -> int:
+    """Where the index says that a batch begins behind `position`; the end of the file without such an entry."""
+    try:
+        entries = offset_index_entries(beside(path, OFFSET_INDEX))
+    except DumpError:
+        return size
+    return min((entry.position for entry in entries if position < entry.position < size), default=size)
+
+
+@contextmanager
+def progress(size: int) -> Iterator[Callable[[str, int], None]]:
+    """What shows the file that is checked and how many of `size` bytes are: on a terminal alone."""
+    if not sys.stderr.isatty():
+        yield lambda path, bytes_done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=size)
+        yield lambda path, bytes_done: bar.update(task, description=path, completed=bytes_done)
