@@ -14,6 +14,7 @@ buffer. One from `sole_frame` is valid until anything is received, on whichever 
 
 from __future__ import annotations
 
+import mmap
 import struct
 
 from protocol.errors import Malformed
@@ -25,8 +26,10 @@ _unpack_length = LENGTH.unpack_from
 SCRATCH_SIZE = 256 << 10
 """Bytes of the buffer that the connections of a listener receive into."""
 
-# A frame is announced by its sender: memory follows the bytes that really came, not the announcement.
-GROW_FROM_SIZE = 2 << 20
+# A frame is announced by its sender: memory follows the bytes that really came, not the announcement. Buffers from this
+# size on are anonymous maps, whose pages the kernel provides as they are written to. To let a buffer grow instead would
+# copy what has come, and tens of megabytes hold the event loop for as many milliseconds.
+MAPPED_FROM_SIZE = 2 << 20
 
 
 def kept(frame: memoryview) -> memoryview:
@@ -135,10 +138,15 @@ class FrameReader:
         self._end = left
 
     def _keep(self, left: int) -> None:
-        capacity = max(left, self._size_wanted(left))
-        own = memoryview(bytearray(min(capacity, max(GROW_FROM_SIZE, left))))
+        own = self._buffer(max(left, self._size_wanted(left)))
         own[:left] = self._source[self._start : self._end]
         self._own = self._source = own
+
+    def _buffer(self, size: int) -> memoryview:
+        """Room for `size` bytes; a large one has room for one more read, so that it need not be copied for it."""
+        if size < MAPPED_FROM_SIZE:
+            return memoryview(bytearray(size))
+        return memoryview(mmap.mmap(-1, size + len(self._scratch)))
 
     def _size_wanted(self, left: int) -> int:
         """Bytes of the first frame that is left, length included, as far as its length is known and legal."""
@@ -150,8 +158,7 @@ class FrameReader:
     def _grow(self, own: memoryview) -> memoryview:
         wanted = self._size_wanted(self._end - self._start)
         # All of the first frame is here (its answer is awaited): room for one more read, then reading pauses.
-        capacity = min(wanted, 2 * len(own)) if wanted > len(own) else len(own) + len(self._scratch)
-        larger = memoryview(bytearray(capacity))
+        larger = self._buffer(wanted if wanted > len(own) else len(own) + len(self._scratch))
         larger[: self._end] = own[: self._end]
         self._own = self._source = larger
         return larger

@@ -1,11 +1,13 @@
 """Frames are cut the same however the bytes arrive, and hostile lengths end the stream before memory is spent."""
 
+import os
 import random
 import struct
+from pathlib import Path
 
 import pytest
 
-from protocol.frame import GROW_FROM_SIZE, FrameReader, FrameTooLarge
+from protocol.frame import FrameReader, FrameTooLarge
 
 SIZE_MAX = 8 << 20
 
@@ -127,12 +129,21 @@ def test_an_illegal_length_is_refused(size: int) -> None:
 
 
 def test_memory_follows_the_bytes_and_not_the_announcement() -> None:
-    reader = FrameReader(memoryview(bytearray(64)), SIZE_MAX)
-    reader.writable()[:4] = struct.pack(">i", SIZE_MAX)
+    announced, little = 64 << 20, 8 << 20
+    reader = FrameReader(memoryview(bytearray(64)), announced)
+    reader.writable()[:4] = struct.pack(">i", announced)
     reader.received(4)
     assert reader.next_frame() is None
+    before = resident_size()
     reader.settle()
-    assert len(reader.writable()) < GROW_FROM_SIZE + 64
+    assert len(reader.writable()) >= announced
+    assert resident_size() - before < little
+    reader.writable()[: 1 << 20] = bytes(1 << 20)
+    assert resident_size() - before < little
+
+
+def resident_size() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_a_large_frame_grows_into_place() -> None:
