@@ -321,6 +321,9 @@ class House:
                 "linger.ms": 1,
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
+                # A Kafka that has just started does not know its topics yet; without this, librdkafka fails the records
+                # of a topic that it has known for more than 30 s.
+                "topic.metadata.propagation.max.ms": 3_600_000,
                 "log_level": 0,
                 **settings,
             }
