@@ -32,31 +32,49 @@ LIBRARIES = (
 )
 # Of the Java clients that tests speak with. One list, so that all can be fetched ahead.
 CLIENT_VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.2.2", "1.1.1", "2.1.1", "2.8.2", VERSION, "4.0.0", "4.1.0")
+STREAMS_VERSIONS = ("2.8.2", VERSION, "4.1.0")
 # Quick to start and small: what tests want. The benchmark passes options of its own.
 TEST_JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 LOGGING = Path(__file__).with_name("log4j.properties")
 
 
+Libraries = tuple[str, Sequence[Library]]
+"""The name of a set and what it is made for."""
+_BROKER: Libraries = (f"apache-kafka-{VERSION}", LIBRARIES)
+
+
+def _clients(version: str) -> Libraries:
+    if version == VERSION:
+        return _BROKER
+    # The consumer of 0.8 was still a part of the broker's library.
+    module = "kafka_2.11" if version.startswith("0.8.") else "kafka-clients"
+    return f"{module}-{version}", (Library("org.apache.kafka", module, version), LOGGING_LIBRARY)
+
+
+def _streams(version: str) -> Libraries:
+    libraries = [Library("org.apache.kafka", module, version) for module in ("kafka-streams", "kafka-clients")]
+    return f"kafka-streams-{version}", (*libraries, LOGGING_LIBRARY)
+
+
+def library_sets() -> dict[str, Sequence[Library]]:
+    """Return every set of libraries that this module fetches."""
+    return dict([_BROKER, *map(_clients, CLIENT_VERSIONS), *map(_streams, STREAMS_VERSIONS)])
+
+
 def jars() -> Path:
     """The folder of Kafka's jars, fetched on first use."""
-    return fetch(f"apache-kafka-{VERSION}", LIBRARIES)
+    return fetch(*_BROKER)
 
 
 def client_jars(version: str) -> Path:
     """The folder with Kafka's Java clients of one of `CLIENT_VERSIONS`."""
-    assert version in CLIENT_VERSIONS, version
-    if version == VERSION:
-        return jars()
-    # The consumer of 0.8 was still a part of the broker's library.
-    module = "kafka_2.11" if version.startswith("0.8.") else "kafka-clients"
-    return fetch(f"{module}-{version}", (Library("org.apache.kafka", module, version), LOGGING_LIBRARY))
+    return fetch(*_clients(version))
 
 
 def streams_jars(version: str) -> Path:
-    """The folder with Kafka Streams of any version."""
-    libraries = [Library("org.apache.kafka", module, version) for module in ("kafka-streams", "kafka-clients")]
-    return fetch(f"kafka-streams-{version}", (*libraries, LOGGING_LIBRARY))
+    """The folder with Kafka Streams of one of `STREAMS_VERSIONS`."""
+    return fetch(*_streams(version))
 
 
 def tool_command(main: str, *arguments: str) -> list[str]:
