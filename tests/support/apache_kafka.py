@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.support.ivy import Library, fetch
 from tests.support.java import compiled, java_command
 from tests.support.metadata_probe import is_serving
-from tests.support.processes import ServerProcess, free_port
+from tests.support.processes import ServerProcess
 from tests.support.zookeeper import ZooKeeperProcess
 
 VERSION = "3.9.1"
@@ -113,40 +113,40 @@ class ApacheKafkaProcess(ServerProcess):
         zookeeper_connect: str,
         *,
         broker_id: int = 0,
-        port: int | None = None,
+        port: int = 0,
         broker_count: int = 1,
         overrides: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = TEST_JVM_OPTIONS,
         log_level: str = "WARN",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.port = port or free_port()
         self.log_dir = folder / "data"
-        properties = self._properties(zookeeper_connect, broker_id, broker_count) | dict(overrides or {})
         settings = folder / "server.properties"
-        settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        command = _command([jars() / "*"], "kafka.Kafka", [str(settings)], options=jvm_options, log_level=log_level)
+        replication_factor = str(min(broker_count, 3))
+
+        def properties(port: int) -> Mapping[str, str]:
+            return {
+                "broker.id": str(broker_id),
+                "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "zookeeper.connect": zookeeper_connect,
+                "log.dirs": str(self.log_dir),
+                "offsets.topic.replication.factor": replication_factor,
+                "transaction.state.log.replication.factor": replication_factor,
+                "transaction.state.log.min.isr": "1",
+                "group.initial.rebalance.delay.ms": "0",
+                "group.min.session.timeout.ms": "1000",
+                **(overrides or {}),
+            }
+
         super().__init__(
-            f"Apache Kafka {broker_id}", command, folder / "kafka.log", lambda: is_serving(self.port, broker_count)
+            f"Apache Kafka {broker_id}",
+            _command([jars() / "*"], "kafka.Kafka", [str(settings)], options=jvm_options, log_level=log_level),
+            folder / "kafka.log",
+            lambda port: is_serving(port, broker_count),
+            settings=settings,
+            properties=properties,
+            port=port,
         )
-
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def _properties(self, zookeeper_connect: str, broker_id: int, broker_count: int) -> dict[str, str]:
-        copies = str(min(broker_count, 3))
-        return {
-            "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "zookeeper.connect": zookeeper_connect,
-            "log.dirs": str(self.log_dir),
-            "offsets.topic.replication.factor": copies,
-            "transaction.state.log.replication.factor": copies,
-            "transaction.state.log.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
-            "group.min.session.timeout.ms": "1000",
-        }
 
 
 @contextmanager
@@ -167,7 +167,7 @@ def apache_kafka(
                 folder / f"broker-{broker_id}",
                 zookeeper.connect,
                 broker_id=broker_id,
-                port=first_port + broker_id if first_port else None,
+                port=first_port + broker_id if first_port else 0,
                 broker_count=broker_count,
                 overrides=overrides,
                 jvm_options=jvm_options,

@@ -6,11 +6,11 @@ Owns: the command line and the server.properties of a broker under test; callers
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.support.metadata_probe import is_serving
-from tests.support.processes import ServerProcess, free_port
+from tests.support.processes import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,33 +24,39 @@ class BrokerProcess(ServerProcess):
     """One broker on 127.0.0.1 with the embedded store; keeps everything below `folder`."""
 
     def __init__(
-        self, folder: Path, overrides: Mapping[str, str] | None = None, *, port: int | None = None, broker_id: int = 0
+        self,
+        folder: Path,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        port: int = 0,
+        broker_id: int = 0,
+        command: Callable[[Path], Sequence[str]] = server_command,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.port = port or free_port()
         self.log_dir = folder / "data"
-        properties = {
-            "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "log.dirs": str(self.log_dir),
-            "offsets.topic.replication.factor": "1",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
-            "group.min.session.timeout.ms": "1000",
-            **(overrides or {}),
-        }
-        self.settings = folder / "server.properties"
-        self.settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        settings = folder / "server.properties"
+
+        def properties(port: int) -> Mapping[str, str]:
+            return {
+                "broker.id": str(broker_id),
+                "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "log.dirs": str(self.log_dir),
+                "offsets.topic.replication.factor": "1",
+                "transaction.state.log.replication.factor": "1",
+                "transaction.state.log.min.isr": "1",
+                "group.initial.rebalance.delay.ms": "0",
+                "group.min.session.timeout.ms": "1000",
+                **(overrides or {}),
+            }
+
         super().__init__(
             f"Milena {broker_id}",
-            server_command(self.settings),
+            command(settings),
             folder / "server.log",
-            lambda: is_serving(self.port),
+            is_serving,
+            settings=settings,
+            properties=properties,
+            port=port,
             environment={"PYTHONPATH": str(ROOT)},
         )
-
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
