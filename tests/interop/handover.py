@@ -137,7 +137,10 @@ class House:
 
     @cached_property
     def _writer(self) -> Producer:
-        return self._producer({"batch.num.messages": 20})
+        # A Kafka that starts tells clients of itself before it knows its topics, and librdkafka then fails the records
+        # of those topics. A producer that calls once a second hardly ever comes in between.
+        backoff = {"reconnect.backoff.ms": 1000, "reconnect.backoff.max.ms": 1000}
+        return self._producer({"batch.num.messages": 20, **backoff})
 
     @cached_property
     def _plain(self) -> Producer:
@@ -332,9 +335,6 @@ class House:
                 "linger.ms": 1,
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
-                # A Kafka that has just started does not know its topics yet; without this, librdkafka fails the records
-                # of a topic that it has known for more than 30 s.
-                "topic.metadata.propagation.max.ms": 3_600_000,
                 "log_level": 0,
                 **settings,
             }
