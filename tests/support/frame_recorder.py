@@ -10,7 +10,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Self
 
@@ -62,9 +62,9 @@ class FrameRecorder:
         self._listening.close()
 
     def take(self) -> list[RecordedExchange]:
-        """Return what was recorded since the last call, in the order of connections."""
+        """Return what was recorded since the last call, in the order of connections; responses that follow are lost."""
         taken, self._conversations = self._conversations, []
-        return [exchange for conversation in taken for exchange in conversation.exchanges]
+        return [replace(exchange) for conversation in taken for exchange in conversation.exchanges]
 
     def _accept(self) -> None:
         while True:

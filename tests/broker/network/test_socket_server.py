@@ -305,7 +305,7 @@ async def test_sockets_have_the_configured_buffers_and_do_not_wait_to_fill_packe
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.ports["A"])
         assert await is_served((reader, writer))
-        ((connection,),) = [list(listener.connections()) for listener in server._listeners.values()]
+        ((connection,),) = [list(listener.connections()) for listener in server.listeners]
         assert connection._transport is not None
         stream = connection._transport.get_extra_info("socket")
         # Linux doubles what is asked for, for its own bookkeeping.
