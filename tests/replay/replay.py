@@ -17,7 +17,7 @@ from tests.replay.comparison import differences
 from tests.replay.exchange import Exchange
 from tests.replay.translation import Translation, UntoldError
 
-PATIENCE_S = 0.1
+PATIENCE_S = 1.0
 """How long a request may keep the next one of another connection waiting."""
 TIMEOUT_S = 20.0
 
