@@ -14,6 +14,7 @@ import argparse
 import pstats
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,27 +22,22 @@ from bench.cases import CASES
 from bench.scale import QUICK
 from bench.servers import MILENA
 from bench.subject import Subject, running
-from tests.support.broker import ROOT, BrokerProcess, server_command
-from tests.support.metadata_probe import is_serving
-from tests.support.processes import ServerProcess
+from tests.support.broker import BrokerProcess, server_command
 
 LINES = 40
 
 
-class ProfiledBroker(ServerProcess):
+class ProfiledBroker(BrokerProcess):
     """Milena's broker, which writes its profile to `profile` when it is stopped."""
 
     def __init__(self, folder: Path) -> None:
-        broker = BrokerProcess(folder)
-        self.port = broker.port
-        self.log_dir = broker.log_dir
         self.profile = folder / "profile"
-        interpreter, *arguments = server_command(broker.settings)
+        super().__init__(folder, command=self._profiled)
+
+    def _profiled(self, settings: Path) -> Sequence[str]:
+        interpreter, *arguments = server_command(settings)
         without_safe_path = [argument for argument in arguments if argument != "-P"]
-        command = [interpreter, "-m", "cProfile", "-o", str(self.profile), *without_safe_path]
-        super().__init__(
-            "Milena", command, broker.log, lambda: is_serving(self.port), environment={"PYTHONPATH": str(ROOT)}
-        )
+        return [interpreter, "-m", "cProfile", "-o", str(self.profile), *without_safe_path]
 
 
 def main() -> None:

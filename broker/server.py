@@ -166,6 +166,11 @@ class Server:
         self.has_failed = False
         """The broker stopped because it could not go on."""
 
+    @property
+    def metrics_port(self) -> int | None:
+        """The port that metrics are served on; None without `metrics.http.listener` or before the start."""
+        return None if self._metrics_endpoint is None else self._metrics_endpoint.port
+
     async def start(self, on_fatal: Callable[[], None] = lambda: None) -> None:
         """Return when clients are served. Raises StartupError; what was begun is undone by `stop`.
 

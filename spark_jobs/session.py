@@ -12,7 +12,12 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+from spark_jobs.pinned_jars import WrongHashError, verify
+
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+
+EXCLUDED = ("org.apache.hadoop:hadoop-client-runtime", "org.apache.hadoop:hadoop-client-api")
+"""What pyspark ships already."""
 
 _HERE = Path(__file__).resolve().parent
 _LOOPBACK = "127.0.0.1"
@@ -26,9 +31,9 @@ DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # The connector, from Maven Central alone and into a cache of our own: Spark's default looks into the user's
-    # Maven and Ivy folders first and fails on one that is half filled. pyspark ships the two Hadoop jars already.
+    # Maven and Ivy folders first and fails on one that is half filled.
     "spark.jars.packages": CONNECTOR,
-    "spark.jars.excludes": "org.apache.hadoop:hadoop-client-runtime,org.apache.hadoop:hadoop-client-api",
+    "spark.jars.excludes": ",".join(EXCLUDED),
     "spark.jars.ivySettings": str(_HERE / "ivysettings.xml"),
     "spark.jars.ivy": str(_HERE.parent / ".cache" / "ivy"),
     # Timestamps mean UTC everywhere; a job that wants a local day converts by name of the zone.
@@ -47,6 +52,7 @@ def spark_session(app_id: str, overrides: Mapping[str, str]) -> SparkSession:
     """Starts Spark, or returns the session that already runs in this process.
 
     The first start on a machine downloads the connector (14 MB) and needs Java 17 or newer.
+    Raises WrongHashError when a jar of the connector is not the one that this project was tested with.
     """
     settings = {**DEFAULTS, **overrides}
     if settings["spark.master"].startswith("local"):
@@ -54,4 +60,12 @@ def spark_session(app_id: str, overrides: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.appName(app_id)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    jars = session.conf.get("spark.jars", "") or ""
+    has_own_jars = "spark.jars" in settings or settings["spark.jars.packages"] != CONNECTOR
+    try:
+        verify(filter(None, jars.split(",")), is_complete=not has_own_jars)
+    except WrongHashError:
+        session.stop()
+        raise
+    return session

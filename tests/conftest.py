@@ -1,14 +1,15 @@
 """What all tests share: the event loop is uvloop, as in the broker, and random tests do not mind the time they take."""
 
 import gc
-from collections.abc import Mapping
+import os
+from collections.abc import Generator, Mapping
 
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
-from tests.support.spread import FilesTogether, longest_first
+from tests.support.spread import FilesTogether, longest_first, mark
 
 # The first example in a fresh checkout builds tables, and the machine may be busy: neither says anything of the code.
 settings.register_profile("milena", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -19,13 +20,26 @@ def pytest_asyncio_loop_factories() -> Mapping[str, type[uvloop.Loop]]:
     return {"uvloop": uvloop.Loop}
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=longest_first)
+    for item in items:
+        mark(item)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesTogether:
     return FilesTogether(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In CI nothing skips, or something that is missing there would look like success."""
+    report = yield
+    if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI: {report.longrepr}"
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)

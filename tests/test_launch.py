@@ -20,8 +20,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import free_port
-
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = ("requirements.lock", "requirements-spark.lock", "requirements-dev.lock")
 LAUNCHERS = sorted(path.name for path in (ROOT / "bin").glob("kafka-*") if not path.name.endswith(".sh"))
@@ -277,7 +275,7 @@ def installation(tmp_path: Path) -> Path:
 
 def test_daemon_starts_and_stops(installation: Path, tmp_path: Path) -> None:
     settings = tmp_path / "server.properties"
-    settings.write_text(f"broker.id=7\nlisteners=PLAINTEXT://127.0.0.1:{free_port()}\nlog.dirs={tmp_path / 'data'}\n")
+    settings.write_text(f"broker.id=7\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'data'}\n")
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, cwd=installation, capture_output=True, text=True, check=False, timeout=30)

@@ -276,6 +276,20 @@ async def test_a_connection_that_never_repeats_itself_is_not_learned_from(broker
     assert shortcuts.answer(memoryview(bytearray(produce_frame(SHORT, batch_of(1), 9)))) is None
 
 
+async def test_a_gap_in_the_sequence_is_refused_alike_with_append_time(
+    broker: InProcessBroker, learning: CountedShortcuts
+) -> None:
+    """The attempt in the shortcut stamps the batch; the general way must find it as it came."""
+    codes = []
+    for topic, shortcuts in (("stamped-s", learning), ("stamped-g", NoShortcuts())):
+        await broker.create_topic(topic, message_timestamp_type="LogAppendTime")
+        for sequence in (0, 1, 9):
+            records = batch_of(1, producer_id=7, producer_epoch=0, base_sequence=sequence)
+            answer = await send(broker, produce_frame(topic, records, 9), shortcuts)
+        codes.append(error_in(answer, 9))
+    assert codes == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
+
+
 async def test_a_transactional_batch_is_no_repetition(broker: InProcessBroker, learning: CountedShortcuts) -> None:
     await send(broker, produce_frame(SHORT, batch_of(1), 9), learning)
     records = build_batch(
@@ -336,12 +350,17 @@ async def fetch_frame(
     wait_ms: int = 0,
     replica_id: int = -1,
     rack: str = "",
+    leader_epoch: int = -1,
 ) -> bytes:
     described = await broker.ask(MetadataRequest(topics=[MetadataRequestTopic(name=SHORT)]))
     topic = FetchTopic(
         topic=SHORT if version < 13 else "",
         topic_id=described.topics[0].topic_id if version >= 13 else ZERO_UUID,
-        partitions=[FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=bytes_max)],
+        partitions=[
+            FetchPartition(
+                partition=0, fetch_offset=offset, partition_max_bytes=bytes_max, current_leader_epoch=leader_epoch
+            )
+        ],
     )
     request = FetchRequest(max_wait_ms=wait_ms, min_bytes=bytes_min, topics=[topic], rack_id=rack)
     if version < 15:
@@ -434,6 +453,21 @@ async def test_a_fetch_with_nothing_to_read_waits_as_ever(broker: InProcessBroke
     assert asyncio.get_running_loop().time() - started >= 0.025, "what is left of 30 ms by clocks that count whole ones"
     assert learning.answer_count == 2
     assert empty == await send(broker, frame, NoShortcuts())
+
+
+async def test_a_fetch_with_an_old_leader_epoch_is_refused_at_the_end_of_the_log(
+    broker: InProcessBroker, learning: CountedShortcuts
+) -> None:
+    await send(broker, produce_frame(SHORT, batch_of(2), 9), NoShortcuts())
+    for _ in range(2):
+        await send(broker, await fetch_frame(broker, 12, 0, wait_ms=50, leader_epoch=0), learning)
+    assert learning.answer_count == 1
+    partition = broker.services.replica_manager.find(SHORT, 0)
+    assert partition is not None
+    partition.lead(replace(partition.leadership, leader_epoch=partition.leadership.leader_epoch + 1))
+    frame = await fetch_frame(broker, 12, 2, wait_ms=50, leader_epoch=0)
+    assert await send(broker, frame, learning) == await send(broker, frame, NoShortcuts())
+    assert learning.answer_count == 1
 
 
 async def parked_fetch(

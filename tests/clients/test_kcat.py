@@ -1,6 +1,5 @@
 """kcat: librdkafka from a shell. A Debian package; `apt-get install kcat` gets it."""
 
-import shutil
 import subprocess
 import time
 
@@ -8,11 +7,16 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker import BrokerProcess
+from tests.support.parts import need_command, skip_when_unavailable
 
 DEADLINE_S = 30
 LOOK_AGAIN_AFTER_S = 0.05
 
-pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="no kcat here: apt-get install kcat")
+
+@pytest.fixture(autouse=True)
+def kcat_is_installed() -> None:
+    with skip_when_unavailable():
+        need_command("kcat", "kcat")
 
 
 def kcat(broker: BrokerProcess, *arguments: str, stdin: str = "") -> str:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -39,7 +40,6 @@ from tests.storage.builders import done
 from tests.support.apache_kafka import ApacheKafkaProcess
 from tests.support.broker import ROOT, BrokerProcess
 from tests.support.manual_clock import ManualClock
-from tests.support.processes import free_port
 from tests.support.zookeeper import ZooKeeperProcess
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -122,7 +122,8 @@ class House:
 
     folder: Path
     zookeeper: ZooKeeperProcess
-    port: int = field(default_factory=free_port)
+    port: int = 0
+    """The first broker binds any free one; the others follow it."""
     round: int = 0
     written: list[bytes] = field(default_factory=list)
     acknowledged: dict[bytes, int] = field(default_factory=dict)
@@ -133,11 +134,22 @@ class House:
     _shortened_to: int = 0
     _partitions: set[Partition] = field(default_factory=set)
 
-    def __post_init__(self) -> None:
-        # They live as long as the house: a new one would wait half a second for its producer id.
-        self._writer = self._producer({"batch.num.messages": 20})
-        self._plain = self._producer({"batch.num.messages": 10})
-        self._coded = {codec: self._producer({"compression.codec": codec, "batch.num.messages": 7}) for codec in CODECS}
+    # Producers live as long as the house: a new one would wait half a second for its producer id.
+
+    @cached_property
+    def _writer(self) -> Producer:
+        # A Kafka that starts tells clients of itself before it knows its topics, and librdkafka then fails the records
+        # of those topics. A producer that calls once a second hardly ever comes in between.
+        backoff = {"reconnect.backoff.ms": 1000, "reconnect.backoff.max.ms": 1000}
+        return self._producer({"batch.num.messages": 20, **backoff})
+
+    @cached_property
+    def _plain(self) -> Producer:
+        return self._producer({"batch.num.messages": 10})
+
+    @cached_property
+    def _coded(self) -> Mapping[str, Producer]:
+        return {codec: self._producer({"compression.codec": codec, "batch.num.messages": 7}) for codec in CODECS}
 
     @property
     def bootstrap(self) -> str:
@@ -151,7 +163,9 @@ class House:
 
     def milena(self) -> BrokerProcess:
         broker = BrokerProcess(self.folder / "milena", {**PROPERTIES, "log.dirs": str(self.data)}, port=self.port)
-        return broker.start()
+        broker.start()
+        self.port = broker.port
+        return broker
 
     def kafka(self) -> ApacheKafkaProcess:
         broker = ApacheKafkaProcess(

@@ -1,61 +1,105 @@
-"""A set of libraries is fetched once, is whole when it is there, and a failed fetch says what to do."""
+"""A set of libraries is fetched once, is what the lock file says, and a failed fetch says what to do."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from tests.support import ivy
-from tests.support.ivy import Library, fetch
+from tests.support.apache_kafka import library_sets
+from tests.support.ivy import Library, WrongHashError, fetch, locked_artifacts
 from tests.support.java import UnavailableError
 
-LIBRARIES = (Library("org.example", "thing", "1.0"),)
+THING = Library("org.example", "thing", "1.0")
+NEWER = Library("org.example", "thing", "2.0")
 
 
 class FakeIvy:
-    """Stands in for the run of Ivy: fails as often as told, then brings one jar."""
+    """Stands in for the run of Ivy: fails as often as told, then brings the files in `content`."""
 
-    def __init__(self, failures: int = 0) -> None:
-        self.failures = failures
+    def __init__(self) -> None:
+        self.failures = 0
         self.runs = 0
+        self.content = {"thing-1.0.jar": b"one"}
 
     def __call__(self, folder: Path) -> str | None:
         self.runs += 1
         assert 'org="org.example" name="thing" rev=' in (folder / "ivy.xml").read_text()
         if self.runs <= self.failures:
             return "UNRESOLVED DEPENDENCIES"
-        (folder / "jars" / "thing.jar").touch()
+        for name, content in self.content.items():
+            (folder / "jars" / name).write_bytes(content)
         return None
+
+
+def lock(library: Library, content: bytes) -> None:
+    ivy.LOCK.write_text("# a comment\n\n" + ivy.section("things", {library: hashlib.sha256(content).hexdigest()}))
 
 
 @pytest.fixture
 def run_ivy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeIvy:
     fake = FakeIvy()
-    monkeypatch.setattr(ivy, "CACHE", tmp_path)
-    monkeypatch.setattr(ivy, "_run_ivy", fake)
+    monkeypatch.setattr(ivy, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(ivy, "LOCK", tmp_path / "libraries.lock")
+    monkeypatch.setattr(ivy, "run_ivy", fake)
+    lock(THING, b"one")
     return fake
 
 
 def test_fetched_once(run_ivy: FakeIvy) -> None:
-    jars = fetch("things", LIBRARIES)
-    assert [jar.name for jar in jars.iterdir()] == ["thing.jar"]
-    assert fetch("things", LIBRARIES) == jars
+    jars = fetch("things", [THING])
+    assert [jar.name for jar in jars.iterdir()] == ["thing-1.0.jar"]
+    assert fetch("things", [THING]) == jars
     assert run_ivy.runs == 1
 
 
-def test_other_coordinates_are_fetched_anew(run_ivy: FakeIvy) -> None:
-    fetch("things", LIBRARIES)
-    fetch("things", (Library("org.example", "thing", "2.0"),))
+def test_a_changed_lock_is_fetched_anew(run_ivy: FakeIvy) -> None:
+    fetch("things", [THING])
+    lock(NEWER, b"two")
+    run_ivy.content = {"thing-2.0.jar": b"two"}
+    assert [jar.name for jar in fetch("things", [NEWER]).iterdir()] == ["thing-2.0.jar"]
     assert run_ivy.runs == 2
 
 
-def test_a_hiccup_is_survived(run_ivy: FakeIvy) -> None:
+def test_a_fetch_that_fails_now_and_then_is_repeated(run_ivy: FakeIvy) -> None:
     run_ivy.failures = ivy.FETCH_ATTEMPTS - 1
-    assert (fetch("things", LIBRARIES) / "thing.jar").exists()
+    assert (fetch("things", [THING]) / "thing-1.0.jar").exists()
 
 
-def test_a_failed_fetch_leaves_nothing_that_looks_whole(run_ivy: FakeIvy, tmp_path: Path) -> None:
+def test_a_failed_fetch_leaves_nothing_that_looks_complete(run_ivy: FakeIvy) -> None:
     run_ivy.failures = ivy.FETCH_ATTEMPTS
-    with pytest.raises(UnavailableError, match=r"org.example:thing:1.0 .* UNRESOLVED"):
-        fetch("things", LIBRARIES)
-    assert not (tmp_path / "things").exists()
-    assert (fetch("things", LIBRARIES) / "thing.jar").exists()
+    with pytest.raises(UnavailableError, match=r"things .* UNRESOLVED"):
+        fetch("things", [THING])
+    assert not (ivy.CACHE / "things").exists()
+    assert (fetch("things", [THING]) / "thing-1.0.jar").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"thing-1.0.jar": b"changed"}, r"thing-1\.0\.jar .* has SHA-256 [0-9a-f]{64}, .* expects [0-9a-f]{64}"),
+        ({}, r"thing-1\.0\.jar .* \(not fetched\), .* expects"),
+        ({"thing-1.0.jar": b"one", "more-1.jar": b""}, r"more-1\.jar .* expects \(no such file\)"),
+    ],
+    ids=["changed", "missing", "unknown"],
+)
+def test_what_the_lock_file_does_not_expect_is_refused(
+    run_ivy: FakeIvy, content: dict[str, bytes], message: str
+) -> None:
+    run_ivy.content = content
+    with pytest.raises(WrongHashError, match=message):
+        fetch("things", [THING])
+    run_ivy.content = {"thing-1.0.jar": b"one"}
+    assert (fetch("things", [THING]) / "thing-1.0.jar").read_bytes() == b"one"
+
+
+@pytest.mark.parametrize(("name", "library"), [("others", THING), ("things", NEWER)])
+def test_what_is_not_locked_is_not_fetched(run_ivy: FakeIvy, name: str, library: Library) -> None:
+    with pytest.raises(LookupError, match="lock_libraries"):
+        fetch(name, [library])
+    assert run_ivy.runs == 0
+
+
+@pytest.mark.parametrize("name", library_sets())
+def test_every_set_is_locked(name: str) -> None:
+    assert set(library_sets()[name]) <= locked_artifacts(name).keys()

@@ -1,14 +1,10 @@
 """Frames captured between real clients, real brokers and Apache Kafka 3.9.1: read, compared with what Kafka read in
 them, and written again byte for byte.
-
-A small set is part of the tree; the whole capture is used where it lies beside the tree.
 """
 
 import base64
-import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections import defaultdict
 from typing import Any
 from uuid import UUID
 
@@ -18,17 +14,21 @@ from protocol.api import APIS
 from protocol.codec import decode, encode
 from protocol.headers import read_request_header, read_response_header, request_header, response_header
 from protocol.schema import Field, Struct
-
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "wire" / "frames.jsonl"
-CAPTURE = Path(__file__).parents[3] / "shared" / "reference"
+from tests.support.recorded import BROKER_FRAMES, CLIENT_FRAMES, read_lines
 
 # librdkafka leaves bytes after the end of these; Kafka ignores them, and so does a decoder of requests.
 BYTES_AFTER_THE_END = {("AlterUserScramCredentials", 0): 1, ("Metadata", 12): 3}
 
 
-def _exchanges(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open() as lines:
-        yield from map(json.loads, lines)
+def _by_sender() -> dict[str, list[dict[str, Any]]]:
+    """The exchanges of each client, and those of brokers by what happened to their cluster."""
+    exchanges = defaultdict(list)
+    for exchange in (*read_lines(CLIENT_FRAMES), *read_lines(BROKER_FRAMES)):
+        exchanges[exchange.get("client") or f"brokers-{exchange['scenario']}"].append(exchange)
+    return dict(exchanges)
+
+
+EXCHANGES = _by_sender()
 
 
 def _check(exchange: dict[str, Any]) -> None:
@@ -83,20 +83,13 @@ def _check_value(ours: Any, field: Field, version: int, told: Any) -> None:
         assert ours == told
 
 
-@pytest.mark.parametrize(
-    "exchange", list(_exchanges(FIXTURE)), ids=lambda e: f"{e['api']}-v{e['version']}-{e['source'].replace(' ', '-')}"
-)
-def test_frames_of_every_version_seen(exchange: dict[str, Any]) -> None:
-    _check(exchange)
+@pytest.mark.parametrize("sender", EXCHANGES)
+def test_every_captured_frame_is_read_as_kafka_reads_it_and_written_again(sender: str) -> None:
+    for exchange in EXCHANGES[sender]:
+        _check(exchange)
 
 
-def test_the_whole_capture() -> None:
-    if not CAPTURE.is_dir():
-        pytest.skip(f"needs the captured frames in {CAPTURE}")
-    count = 0
-    for folder in ("wire", "inter-broker"):
-        for path in sorted((CAPTURE / folder).glob("*.jsonl")):
-            for exchange in _exchanges(path):
-                _check(exchange)
-                count += 1
-    assert count > 800
+def test_the_capture_holds_every_client_and_version_that_was_recorded() -> None:
+    versions = {(each["api_name"], each["api_version"]) for exchanges in EXCHANGES.values() for each in exchanges}
+    senders = sorted(EXCHANGES)
+    assert (len(senders), sum(map(len, EXCHANGES.values())), len(versions)) == (42, 886, 153)

@@ -1,16 +1,14 @@
-"""One captured request and its answer, and where captures lie.
+"""One captured request and its answer.
 
-Owns: reading capture files into exchanges in the order in which they happened. Connections were numbered as they were
+Owns: reading the capture into exchanges in the order in which they happened. Connections were numbered as they were
 opened, over all files: sorting by them and by the request's number puts the whole capture in order.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -20,9 +18,7 @@ from protocol.headers import RequestHeader, read_request_header, read_response_h
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.schema import ZERO_UUID
-
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "wire" / "conversations.jsonl"
-CAPTURE = Path(__file__).parents[3] / "shared" / "reference" / "wire"
+from tests.support.recorded import CLIENT_FRAMES, read_lines
 
 
 @dataclass(frozen=True)
@@ -44,8 +40,12 @@ class Exchange:
         return APIS[self.header.api_key]
 
     @property
+    def identity(self) -> str:
+        return f"{self.connection}.{self.number}"
+
+    @property
     def label(self) -> str:
-        return f"{self.client} {self.connection}.{self.number} {self.api.name} v{self.header.api_version}"
+        return f"{self.client} {self.identity} {self.api.name} v{self.header.api_version}"
 
     def request(self) -> Any:
         position = read_request_header(self.request_frame)[1]
@@ -60,14 +60,9 @@ class Exchange:
         return decode(self.api.response, self.header.api_version, frame, position)
 
 
-def read_exchanges(paths: Iterable[Path]) -> list[Exchange]:
-    """All plaintext exchanges of the files, in the order in which they were sent."""
-    exchanges = [
-        _exchange(line)
-        for path in paths
-        for line in map(json.loads, path.read_text().splitlines())
-        if line["listener"] == "PLAINTEXT"
-    ]
+def captured_exchanges() -> list[Exchange]:
+    """Return all plaintext exchanges of clients, in the order in which they were sent."""
+    exchanges = [_exchange(line) for line in read_lines(CLIENT_FRAMES) if line["listener"] == "PLAINTEXT"]
     return sorted(exchanges, key=lambda exchange: (exchange.connection, exchange.number))
 
 

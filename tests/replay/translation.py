@@ -36,6 +36,9 @@ PRODUCER_EPOCHS = ("producer_epoch", "v3_and_below_producer_epoch")
 UNSET: Mapping[str, tuple[object, ...]] = {"fetch session": (0,), "producer": (-1,)}
 UNSET_BY_DEFAULT: tuple[object, ...] = (-1, "", None, ZERO_UUID)
 
+FETCH_WAIT_MS_MAX = 20
+"""A fetch that finds nothing waits no longer than this: how long clients wait is not compared."""
+
 MAGIC_OFFSET = 16
 MAGIC = 2
 CRC = struct.Struct(">I")
@@ -86,6 +89,7 @@ class Translation:
             if name in PRODUCER_EPOCHS and value >= 0:
                 setattr(owner, name, self._our_epoch(getattr(owner, name.replace("epoch", "id")), value))
         if isinstance(request, FetchRequest):
+            request.max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MS_MAX)
             self._place_fetch(request, theirs)
         for owner, name, value in list(_fields(request)):
             kind = _kind(name, request)

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from spark_jobs import flights_produce
 from spark_jobs.topics import TopicSpec, create_topics, wait_for_topics
 from tests.spark_jobs.conftest import Topics
-from tests.support.processes import free_port
+from tests.support.processes import closed_port
 
 
 @pytest.fixture
@@ -48,5 +48,6 @@ def test_without_a_broker_a_program_ends_with_1_and_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("spark_jobs.topics._REQUEST_TIMEOUT_S", 0.5)
-    assert flights_produce.main(["--bootstrap-servers", f"127.0.0.1:{free_port()}"]) == 1
+    with closed_port() as port:
+        assert flights_produce.main(["--bootstrap-servers", f"127.0.0.1:{port}"]) == 1
     assert "no broker answered" in capsys.readouterr().err

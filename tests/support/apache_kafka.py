@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.support.ivy import Library, fetch
 from tests.support.java import compiled, java_command
 from tests.support.metadata_probe import is_serving
-from tests.support.processes import ServerProcess, free_port
+from tests.support.processes import ServerProcess
 from tests.support.zookeeper import ZooKeeperProcess
 
 VERSION = "3.9.1"
@@ -32,31 +32,49 @@ LIBRARIES = (
 )
 # Of the Java clients that tests speak with. One list, so that all can be fetched ahead.
 CLIENT_VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.2.2", "1.1.1", "2.1.1", "2.8.2", VERSION, "4.0.0", "4.1.0")
+STREAMS_VERSIONS = ("2.8.2", VERSION, "4.1.0")
 # Quick to start and small: what tests want. The benchmark passes options of its own.
 TEST_JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 LOGGING = Path(__file__).with_name("log4j.properties")
 
 
+Libraries = tuple[str, Sequence[Library]]
+"""The name of a set and what it is made for."""
+_BROKER: Libraries = (f"apache-kafka-{VERSION}", LIBRARIES)
+
+
+def _clients(version: str) -> Libraries:
+    if version == VERSION:
+        return _BROKER
+    # The consumer of 0.8 was still a part of the broker's library.
+    module = "kafka_2.11" if version.startswith("0.8.") else "kafka-clients"
+    return f"{module}-{version}", (Library("org.apache.kafka", module, version), LOGGING_LIBRARY)
+
+
+def _streams(version: str) -> Libraries:
+    libraries = [Library("org.apache.kafka", module, version) for module in ("kafka-streams", "kafka-clients")]
+    return f"kafka-streams-{version}", (*libraries, LOGGING_LIBRARY)
+
+
+def library_sets() -> dict[str, Sequence[Library]]:
+    """Return every set of libraries that this module fetches."""
+    return dict([_BROKER, *map(_clients, CLIENT_VERSIONS), *map(_streams, STREAMS_VERSIONS)])
+
+
 def jars() -> Path:
     """The folder of Kafka's jars, fetched on first use."""
-    return fetch(f"apache-kafka-{VERSION}", LIBRARIES)
+    return fetch(*_BROKER)
 
 
 def client_jars(version: str) -> Path:
     """The folder with Kafka's Java clients of one of `CLIENT_VERSIONS`."""
-    assert version in CLIENT_VERSIONS, version
-    if version == VERSION:
-        return jars()
-    # The consumer of 0.8 was still a part of the broker's library.
-    module = "kafka_2.11" if version.startswith("0.8.") else "kafka-clients"
-    return fetch(f"{module}-{version}", (Library("org.apache.kafka", module, version), LOGGING_LIBRARY))
+    return fetch(*_clients(version))
 
 
 def streams_jars(version: str) -> Path:
-    """The folder with Kafka Streams of any version."""
-    libraries = [Library("org.apache.kafka", module, version) for module in ("kafka-streams", "kafka-clients")]
-    return fetch(f"kafka-streams-{version}", (*libraries, LOGGING_LIBRARY))
+    """The folder with Kafka Streams of one of `STREAMS_VERSIONS`."""
+    return fetch(*_streams(version))
 
 
 def tool_command(main: str, *arguments: str) -> list[str]:
@@ -95,40 +113,40 @@ class ApacheKafkaProcess(ServerProcess):
         zookeeper_connect: str,
         *,
         broker_id: int = 0,
-        port: int | None = None,
+        port: int = 0,
         broker_count: int = 1,
         overrides: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = TEST_JVM_OPTIONS,
         log_level: str = "WARN",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.port = port or free_port()
         self.log_dir = folder / "data"
-        properties = self._properties(zookeeper_connect, broker_id, broker_count) | dict(overrides or {})
         settings = folder / "server.properties"
-        settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        command = _command([jars() / "*"], "kafka.Kafka", [str(settings)], options=jvm_options, log_level=log_level)
+        replication_factor = str(min(broker_count, 3))
+
+        def properties(port: int) -> Mapping[str, str]:
+            return {
+                "broker.id": str(broker_id),
+                "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "zookeeper.connect": zookeeper_connect,
+                "log.dirs": str(self.log_dir),
+                "offsets.topic.replication.factor": replication_factor,
+                "transaction.state.log.replication.factor": replication_factor,
+                "transaction.state.log.min.isr": "1",
+                "group.initial.rebalance.delay.ms": "0",
+                "group.min.session.timeout.ms": "1000",
+                **(overrides or {}),
+            }
+
         super().__init__(
-            f"Apache Kafka {broker_id}", command, folder / "kafka.log", lambda: is_serving(self.port, broker_count)
+            f"Apache Kafka {broker_id}",
+            _command([jars() / "*"], "kafka.Kafka", [str(settings)], options=jvm_options, log_level=log_level),
+            folder / "kafka.log",
+            lambda port: is_serving(port, broker_count),
+            settings=settings,
+            properties=properties,
+            port=port,
         )
-
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def _properties(self, zookeeper_connect: str, broker_id: int, broker_count: int) -> dict[str, str]:
-        copies = str(min(broker_count, 3))
-        return {
-            "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "zookeeper.connect": zookeeper_connect,
-            "log.dirs": str(self.log_dir),
-            "offsets.topic.replication.factor": copies,
-            "transaction.state.log.replication.factor": copies,
-            "transaction.state.log.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
-            "group.min.session.timeout.ms": "1000",
-        }
 
 
 @contextmanager
@@ -149,7 +167,7 @@ def apache_kafka(
                 folder / f"broker-{broker_id}",
                 zookeeper.connect,
                 broker_id=broker_id,
-                port=first_port + broker_id if first_port else None,
+                port=first_port + broker_id if first_port else 0,
                 broker_count=broker_count,
                 overrides=overrides,
                 jvm_options=jvm_options,

@@ -6,11 +6,11 @@ Owns: the command line and the server.properties of a broker under test; callers
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.support.metadata_probe import is_serving
-from tests.support.processes import ServerProcess, free_port
+from tests.support.processes import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,39 +28,38 @@ class BrokerProcess(ServerProcess):
         folder: Path,
         overrides: Mapping[str, str] | None = None,
         *,
-        port: int | None = None,
+        port: int = 0,
         broker_id: int = 0,
+        command: Callable[[Path], Sequence[str]] = server_command,
         descriptors_max: int | None = None,
     ) -> None:
         """`descriptors_max` is its hard limit of file descriptors; None for that of this process."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.port = port or free_port()
         self.log_dir = folder / "data"
-        properties = {
-            "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "log.dirs": str(self.log_dir),
-            "offsets.topic.replication.factor": "1",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
-            "group.min.session.timeout.ms": "1000",
-            **(overrides or {}),
-        }
-        self.settings = folder / "server.properties"
-        self.settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        command = server_command(self.settings)
+        settings = folder / "server.properties"
+
+        def properties(port: int) -> Mapping[str, str]:
+            return {
+                "broker.id": str(broker_id),
+                "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "log.dirs": str(self.log_dir),
+                "offsets.topic.replication.factor": "1",
+                "transaction.state.log.replication.factor": "1",
+                "transaction.state.log.min.isr": "1",
+                "group.initial.rebalance.delay.ms": "0",
+                "group.min.session.timeout.ms": "1000",
+                **(overrides or {}),
+            }
+
+        limited = [] if descriptors_max is None else ["sh", "-c", f'ulimit -n {descriptors_max}; exec "$@"', "sh"]
         super().__init__(
             f"Milena {broker_id}",
-            command
-            if descriptors_max is None
-            else ["sh", "-c", f'ulimit -n {descriptors_max}; exec "$@"', "sh", *command],
+            [*limited, *command(settings)],
             folder / "server.log",
-            lambda: is_serving(self.port),
+            is_serving,
+            settings=settings,
+            properties=properties,
+            port=port,
             environment={"PYTHONPATH": str(ROOT)},
         )
-
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"

@@ -34,10 +34,11 @@ LISTENER = "PLAINTEXT"
 class InProcessBroker:
     """One running broker; `ask` is a client that never misreads."""
 
-    def __init__(self, dispatcher: RequestDispatcher, services: Services) -> None:
+    def __init__(self, dispatcher: RequestDispatcher, services: Services, metrics_port: int | None = None) -> None:
         self.dispatcher = dispatcher
         self.services = services
         """Its parts, to bring them into a state that no request brings about."""
+        self.metrics_port = metrics_port
         self.peer = Peer("127.0.0.1", 50_000, LISTENER)
 
     async def ask(self, request: object, version: int | None = None, *, client_id: str = "test") -> Any:
@@ -113,6 +114,6 @@ async def running_broker(
     server = Server(config, clock or SystemClock())
     try:
         await server.start()
-        yield InProcessBroker(server.dispatcher, server._services)
+        yield InProcessBroker(server.dispatcher, server._services, server.metrics_port)
     finally:
         await server.stop()

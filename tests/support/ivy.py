@@ -1,18 +1,22 @@
-"""Java libraries by coordinates, from Maven Central, through the Ivy that pyspark brings along.
+"""Java libraries by coordinates, from Maven Central, through the Ivy that pyspark ships.
 
-Owns: the folders below `.cache/java`, one a set of libraries. A set is fetched once, under a file lock (several test
-runs may want it at the same time), into a temporary folder that is renamed when complete: a set that is there is
-whole, and later runs touch neither network nor lock. The set's own Ivy cache lies beside it, so that a home folder
-with a half-filled Maven or Ivy cache has no say.
+Owns: the folders below `.cache/java`, one per set of libraries, and reading `libraries.lock`, which lists every
+artifact of every set with its SHA-256. A set is fetched once, under a file lock (several test runs may want it at the
+same time), into a temporary folder that is renamed when every file in it has the right hash. Later runs touch neither
+network nor lock. Ivy gets the artifacts by their coordinates and resolves nothing: no version can change, and no POM is
+read.
+`python -m tests.support.lock_libraries` makes the lock file anew.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,18 +26,28 @@ from tests.support.java import UnavailableError, java_executable, pyspark_jars
 
 PROJECT_ROOT = Path(__file__).parents[2]
 CACHE = PROJECT_ROOT / ".cache" / "java"
+LOCK = Path(__file__).with_name("libraries.lock")
 FETCH_TIMEOUT_S = 900
 FETCH_ATTEMPTS = 3
+# What a fetched set is marked with; the text is that of the lock file, so that a changed lock is fetched anew.
+MARKER = "artifacts"
+# Ivy would read POMs and ask for a SHA-1 of every file: four requests an artifact. The lock file makes both needless.
 SETTINGS = """<ivysettings>
+  <property name="ivy.checksums" value=""/>
   <settings defaultResolver="central"/>
-  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
+  <resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers>
 </ivysettings>
 """
+_SECTION = re.compile(r"^\[(\S+)\]\n((?:[0-9a-f]{64}  \S+\n)*)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
+class WrongHashError(Exception):
+    """A fetched file is not the one that was locked. Never a reason to skip."""
+
+
+@dataclass(frozen=True, order=True)
 class Library:
-    """Maven coordinates; what it depends on comes along."""
+    """Maven coordinates of a jar."""
 
     organisation: str
     module: str
@@ -42,54 +56,94 @@ class Library:
     def __str__(self) -> str:
         return f"{self.organisation}:{self.module}:{self.revision}"
 
+    @property
+    def file_name(self) -> str:
+        return f"{self.module}-{self.revision}.jar"
+
 
 def fetch(name: str, libraries: Sequence[Library]) -> Path:
-    """The folder with the jars of `libraries` and all they need; `name` is its name in the cache.
+    """Return the folder with the jars of `libraries` and of all they need; `name` is the set's name in the lock file.
 
-    Raises `UnavailableError` when it is not there yet and cannot be fetched.
+    Raises:
+        UnavailableError: the set is not there yet and cannot be fetched.
+        WrongHashError: a file is not the one that was locked.
+        LookupError: the lock file does not hold the set.
     """
+    pinned = locked_artifacts(name)
+    if missing := set(libraries) - pinned.keys():
+        raise LookupError(f"{LOCK.name} has no {min(missing)} in [{name}]: run python -m tests.support.lock_libraries")
     folder = CACHE / name
-    if _is_complete(folder, libraries):
+    if _is_complete(folder, pinned):
         return folder / "jars"
     CACHE.mkdir(parents=True, exist_ok=True)
     with _locked(CACHE / f"{name}.lock"):
-        if not _is_complete(folder, libraries):
-            _fetch_anew(folder, libraries)
+        if not _is_complete(folder, pinned):
+            _fetch_anew(folder, pinned)
     return folder / "jars"
 
 
-def _is_complete(folder: Path, libraries: Sequence[Library]) -> bool:
+def locked_artifacts(name: str) -> Mapping[Library, str]:
+    """Return every artifact of a set with its SHA-256. Raises LookupError."""
+    sections = dict(_SECTION.findall(LOCK.read_text()))
+    if name not in sections:
+        raise LookupError(f"{LOCK.name} has no set [{name}]: run python -m tests.support.lock_libraries")
+    lines = (line.split() for line in sections[name].splitlines())
+    return {Library(*coordinates.split(":")): sha256 for sha256, coordinates in lines}
+
+
+def section(name: str, artifacts: Mapping[Library, str]) -> str:
+    """Return a set as it stands in the lock file."""
+    return f"[{name}]\n" + "".join(f"{sha256}  {library}\n" for library, sha256 in sorted(artifacts.items()))
+
+
+def sha256_of(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _is_complete(folder: Path, pinned: Mapping[Library, str]) -> bool:
     try:
-        return (folder / "coordinates").read_text() == _coordinates(libraries)
+        return (folder / MARKER).read_text() == section(folder.name, pinned)
     except FileNotFoundError:
         return False
 
 
-def _coordinates(libraries: Sequence[Library]) -> str:
-    return "".join(f"{library}\n" for library in libraries)
-
-
-def _fetch_anew(folder: Path, libraries: Sequence[Library]) -> None:
+def _fetch_anew(folder: Path, pinned: Mapping[Library, str]) -> None:
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(folder, ignore_errors=True)
     (partial / "jars").mkdir(parents=True, exist_ok=True)
     (partial / "ivysettings.xml").write_text(SETTINGS)
-    (partial / "ivy.xml").write_text(_ivy_module(folder.name, libraries))
-    # A registry that hiccups is common and Ivy keeps what it has: another attempt goes on where the last one stopped.
+    (partial / "ivy.xml").write_text(ivy_module(folder.name, pinned, is_transitive=False))
+    # A registry that fails now and then is common. Ivy keeps what it has: an attempt starts where the last one stopped.
     for attempt in range(1, FETCH_ATTEMPTS + 1):
-        problem = _run_ivy(partial)
+        problem = run_ivy(partial)
         if problem is None:
             break
         if attempt == FETCH_ATTEMPTS:
-            raise UnavailableError(
-                f"needs {', '.join(map(str, libraries))} from Maven Central, which Ivy cannot get: {problem}"
-            )
-    (partial / "coordinates").write_text(_coordinates(libraries))
+            raise UnavailableError(f"needs the libraries of {folder.name} from Maven Central; Ivy fails: {problem}")
+    try:
+        _verify(partial / "jars", pinned)
+    except WrongHashError:
+        shutil.rmtree(partial)
+        raise
+    shutil.rmtree(partial / "ivy-cache", ignore_errors=True)
+    (partial / MARKER).write_text(section(folder.name, pinned))
     os.replace(partial, folder)
 
 
-def _run_ivy(folder: Path) -> str | None:
-    """Resolve and copy the jars; a line about what went wrong, or None."""
+def _verify(jars: Path, pinned: Mapping[Library, str]) -> None:
+    expected = {library.file_name: sha256 for library, sha256 in pinned.items()}
+    found = {file.name: sha256_of(file) for file in jars.iterdir()}
+    for name in sorted(expected.keys() | found.keys()):
+        if found.get(name) != expected.get(name):
+            raise WrongHashError(
+                f"{name} from Maven Central has SHA-256 {found.get(name, '(not fetched)')},"
+                f" {LOCK.name} expects {expected.get(name, '(no such file)')}"
+            )
+
+
+def run_ivy(folder: Path) -> str | None:
+    """Fetch what `folder`/ivy.xml names into `folder`/jars; return a line about what went wrong, or None."""
     ivy = next(pyspark_jars().glob("ivy-*.jar"))
     # fmt: off
     command = [
@@ -97,7 +151,7 @@ def _run_ivy(folder: Path) -> str | None:
         "-settings", str(folder / "ivysettings.xml"),
         "-ivy", str(folder / "ivy.xml"),
         "-cache", str(folder / "ivy-cache"),
-        "-retrieve", str(folder / "jars" / "[artifact]-[revision](-[classifier]).[ext]"),
+        "-retrieve", str(folder / "jars" / "[artifact]-[revision].[ext]"),
         "-types", "jar", "bundle",
     ]
     # fmt: on
@@ -111,15 +165,19 @@ def _run_ivy(folder: Path) -> str | None:
     return complaints[-1] if complaints else f"exit code {done.returncode}"
 
 
-def _ivy_module(name: str, libraries: Sequence[Library]) -> str:
+def ivy_module(
+    name: str, libraries: Iterable[Library], *, is_transitive: bool, excluded: Iterable[tuple[str, str]] = ()
+) -> str:
+    """Return the ivy.xml of a module that needs `libraries`."""
     dependencies = "".join(
         f"<dependency org={quoteattr(library.organisation)} name={quoteattr(library.module)}"
-        f' rev={quoteattr(library.revision)} conf="default"/>'
+        f' rev={quoteattr(library.revision)} conf="default" transitive="{str(is_transitive).lower()}"/>'
         for library in libraries
     )
+    exclusions = "".join(f"<exclude org={quoteattr(org)} module={quoteattr(module)}/>" for org, module in excluded)
     return (
         f'<ivy-module version="2.0"><info organisation="milena" module={quoteattr(name)}/>'
-        f"<dependencies>{dependencies}</dependencies></ivy-module>"
+        f"<dependencies>{dependencies}{exclusions}</dependencies></ivy-module>"
     )
 
 

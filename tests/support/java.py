@@ -20,6 +20,9 @@ from functools import cache
 from pathlib import Path
 
 JAVA_VERSION_MIN = 17
+HOW_TO_GET_IT = (
+    f"install openjdk-{JAVA_VERSION_MIN}-jdk-headless, or set JAVA_HOME to a JDK {JAVA_VERSION_MIN} or newer"
+)
 
 
 class UnavailableError(Exception):
@@ -28,15 +31,20 @@ class UnavailableError(Exception):
 
 @cache
 def java_executable() -> Path:
-    """The `java` of JAVA_HOME or of the PATH, checked to be new enough."""
+    """Return the `java` of JAVA_HOME or of the PATH. Raises UnavailableError unless it is a JDK and new enough."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if found is None:
-        raise UnavailableError(f"needs Java {JAVA_VERSION_MIN}: install openjdk-{JAVA_VERSION_MIN}-jdk-headless")
-    report = subprocess.run([found, "-version"], capture_output=True, text=True, check=True).stderr
+        raise UnavailableError(f"needs a JDK {JAVA_VERSION_MIN}, and there is no java: {HOW_TO_GET_IT}")
+    report = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', report)
     if version is None or int(version[1]) < JAVA_VERSION_MIN:
-        raise UnavailableError(f"needs Java {JAVA_VERSION_MIN} or newer, {found} is: {report.splitlines()[0]}")
+        what = report.partition("\n")[0]
+        raise UnavailableError(f"needs a JDK {JAVA_VERSION_MIN}, and {found} is {what}: {HOW_TO_GET_IT}")
+    # A JRE has the command and not the compiler.
+    described = subprocess.run([found, "--describe-module", "jdk.compiler"], capture_output=True, check=False)
+    if described.returncode:
+        raise UnavailableError(f"needs a JDK {JAVA_VERSION_MIN}, and {found} is a JRE: {HOW_TO_GET_IT}")
     return Path(found)
 
 

@@ -7,6 +7,8 @@ skip, or a broken download would look like a green run.
 from __future__ import annotations
 
 import os
+import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,3 +26,19 @@ def skip_when_unavailable() -> Iterator[None]:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(missing))
+
+
+def need_ipv6() -> None:
+    """Raise UnavailableError unless the loopback interface has an IPv6 address."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError as error:
+        how = "sysctl net.ipv6.conf.lo.disable_ipv6=0, in a container --sysctl or --network host"
+        raise UnavailableError(f"needs IPv6 on the loopback interface ({error}): {how}") from error
+
+
+def need_command(name: str, package: str) -> None:
+    """Raise UnavailableError unless a program of that name is in PATH."""
+    if shutil.which(name) is None:
+        raise UnavailableError(f"needs {name}: apt-get install {package}")

@@ -1,7 +1,10 @@
 """Servers that run as processes of their own: start, wait until they serve, stop by process id.
 
-Owns: the process, its log file, and the loop that asks a probe until it says yes. Must not know: which server it is
-or what its protocol looks like; a probe is a function.
+Owns: the process, its log file, its port, and the loop that asks a probe until it says yes. Must not know: which server
+it is or what its protocol looks like; a probe is a function.
+
+A server binds port 0 on its first start, and the kernel knows which one it got: a port that a test finds free may be
+taken before a server binds it. Later starts of the same server bind that port again, so that clients find it.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,13 +22,39 @@ from typing import Self
 PROBE_INTERVAL_S = 0.02
 READY_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
+LISTEN_STATE = "0A"
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """Yield a port of 127.0.0.1 that refuses connections. It is bound and not listened on, so nobody else takes it."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield int(bound.getsockname()[1])
+
+
+def listening_ports(pid: int) -> list[int]:
+    """Return the TCP ports that a process listens on, in the order of its descriptors."""
+    sockets = {inode: port for family in ("tcp", "tcp6") for inode, port in _listening(pid, family)}
+    descriptors = sorted((int(path.name), path) for path in Path(f"/proc/{pid}/fd").iterdir())
+    found = []
+    for _, path in descriptors:
+        try:
+            target = os.readlink(path)
+        except FileNotFoundError:
+            continue  # closed since it was listed
+        if target in sockets:
+            found.append(sockets[target])
+    return found
+
+
+def _listening(pid: int, family: str) -> Iterator[tuple[str, int]]:
+    """Yield (`socket:[INODE]`, port) of every listening socket in the network namespace of a process."""
+    for line in Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]:
+        fields = line.split()
+        _, local_address, _, state = fields[:4]
+        if state == LISTEN_STATE:
+            yield f"socket:[{fields[9]}]", int(local_address.rpartition(":")[2], 16)
 
 
 class ServerProcess:
@@ -35,13 +65,25 @@ class ServerProcess:
         name: str,
         command: Sequence[str],
         log: Path,
-        is_ready: Callable[[], bool],
+        is_ready: Callable[[int], bool],
         *,
+        settings: Path,
+        properties: Callable[[int], Mapping[str, str]],
+        port: int = 0,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`is_ready` asks the server once; OSError means not yet. `environment` is added to this process's own."""
+        """
+        Args:
+            is_ready: asks the server at a port once; OSError means not yet.
+            settings: the file that holds `properties(port)` when the process starts; the port is 0 until it is known.
+            port: 0 for any free one.
+            environment: added to this process's own.
+        """
         self.name = name
         self.log = log
+        self.port = port
+        self.settings = settings
+        self._properties = properties
         self._environment = {**os.environ, **(environment or {})}
         self._command = command
         self._is_ready = is_ready
@@ -58,8 +100,16 @@ class ServerProcess:
         self.wait_until_ready()
         return self
 
+    @property
+    def bootstrap(self) -> str:
+        """The address of a server that has been started."""
+        assert self.port, f"{self.name} was not started"
+        return f"127.0.0.1:{self.port}"
+
     def spawn(self) -> None:
         """Start the process and wait for nothing."""
+        lines = (f"{key}={value}\n" for key, value in self._properties(self.port).items())
+        self.settings.write_text("".join(lines))
         with self.log.open("ab") as log:
             # A group of its own: Ctrl-C on the terminal reaches the tests alone, and they stop servers in order.
             self._process = subprocess.Popen(
@@ -113,7 +163,9 @@ class ServerProcess:
 
     def _answers(self) -> bool:
         try:
-            return self._is_ready()
+            if not self.port:
+                self.port = next(iter(listening_ports(self.pid)), 0)
+            return self.port != 0 and self._is_ready(self.port)
         except OSError:
             return False
 

@@ -1,7 +1,8 @@
-"""How the tests are spread over the worker processes of pytest-xdist (`pytest -n 2`).
+"""How the tests are spread over the worker processes of pytest-xdist (`pytest -n 2`), and how long each may take.
 
-Owns: which tests stay together, and which go first. A file stays together, for what its tests share; so do files that
-share what takes many seconds to make. The longest go first, so that no worker is left alone with one.
+Owns: which tests stay together, which go first, which are slow, and timeouts. A file stays together, for what its
+tests share; so do files that share what takes many seconds to make. The longest go first, so that no worker is left
+alone with one.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 # Beginnings of paths: of the tests that share one Spark, and the files of one broker.
 TOGETHER = ("tests/spark_jobs/", "tests/interop/test_dump_log")
-# As `--durations=0` tells. One that has become short does no harm here; a long one that is missing may end alone. What
-# needs libraries from the network comes after what does not, so that there is time to fetch them.
+# As `--durations=0` tells; each is marked `slow`. A long one that is missing here may end alone. What needs libraries
+# from the network comes after what does not, so that there is time to fetch them.
 LONGEST_FIRST = (
     "tests/spark_jobs/",
     "tests/bench/test_cases.py",
@@ -21,11 +22,21 @@ LONGEST_FIRST = (
     "tests/clients/test_kafka_python.py",
     "tests/clients/test_transactions.py",
     "tests/storage/test_log_moves.py",
+    "tests/replay/",
     "tests/interop/",
     "tests/test_launch.py",
     "tests/bench/test_client.py",
     "tests/tools/test_console.py",
 )
+# Their first test may wait until libraries are fetched, Spark has started or Kafka has.
+TIMEOUTS_S = {
+    "tests/interop/": 600,
+    "tests/spark_jobs/": 600,
+    "tests/bench/": 300,
+    "tests/protocol/test_declarations.py": 600,
+    "tests/protocol/test_stored_declarations.py": 600,
+}
+SOAK_TIMEOUT_S = 3600
 
 
 class FilesTogether(LoadScopeScheduling):
@@ -46,3 +57,15 @@ def longest_first(item: pytest.Item) -> int:
         if item.nodeid.startswith(path):
             return place
     return len(LONGEST_FIRST)
+
+
+def mark(item: pytest.Item) -> None:
+    """Mark a test as slow, and give it more time than the default, unless it says something else itself."""
+    if item.nodeid.startswith(LONGEST_FIRST):
+        item.add_marker(pytest.mark.slow)
+    if item.get_closest_marker("timeout") is None:
+        longer = [seconds for path, seconds in TIMEOUTS_S.items() if item.nodeid.startswith(path)]
+        if item.get_closest_marker("soak"):
+            longer.append(SOAK_TIMEOUT_S)
+        if longer:
+            item.add_marker(pytest.mark.timeout(max(longer)))

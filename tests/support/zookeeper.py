@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.java import java_command, pyspark_jars
-from tests.support.processes import ServerProcess, free_port
+from tests.support.processes import ServerProcess
 
 ASK_TIMEOUT_S = 2.0
 
@@ -14,42 +15,45 @@ ASK_TIMEOUT_S = 2.0
 class ZooKeeperProcess(ServerProcess):
     """One standalone server on 127.0.0.1 that keeps everything below `folder`."""
 
-    def __init__(self, folder: Path, port: int | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.port = port or free_port()
         settings = folder / "zoo.cfg"
-        settings.write_text(_settings(folder / "data", self.port))
         command = java_command(
             [pyspark_jars() / "*"],
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             [str(settings)],
             options=["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
         )
-        super().__init__("ZooKeeper", command, folder / "zookeeper.log", self._is_serving)
+        super().__init__(
+            "ZooKeeper",
+            command,
+            folder / "zookeeper.log",
+            _is_serving,
+            settings=settings,
+            properties=lambda port: _properties(folder / "data", port),
+        )
 
     @property
     def connect(self) -> str:
         """The value of `zookeeper.connect`."""
-        return f"127.0.0.1:{self.port}"
-
-    def _is_serving(self) -> bool:
-        with socket.create_connection(("127.0.0.1", self.port), ASK_TIMEOUT_S) as connection:
-            connection.sendall(b"ruok")
-            return connection.recv(4) == b"imok"
+        return self.bootstrap
 
 
-def _settings(data: Path, port: int) -> str:
-    return "\n".join(
-        [
-            f"dataDir={data}",
-            f"clientPort={port}",
-            "clientPortAddress=127.0.0.1",
-            "tickTime=500",
-            "minSessionTimeout=1000",
-            "maxSessionTimeout=60000",
-            "maxClientCnxns=0",
-            "admin.enableServer=false",
-            "4lw.commands.whitelist=*",
-            "",
-        ]
-    )
+def _is_serving(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port), ASK_TIMEOUT_S) as connection:
+        connection.sendall(b"ruok")
+        return connection.recv(4) == b"imok"
+
+
+def _properties(data: Path, port: int) -> Mapping[str, str]:
+    return {
+        "dataDir": str(data),
+        "clientPort": str(port),
+        "clientPortAddress": "127.0.0.1",
+        "tickTime": "500",
+        "minSessionTimeout": "1000",
+        "maxSessionTimeout": "60000",
+        "maxClientCnxns": "0",
+        "admin.enableServer": "false",
+        "4lw.commands.whitelist": "*",
+    }

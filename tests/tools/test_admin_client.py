@@ -15,7 +15,7 @@ from protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from tests.support.broker import BrokerProcess
-from tests.support.processes import free_port
+from tests.support.processes import closed_port
 from tests.tools.scripted_broker import ScriptedBroker
 from tools.admin_client import EARLIEST, LATEST, AdminClient, CallTimedOut, raise_for
 from tools.bootstrap import Endpoint
@@ -53,14 +53,18 @@ def test_against_a_real_broker(broker: BrokerProcess) -> None:
 
 
 def test_another_broker_is_asked_when_the_first_is_gone(broker: BrokerProcess) -> None:
-    endpoints = [Endpoint("127.0.0.1", free_port()), Endpoint("127.0.0.1", broker.port)]
-    with AdminClient(endpoints, timeout_ms=5000) as admin:
-        assert admin.metadata([]).controller_id == 0
+    with closed_port() as port:
+        endpoints = [Endpoint("127.0.0.1", port), Endpoint("127.0.0.1", broker.port)]
+        with AdminClient(endpoints, timeout_ms=5000) as admin:
+            assert admin.metadata([]).controller_id == 0
 
 
 def test_no_broker_at_all_names_those_that_were_asked() -> None:
-    port = free_port()
-    with client(port, timeout_ms=300) as admin, pytest.raises(CallTimedOut, match=rf"127\.0\.0\.1:{port}"):
+    with (
+        closed_port() as port,
+        client(port, timeout_ms=300) as admin,
+        pytest.raises(CallTimedOut, match=rf"127\.0\.0\.1:{port}"),
+    ):
         admin.metadata([])
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker import BrokerProcess
-from tests.support.processes import free_port
+from tests.support.processes import closed_port
 from tests.tools.conftest import ROOT, RunTool, run_module
 from tools import console_consumer, console_producer, topics
 
@@ -215,8 +215,10 @@ def test_failed_send_is_logged_and_the_producer_goes_on(broker: BrokerProcess) -
 
 
 def test_producer_without_brokers() -> None:
-    bootstrap = f"127.0.0.1:{free_port()}"
-    outcome = run_module("console_producer", "--bootstrap-server", bootstrap, "--topic", "t", "--max-block-ms", "500")
+    with closed_port() as port:
+        bootstrap = f"127.0.0.1:{port}"
+        arguments = ("--bootstrap-server", bootstrap, "--topic", "t", "--max-block-ms", "500")
+        outcome = run_module("console_producer", *arguments)
     assert outcome.status == 1
     assert f"ERROR Cannot send to t at {bootstrap}: " in outcome.stderr
 
@@ -225,8 +227,9 @@ def test_consumer_without_brokers(
     run: RunTool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(console_consumer, "BROKER_TIMEOUT_S", 0.5)
-    bootstrap = f"127.0.0.1:{free_port()}"
-    outcome = run(console_consumer.main, "--bootstrap-server", bootstrap, "--topic", "t")
+    with closed_port() as port:
+        bootstrap = f"127.0.0.1:{port}"
+        outcome = run(console_consumer.main, "--bootstrap-server", bootstrap, "--topic", "t")
     assert outcome.status == 1
     assert outcome.stderr.endswith("Processed a total of 0 messages\n")
     assert f"No broker of {bootstrap} answered" in caplog.text

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker import BrokerProcess
-from tests.support.processes import free_port
 from tests.tools.conftest import ROOT, Outcome, RunTool, run_module
 from tools import server_start
 
@@ -74,7 +73,7 @@ def settings_file(folder: Path, **values: str) -> Path:
     path = folder / "server.properties"
     settings = {
         "broker.id": "0",
-        "listeners": f"PLAINTEXT://127.0.0.1:{free_port()}",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": str(folder / "data"),
         **{key.replace("_", "."): value for key, value in values.items()},
     }

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from protocol.codec import encode
 from protocol.errors import ErrorCode
+from protocol.headers import request_header
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.batch import batches
+from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from storage.validation import COSTLY_SIZE
@@ -36,8 +38,8 @@ def produce(*records: bytes, acks: int = 1) -> ProduceRequest:
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
 
 
-async def stored(broker: InProcessBroker) -> bytes:
-    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 30)
+async def stored(broker: InProcessBroker, index: int = 0) -> bytes:
+    partition = FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 30)
     request = FetchRequest(
         replica_id=-1,
         max_wait_ms=0,
@@ -105,6 +107,24 @@ async def test_acks_0_with_a_costly_batch_is_not_answered(broker: InProcessBroke
     await broker.create_topic("t", compression_type="zstd")
     assert await broker.ask(produce(batch_of(100), acks=0)) is None
     assert len(list(batches(await stored(broker)))) == 1
+
+
+@pytest.mark.parametrize("other", ["compressed", "plain"])
+async def test_the_receive_buffer_may_be_reused_while_a_costly_batch_is_prepared(
+    broker: InProcessBroker, other: str
+) -> None:
+    """Of the batch that is prepared in a thread, and of the other one, which was prepared before it."""
+    await broker.create_topic("t", partitions=2, compression_type="gzip")
+    record = RecordData(1_700_000_000_000, b"k", b"hello")
+    first = build_batch([record], compression=Compression.GZIP if other == "compressed" else Compression.NONE)
+    request = produce(first, batch_of(900))
+    frame = bytearray(request_header(0, 9, 0, "client") + b"".join(encode(request, 9)))
+    answer = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+    assert isinstance(answer, Awaitable)
+    frame[:] = bytes(len(frame))
+    await answer
+    assert [each.value for each in records(await stored(broker), size_max=1 << 20)] == [b"hello"]
+    assert sum(header.records_count for _, header in batches(await stored(broker, 1))) == 900
 
 
 def bomb(compression: Compression) -> bytes:

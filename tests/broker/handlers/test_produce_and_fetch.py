@@ -321,6 +321,15 @@ async def test_a_long_poll_waits_for_as_many_bytes_as_it_wants(served: InProcess
         assert len(partitions_of(await waiting)[0].records or b"") == 2 * len(batch)
 
 
+async def test_a_fetch_that_wants_more_bytes_than_it_may_get_does_not_wait(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name)
+    batch = batch_of(bytes(5000))
+    await produce(served, name, {0: batch})
+    async with asyncio.timeout(10):
+        response = await fetch(served, name, {0: 0}, max_wait_ms=60_000, min_bytes=1 << 20, max_bytes=1000)
+    assert len(partitions_of(response)[0].records or b"") == len(batch)
+
+
 async def test_a_long_poll_ends_empty_at_its_deadline(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name)
     async with asyncio.timeout(10):

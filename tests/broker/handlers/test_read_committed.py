@@ -210,9 +210,11 @@ async def test_a_waiting_committed_reader_is_woken_by_the_end_of_a_transaction(
     await first.write(b"0")
     await second.write(b"1")
     waiting = asyncio.ensure_future(read(served, name, 0, COMMITTED, max_wait_ms=LONG_MS))
-    await asyncio.sleep(0.01)
+    parked = served.services.replica_manager.fetch_purgatory
+    async with asyncio.timeout(5):
+        while not parked.delayed_count:  # noqa: ASYNC110 - nobody tells when it is parked
+            await asyncio.sleep(0)
     await second.end(committed=True)
-    await asyncio.sleep(0.01)
     assert not waiting.done(), "the first transaction is still open"
     await first.end(committed=False)
     woken = await asyncio.wait_for(waiting, 5)

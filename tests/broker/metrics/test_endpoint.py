@@ -26,7 +26,6 @@ from protocol.messages.offset_commit import (
 from protocol.schema import ZERO_UUID
 from tests.broker.handlers.test_produce_and_fetch import batch_of, produce
 from tests.support.in_process import InProcessBroker, running_broker
-from tests.support.processes import free_port
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 LATEST = -1
@@ -144,10 +143,10 @@ def overrides() -> dict[str, str]:
 
 @pytest.fixture
 async def monitored(tmp_path: Path, overrides: dict[str, str]) -> AsyncIterator[Monitored]:
-    port = free_port()
-    settings = {"metrics.http.listener": f"127.0.0.1:{port}", "offsets.topic.num.partitions": "2", **overrides}
+    settings = {"metrics.http.listener": "127.0.0.1:0", "offsets.topic.num.partitions": "2", **overrides}
     async with running_broker(tmp_path, settings) as broker:
-        yield Monitored(broker, port)
+        assert broker.metrics_port is not None
+        yield Monitored(broker, broker.metrics_port)
 
 
 async def test_names_are_kafkas_and_all_are_documented(monitored: Monitored) -> None:

@@ -20,6 +20,7 @@ from broker.request_context import Peer
 from config.listeners import Listener as Address
 from config.listeners import SecurityProtocol
 from tests.broker.network.test_connection import CLOCK, Script, framed, read_frame, until
+from tests.support.parts import need_ipv6, skip_when_unavailable
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -292,12 +293,19 @@ async def test_every_request_is_answered_once_and_in_order_whatever_stops_its_co
 
 @pytest.mark.parametrize(
     ("host", "reached"),
-    [("127.0.0.1", ["127.0.0.1"]), ("::1", ["::1"]), ("", ["127.0.0.1", "::1"]), ("localhost", ["127.0.0.1"])],
+    [
+        ("127.0.0.1", ["127.0.0.1"]),
+        ("localhost", ["127.0.0.1"]),
+        ("", ["127.0.0.1"]),
+        ("::1", ["::1"]),
+        ("", ["127.0.0.1", "::1"]),
+    ],
 )
 async def test_addresses_of_both_families(host: str, reached: list[str]) -> None:
     """An empty host is every address; both families then share one port, also when it is any free one."""
-    if "::1" in reached and not _has_ipv6():
-        pytest.skip("needs IPv6 on the loopback interface: sysctl net.ipv6.conf.lo.disable_ipv6=0")
+    if "::1" in reached:
+        with skip_when_unavailable():
+            need_ipv6()
     server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits(), CLOCK.monotonic_ms)
     server.bind([Address("A", host, 0, SecurityProtocol.PLAINTEXT)])
     server.start(Script())
@@ -309,15 +317,6 @@ async def test_addresses_of_both_families(host: str, reached: list[str]) -> None
     finally:
         server.stop_accepting()
         server.close_connections()
-
-
-def _has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
 
 
 class Descriptors(DescriptorBudget):
@@ -400,7 +399,7 @@ async def test_sockets_have_the_configured_buffers_and_do_not_wait_to_fill_packe
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.ports["A"])
         assert await is_served((reader, writer))
-        ((connection,),) = [list(listener.connections()) for listener in server._listeners.values()]
+        ((connection,),) = [list(listener.connections()) for listener in server.listeners]
         assert connection._transport is not None
         stream = connection._transport.get_extra_info("socket")
         # Linux doubles what is asked for, for its own bookkeeping.

@@ -107,7 +107,9 @@ def test_whoever_did_not_hear_of_its_new_producer_id_is_told_again() -> None:
     again = completed(transaction, transaction.init_producer(new_producer(spent), NOW_MS))
     once_more = completed(transaction, transaction.init_producer(new_producer(spent), NOW_MS))
     assert first == again == once_more == Producer(20, 0)
-    assert transaction.init_producer(new_producer(Producer(7, 3)), NOW_MS) is ErrorCode.PRODUCER_FENCED
+    for epoch in (0, 3):
+        older = new_producer(Producer(7, epoch))
+        assert transaction.init_producer(older, NOW_MS) is ErrorCode.PRODUCER_FENCED, "0 is the epoch of the new id"
 
 
 def test_an_older_instance_does_not_spend_a_producer_id() -> None:

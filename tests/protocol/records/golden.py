@@ -1,19 +1,15 @@
-"""Log segments written by Apache Kafka, each with its decoded content. The small set of the tree is always there."""
+"""Log segments written by Apache Kafka, each with its decoded content."""
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
+from functools import cache
 from typing import Any, NamedTuple
 
-_ROOT = Path(__file__).resolve().parents[3]
-_FIXTURES = _ROOT / "tests" / "fixtures" / "golden"
-_REFERENCE = _ROOT.parent / "shared" / "reference" / "golden"
-
-_PARENTS = ("broker-2", "old-format", "compact-before")
+from tests.support.recorded import DECODED_LOGS, LOGS, read_lines
 
 
 class GoldenLog(NamedTuple):
     name: str
+    """`DIRECTORY/FILE`"""
     data: bytes
     batches: list[dict[str, Any]]
 
@@ -22,24 +18,20 @@ class GoldenLog(NamedTuple):
         return int(self.batches[0]["magic"])
 
 
+@cache
 def golden_logs() -> list[GoldenLog]:
-    """Every segment of the full set where it is present, otherwise of the small one. Never empty."""
-    return list(_load(_REFERENCE if _REFERENCE.is_dir() else _FIXTURES))
+    """Return every segment of the fixtures that holds a batch."""
+    return list(_load())
 
 
-def _load(folder: Path) -> Iterator[GoldenLog]:
-    for description in sorted(folder.glob("*.json")):
-        content = json.loads(description.read_text())
-        parents = ("compact-before",) if description.stem.endswith(".before") else _PARENTS[:2]
+def _load() -> Iterator[GoldenLog]:
+    for content in read_lines(DECODED_LOGS):
         for file in content["files"]:
-            if not file["file"].endswith(".log") or not file["bytes"]:
-                continue
-            (path,) = (
-                found for parent in parents if (found := folder / parent / content["directory"] / file["file"]).exists()
-            )
-            data = path.read_bytes()
+            name = f"{content['directory']}/{file['file']}"
+            data = (LOGS / name).read_bytes()
             assert len(data) == file["bytes"]
-            yield GoldenLog(f"{description.stem}/{path.name}", data, file["batches"])
+            if data:
+                yield GoldenLog(name, data, file["batches"])
 
 
 def expected_records(batch: dict[str, Any]) -> list[tuple[Any, ...]]:

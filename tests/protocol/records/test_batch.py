@@ -18,6 +18,7 @@ from protocol.records.batch import (
     crc_is_valid,
     plain_records,
     read_header,
+    read_varint,
     records,
     set_offset_and_epoch,
     set_timestamps,
@@ -332,3 +333,19 @@ def test_varints_against_the_definition(offset_delta: int, timestamp_delta: int)
     (record,) = records(assemble(header, section), size_max=SIZE_MAX)
     assert record == Record(2**31 + offset_delta, timestamp_delta, None, None, [])
     assert encode_records([record], 2**31, 0) == section
+
+
+@pytest.mark.parametrize(
+    ("encoded", "bits"),
+    [
+        ("ffffffff7f", 32),  # the fifth byte holds four bits at most
+        ("ffffffffff00", 32),
+        ("808080808000", 32),  # zeros that go on: their value fits, their length does not
+        ("ffffffffffffffffff7f", 64),
+        ("ffffffffffffffffffff00", 64),
+        ("8080808080808080808000", 64),
+    ],
+)
+def test_varints_of_more_bits_than_their_type_are_malformed(encoded: str, bits: int) -> None:
+    with pytest.raises(Malformed):
+        read_varint(bytes.fromhex(encoded), 0, bits)
