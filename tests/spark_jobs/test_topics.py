@@ -1,6 +1,7 @@
 """Topics are made with the settings that were asked for, left alone when they are there, and waited for."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
@@ -38,7 +39,9 @@ def test_a_missing_topic_is_waited_for_and_named(
     topics: Topics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = TopicSpec(topics.new_name("awaited"), 1, 1)
-    monkeypatch.setattr("time.sleep", lambda _seconds: create_topics(topics.bootstrap, [spec]))
+    # Not time.sleep of the whole process: threads of py4j sleep too, and would make the topic too early.
+    clock = SimpleNamespace(sleep=lambda _seconds: create_topics(topics.bootstrap, [spec]))
+    monkeypatch.setattr("spark_jobs.topics.time", clock)
     with caplog.at_level(logging.WARNING):
         wait_for_topics(topics.bootstrap, [spec])
     assert f"waiting for missing topics: {spec.name}" in caplog.text
