@@ -58,6 +58,7 @@ from protocol.records.batch import HEADER_SIZE
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.schema import REQUIRED, ZERO_UUID, Field, Struct
+from protocol.writer import uvarint
 from tests.support.broker import BrokerProcess
 
 MIB = 1 << 20
@@ -218,18 +219,9 @@ def header_tags(size: int) -> bytes:
     tags = bytearray()
     count = 0
     while len(tags) < size:
-        tags += _uvarint(count) + b"\0"
+        tags += uvarint(count) + b"\0"
         count += 1
-    return header + _uvarint(count) + bytes(tags) + b"\1\1\0"
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return header + uvarint(count) + bytes(tags) + b"\1\1\0"
 
 
 def empty_topics(size: int) -> bytes:
