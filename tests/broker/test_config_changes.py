@@ -1,6 +1,7 @@
 """Changes that come through the store, by this broker or by others, and layers that cannot be used as they stand."""
 
 import asyncio
+import logging
 from uuid import uuid4
 
 import pytest
@@ -108,7 +109,7 @@ async def test_a_dynamic_value_without_effect_is_named_once(here: Here, caplog: 
     assert await here.set(ResourceType.BROKER, str(BROKER_ID), "num.network.threads", "4") is None
     await here.changes.apply(paths.broker_entity(BROKER_ID))
     await here.write(paths.broker_entity(None), {"metric.reporters": "a.B", "message.max.bytes": "2000"})
-    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert [warning.split(": ")[0] for warning in warnings] == [
         "num.network.threads has no effect",
         "metric.reporters has no effect",

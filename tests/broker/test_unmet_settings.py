@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -73,4 +74,4 @@ async def test_the_start_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         "offsets.topic.replication.factor=3",
         "min.insync.replicas=2",
     ]
-    assert {record.levelname for record in caplog.records if record.message in warned} == {"WARNING"}
+    assert {record.levelno for record in caplog.records if record.message in warned} == {logging.WARNING}

@@ -73,7 +73,6 @@ PROPERTIES = {
     "transaction.state.log.num.partitions": "2",
     "log.cleaner.backoff.ms": "100",
     "log.flush.start.offset.checkpoint.interval.ms": "200",
-    "zookeeper.session.timeout.ms": "6000",
 }
 
 
@@ -172,7 +171,7 @@ class House:
             self.folder / "kafka",
             self.zookeeper.connect,
             port=self.port,
-            overrides={**PROPERTIES, "log.dirs": str(self.data)},
+            overrides={**PROPERTIES, "log.dirs": str(self.data), "zookeeper.session.timeout.ms": "6000"},
             log_level="INFO",
         )
         return broker.start()
