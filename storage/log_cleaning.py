@@ -50,6 +50,7 @@ from storage.log_manager import LogManager, LogObserver, Steps
 from storage.mapped_index import CorruptIndexError
 from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError, SegmentGoneError
+from storage.shortages import OutOfResourcesError
 
 _logger = logging.getLogger(__name__)
 
@@ -197,6 +198,8 @@ class LogCleaning(LogObserver):
             cleaning.directory.write_recovery_points()
         except OSError as error:
             self._log_manager.fail_directory(cleaning.directory, error)
+            if isinstance(error, ShortageError):
+                raise OutOfResourcesError(error) from error  # the directory stays online, and `finish` would go on
 
     def finish(self, cleaning: Cleaning, result: CleaningResult, *, now_ms: int) -> bool:
         """Puts the cleaned segments in service. False when the log has changed so that they are of no use.

@@ -15,11 +15,13 @@ from storage import names
 from storage.checkpoints import TopicPartition
 from storage.cleaner import clean
 from storage.cleaning_metrics import Uncleanable
+from storage.files import Buffer, failure
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings
 from storage.log_manager import LogObserver
 from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError, Segment
+from storage.shortages import OutOfResourcesError
 from storage.time_index import TimestampOffset
 from tests.storage.builders import (
     NAME,
@@ -244,6 +246,27 @@ def test_a_finished_pass_undoes_no_later_change_of_the_log(
     broker.manager.unlock()  # killed
     log = Broker(tmp_path, config).log()
     assert (log.log_start_offset, kept_in(log), log.log_end_offset) == expected
+
+
+def test_a_pass_whose_recovery_point_meets_a_shortage_is_not_finished(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash afterwards would take the gap that the pass leaves for lost records."""
+    log = broker.log()
+    fill(log, "1", "2")
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+
+    def replace(path: str, content: Buffer, *, durable: bool) -> None:
+        raise failure(OSError(errno.EMFILE, "Too many open files"), "open", path)
+
+    monkeypatch.setattr(broker.files, "replace", replace)
+    with pytest.raises(OutOfResourcesError):
+        broker.cleaning.make_durable(picked)
+    monkeypatch.undo()
+    assert not log.is_offline
+    broker.cleaning.give_back(picked)
+    assert broker.clean(), "it is due again"
 
 
 # First dirty offsets
