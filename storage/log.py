@@ -420,6 +420,14 @@ class Log:
         return self._segments
 
     @property
+    def first_file_offset(self) -> int:
+        """Where the log would start by the names of its files alone. Any thread."""
+        first_offset = self._segments.first.base_offset  # before the look at what was dropped, see `drop_expired`
+        with contextlib.suppress(IndexError):
+            return self._dropped[0][0].base_offset
+        return first_offset
+
+    @property
     def last_stable_offset(self) -> int:
         """Below it every transaction is decided, and the decision is below the high watermark."""
         unstable_offset = self._producers.first_unstable_offset
@@ -1340,9 +1348,10 @@ class Log:
         segments = self._segments.all()
         dropped = [segment for segment, following in pairwise(segments) if following.base_offset <= start_offset]
         if dropped:
+            # First, so that a checkpoint of log starts that is written meanwhile finds them in one of the two.
+            self._dropped.extend((segment, self._snapshots.forget(segment.base_offset)) for segment in dropped)
             self._segments.replace(dropped)
             self._reader.forget_positions()
-        self._dropped.extend((segment, self._snapshots.forget(segment.base_offset)) for segment in dropped)
         return len(dropped)
 
     def mark_dropped(self, now_ms: int) -> None:

@@ -84,8 +84,8 @@ class _LogCheckpoint:
 
 
 def _start_beyond_file_name(log: Log) -> int | None:
-    """Where a log starts, if the name of its first segment does not tell."""
-    return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
+    """Where a log starts, if the name of its first file does not tell."""
+    return log.log_start_offset if log.log_start_offset > log.first_file_offset else None
 
 
 class LogDirectory:
@@ -239,7 +239,7 @@ class LogDirectory:
         self._recovery_points.write(self.logs)
 
     def write_log_starts(self) -> None:
-        """Only those that the name of the first segment does not tell."""
+        """Only those that the name of the first file does not tell."""
         self._log_starts.write(self.logs)
 
     def write_high_watermarks(self) -> None:

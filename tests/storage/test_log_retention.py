@@ -187,3 +187,31 @@ def test_a_truncation_during_a_pass_begins_with_an_empty_file(tmp_path: Path, of
     assert [found for found, _ in read_all(log)] == [offset]
     assert os.stat(log.segments.active.path).st_size == log.size
     manager.unlock()
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_log_start_stays_on_the_disk_while_files_below_it_keep_their_names(tmp_path: Path, is_clean: bool) -> None:
+    """A stop may cut a pass off in any step, and another checkpoint may be written before the files are renamed."""
+    manager = start(tmp_path)
+    log = expirable(manager)
+    log.flush(NOW_MS)
+    for work in manager.run_retention(NOW_MS + 10_000):
+        if log.segment_count == 2:
+            break
+        if work is not None:
+            work()
+    if is_clean:
+        manager.close(NOW_MS)
+    else:
+        manager.checkpoint_recovery_points()
+        manager.checkpoint_log_starts()
+        manager.unlock()
+    assert (tmp_path / "topic-0" / f"{0:020d}.log").exists()
+    manager = start(tmp_path)
+    found = manager.get("topic", 0)
+    assert found is not None
+    assert (found.log_start_offset, found.log_end_offset) == (3, 5)
+    assert done(manager.run_retention(NOW_MS + 10_000)) == 3
+    manager.checkpoint_log_starts()
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n", "the names of the files tell it"
+    manager.unlock()
