@@ -72,6 +72,8 @@ _PREFERENCES_MAX: Final = 100_000
 
 _GAPS_ANYWHERE: Final = 2**63 - 1
 
+_SHORTAGE_AT_START: Final = "out of descriptors or memory, which is no error of the disk"
+
 _logger = logging.getLogger(__name__)
 
 _Item = TypeVar("_Item")
@@ -475,6 +477,9 @@ class LogManager:
         except OSError as error:
             self._fail_at_start(item.directory, error)
             return
+        except OutOfResourcesError as error:
+            # Without this log its partition would be taken for one that has vanished, and get an empty one.
+            raise LoadError(f"{_SHORTAGE_AT_START}: {error}") from error
         except KafkaError:
             return  # the log has reported it, and its directory is offline
         # A producer that had been forgotten before the stop must not come back with a snapshot that still knew it.
@@ -889,7 +894,7 @@ class LogManager:
     def _fail_at_start(self, directory: LogDirectory, error: Exception) -> None:
         """`fail_directory` where nothing is tried again. Raises LoadError for a shortage: half a start helps nobody."""
         if isinstance(error, ShortageError):
-            raise LoadError(f"out of descriptors or memory, which is no error of the disk: {error}") from error
+            raise LoadError(f"{_SHORTAGE_AT_START}: {error}") from error
         self.fail_directory(directory, error)
 
     def fail_directory(self, directory: LogDirectory, error: Exception) -> None:

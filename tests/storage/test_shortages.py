@@ -17,6 +17,7 @@ import pytest
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.control import ControlType
+from storage import names
 from storage.checkpoints import TopicPartition
 from storage.files import Buffer, Files, OpenFile, OsFiles, ShortageError, failure
 from storage.log import AppendOrigin, Log
@@ -274,11 +275,17 @@ def test_a_log_that_could_not_be_made_is_made_at_the_next_try(tmp_path: Path) ->
     assert not failed
 
 
-def test_a_start_without_descriptors_ends_with_one_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_start_without_descriptors_ends_with_one_error(tmp_path: Path, is_clean: bool) -> None:
     failed: list[str] = []
     manager = opened(tmp_path, QuickFiles(), failed)
     append(made(manager), batch(1))
-    manager.close(NOW_MS)
+    if is_clean:
+        manager.close(NOW_MS)
+    else:
+        manager.unlock()
+        # Without recovery points a log is synced as soon as it is scanned.
+        (tmp_path / "logs" / names.RECOVERY_POINT_CHECKPOINT).unlink()
     texts: list[str] = []
     for number in range(1000):
         files = ShortFiles()
