@@ -764,11 +764,17 @@ class LogManager:
             if not log.has_planned and (segments := log.release_idle()):
                 waiting[log] = segments
             yield None
+        written: list[Log] = []
+
+        def finish_writeback(log: Log) -> None:
+            log.finish_writeback(waiting[log])
+            written.append(log)  # and not after a shortage: then its turn comes again
+
         if waiting:
-            yield lambda: _exhaust(self._each_online(lambda log: log.finish_writeback(waiting[log]), waiting))
-        for log, segments in waiting.items():
+            yield lambda: _exhaust(self._each_online(finish_writeback, waiting))
+        for log in written:
             if not log.is_offline and not log.has_planned:
-                log.release_written(segments)
+                log.release_written(waiting[log])
             yield None
 
     def flush_due(self, now_ms: int) -> int:

@@ -31,6 +31,7 @@ from tests.storage.builders import (
     batch,
     create_log,
     delete_expired,
+    done,
     load_log,
     log_config,
     log_options,
@@ -358,6 +359,27 @@ def test_sealed_segments_that_could_not_be_synced_are_synced_the_next_time(tmp_p
         assert manager.flush_due(NOW_MS) == 0
     assert manager.flush_due(NOW_MS) == 1
     assert log.recovery_point == 1
+
+
+def test_an_idle_segment_is_not_given_back_before_its_write_back_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells of a failed write-back only who has the file open."""
+    files = QuickFiles()
+    manager = opened(tmp_path, files, [])
+    log = made(manager)
+    append(log, batch(1))
+    done(manager.release_idle())
+
+    def finish_writeback(file: OpenFile) -> None:
+        raise failure(OSError(errno.ENOMEM, "Cannot allocate memory"), "start write-back", file.path)
+
+    with monkeypatch.context() as short:
+        short.setattr(files, "finish_writeback", finish_writeback)
+        done(manager.release_idle())
+        assert log.segments.active._file is not None
+    done(manager.release_idle())
+    assert log.segments.active._file is None
 
 
 def test_an_interrupted_truncation_takes_the_log_alone_out_of_service(tmp_path: Path) -> None:
