@@ -495,11 +495,12 @@ class Log:
         Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         self._refuse_offline()
-        self.between_writes(partial(self._begin_epoch, leader_epoch))
+        # Where it begins is told now: its first appends may be planned before it can be recorded.
+        self.between_writes(partial(self._begin_epoch, leader_epoch, self.next_offset))
 
-    def _begin_epoch(self, leader_epoch: int) -> None:
+    def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
         if leader_epoch > self.leader_epochs.latest:
-            self.leader_epochs.begin(leader_epoch, self.next_offset)
+            self.leader_epochs.begin(leader_epoch, start_offset)
 
     def append_as_leader(
         self,

@@ -390,6 +390,19 @@ def test_a_change_is_made_between_two_writes(slow: Slow) -> None:
     assert [offset for offset, _ in read_all(slow.reload())] == [0, 1, 2, 3]
 
 
+def test_an_epoch_that_begins_during_a_write_ends_the_one_before_where_its_own_records_begin(slow: Slow) -> None:
+    log = slow.log
+    append(log, batch(1))
+    append(log, batch(1))
+    log.assign_epoch(1)
+    append(log, batch(1), leader_epoch=1)
+    append(log, batch(1), leader_epoch=1)
+    while slow.thread.is_busy:
+        slow.thread.step()
+        assert log.leader_epochs.end_offset_for(0, log.log_end_offset).end_offset == 2
+    assert log.leader_epochs.entries == ((0, 0), (1, 2))
+
+
 def test_a_snapshot_of_a_roll_knows_nothing_of_what_is_planned_behind_it(slow: Slow) -> None:
     log = slow.log
     for sequence in range(8):
