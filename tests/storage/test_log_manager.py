@@ -14,6 +14,7 @@ import pytest
 
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import MAGIC_POSITION
 from storage.files import Files
 from storage.log import Log
 from storage.log_manager import (
@@ -649,4 +650,42 @@ def test_the_name_of_a_deleted_log_can_be_freed_before_it_is_used_again(disks: D
     assert len(files.calls) == before, "there is nothing left to be written"
     create(manager, "topic")
     assert not [call for call in files.calls[before:] if "checkpoint" in call or call.startswith("sync")]
+    manager.unlock()
+
+
+# Damage that a clean start does not look for
+
+
+def with_damaged_batch(tmp_path: Path) -> tuple[Disks, LogManager]:
+    """A log of 100 batches, closed cleanly, of which one before the last index entry is damaged since."""
+    disks = Disks(tmp_path / "a")
+    manager = disks.start()
+    log = manager.get_or_create("t", 0, topic_id=None, config=log_config(), now_ms=NOW_MS)
+    append(log, batch(1, timestamp_ms=NOW_MS + 1000))  # so that the time index ends before the damage
+    for _ in range(99):
+        append(log, batch(1, size=100))
+    damaged = list(log.segments.active.walk(0))[50]
+    manager.close(NOW_MS)
+    with open(f"{log.directory}/{0:020d}.log", "r+b") as file:
+        file.seek(damaged.position + MAGIC_POSITION)
+        file.write(b"\x63")
+    return disks, disks.start()
+
+
+def test_a_log_with_a_damaged_batch_is_closed_cleanly_and_keeps_what_lies_behind(tmp_path: Path) -> None:
+    disks, manager = with_damaged_batch(tmp_path)
+    manager.close(NOW_MS)
+    assert (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+    manager = disks.start()
+    log = manager.get("t", 0)
+    assert log is not None
+    assert log.log_end_offset == 100
+    manager.unlock()
+
+
+def test_a_log_with_a_damaged_batch_can_be_deleted_and_made_anew(tmp_path: Path) -> None:
+    disks, manager = with_damaged_batch(tmp_path)
+    manager.delete("t", 0, now_ms=NOW_MS)
+    assert manager.get_or_create("t", 0, topic_id=None, config=log_config(), now_ms=NOW_MS).log_end_offset == 0
+    assert not disks.failed
     manager.unlock()
