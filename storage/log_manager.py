@@ -720,7 +720,12 @@ class LogManager:
         if logs is None:
             logs = [log for log in self.logs() if not self.observer.owns_retention_of(log)]
         logs = self._not_moved(logs)
-        yield lambda: _exhaust(self._each_online(lambda log: log.read_ages(now_ms), logs))
+
+        def prepare(log: Log) -> None:
+            log.mark_dropped(now_ms)  # what the pass before could not, or dropped only when a write had ended
+            log.read_ages(now_ms)
+
+        yield lambda: _exhaust(self._each_online(prepare, logs))
         expired: dict[Log, int] = {}
 
         def expire(log: Log) -> None:

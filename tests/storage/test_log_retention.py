@@ -1,13 +1,14 @@
 """One pass of retention over the logs of a broker: what is on the disk when, and what runs in a thread."""
 
 import dataclasses
+import errno
 import os
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from storage.files import Files, OpenFile
+from storage.files import Files, OpenFile, failure
 from storage.log import Log
 from storage.log_manager import LogManager, LogManagerSettings
 from storage.meta_properties import MetaProperties
@@ -214,4 +215,27 @@ def test_a_log_start_stays_on_the_disk_while_files_below_it_keep_their_names(tmp
     assert done(manager.run_retention(NOW_MS + 10_000)) == 3
     manager.checkpoint_log_starts()
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n", "the names of the files tell it"
+    manager.unlock()
+
+
+def test_files_that_a_pass_could_not_rename_are_renamed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when nothing more of their log has expired."""
+    files = QuickFiles()
+    manager = start(tmp_path, files)
+    log = expirable(manager)
+
+    def rename(old: str, new: str) -> None:
+        if old.endswith(".log"):
+            raise failure(OSError(errno.ENOMEM, "Cannot allocate memory"), "rename", old)
+        os.replace(old, new)
+
+    with monkeypatch.context() as short:
+        short.setattr(files, "rename", rename)
+        assert done(manager.run_retention(NOW_MS + 10_000)) == 3
+    assert len(list(log.directory.glob("*.log"))) == 5
+    assert done(manager.run_retention(NOW_MS + 10_000)) == 0
+    assert len(list(log.directory.glob("*.log"))) == 2
+    assert manager.remove_deleted(NOW_MS + 20_000) >= 3
     manager.unlock()
