@@ -192,7 +192,8 @@ class Segment:
         """Adds one or more whole batches. With their greatest timestamp goes the last offset of its batch.
 
         False when they have to go to a new segment, see `set_limits`; then nothing was appended. An empty segment takes
-        anything that it can number. Raises OSError; then nothing was appended either.
+        anything that it can number. Raises OSError, and CorruptSegmentError or CorruptIndexError where damage hides the
+        greatest timestamp; then nothing was appended either.
         """
         position = self.size
         size = len(records)
@@ -219,7 +220,7 @@ class Segment:
             if self._bytes_since_index_entry > self.index_interval_bytes:
                 self._add_index_entries(last_offset, position)
                 self._bytes_since_index_entry = 0
-        except OSError:
+        except (OSError, CorruptSegmentError, CorruptIndexError):
             self._undo_append(file, position)
             raise
         self.size = position + size
@@ -256,7 +257,7 @@ class Segment:
         self.offset_index.append(last_offset, position)
         try:
             self.time_index.append_if_later(*self.largest())
-        except OSError:
+        except (OSError, CorruptIndexError):
             self.offset_index.truncate(count)
             raise
         self._note_full_index()
