@@ -108,8 +108,9 @@ class LogLoader:
         if segments:
             without_index = {
                 segment.base_offset
-                for segment in segments
+                for segment in segments[:first_to_scan]
                 if _lacks_index(sizes[segment.base_offset])
+                or _has_unfinished_index(segment)
                 or (names.TRANSACTION_INDEX in sizes[segment.base_offset] and _has_bad_transaction_index(segment))
             }
             repair = _Repair(
@@ -425,6 +426,18 @@ def _floor(segments: Sequence[Segment], offset: int) -> int:
     """Number of the segment that holds `offset`, or of the first."""
     at_or_below = [number for number, segment in enumerate(segments) if segment.base_offset <= offset]
     return at_or_below[-1] if at_or_below else 0
+
+
+def _has_unfinished_index(segment: Segment) -> bool:
+    """Whether an index still has the length of one that grows: a crash has cut off its rebuild, see `MappedIndex`."""
+    try:
+        if segment.offset_index.is_full:
+            segment.offset_index.check(segment.size)
+        if segment.time_index.is_full:
+            segment.time_index.check()
+    except CorruptIndexError:
+        return True
+    return False
 
 
 def _checked_end(segment: Segment) -> int:

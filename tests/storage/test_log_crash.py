@@ -8,6 +8,7 @@ replay.
 
 import contextlib
 import errno
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -28,7 +29,20 @@ from storage.meta_properties import MetaProperties
 from storage.producer_snapshots import encode
 from storage.producer_state import ProducerState
 from storage.recovery import replay
-from tests.storage.builders import NOW_MS, QuickFiles, append, append_marker, batch, done, log_config, marker, read_all
+from tests.storage.builders import (
+    NOW_MS,
+    QuickFiles,
+    append,
+    append_marker,
+    batch,
+    create_log,
+    done,
+    load_log,
+    log_config,
+    log_options,
+    marker,
+    read_all,
+)
 from tests.support.faulty_files import Crashed, FaultyFiles
 
 CONFIG = log_config(
@@ -373,3 +387,37 @@ def test_cleaning_fails_at_every_call(memory_path: Path, cleaned: Cleaned) -> No
 
     for _ in each_call(cleaned.calls - cleaned.calls_before, run):
         pass
+
+
+# Rebuilding the indexes of a sealed segment
+
+
+def test_a_rebuild_of_indexes_that_is_killed_at_any_call_is_done_again(tmp_path: Path) -> None:
+    """Half an index of aborted transactions would show aborted records to consumers of committed ones."""
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    config = log_config(index_interval_bytes=100)
+    log = create_log(whole, config)
+    for sequence in range(24):
+        append(log, batch(1, producer_id=7, sequence=sequence, is_transactional=True))
+        if sequence % 8 == 7:
+            append_marker(log, marker(ControlType.ABORT, 7))
+    log.roll(NOW_MS)
+    append(log, batch(1))
+    end_offset = log.log_end_offset
+    aborted = log.aborted_transactions(0, end_offset)
+    assert len(aborted) == 3
+    log.close(NOW_MS)
+    (whole / "topic-0" / f"{0:020d}.timeindex").unlink()
+
+    def run(number: int) -> None:
+        files, directory = FaultyFiles(), tmp_path / str(number)
+        shutil.copytree(whole, directory)
+        files.crash_at(number)
+        with contextlib.suppress(Crashed):
+            load_log(directory, config, log_options(files), recovery_point=end_offset)
+        again = load_log(directory, config, recovery_point=end_offset)
+        assert again.aborted_transactions(0, end_offset) == aborted
+
+    for number in range(30):
+        run(number)
