@@ -31,6 +31,11 @@ SCRATCH_SIZE = 256 << 10
 # copy what has come, and tens of megabytes hold the event loop for as many milliseconds.
 MAPPED_FROM_SIZE = 2 << 20
 
+# Smaller buffers are filled with zeros when they are made, so they have room for this much, or for so many times what
+# has come if that is more, and grow.
+GROWN_FROM_SIZE = 16 << 10
+GROWTH = 4
+
 
 def kept(frame: memoryview) -> memoryview:
     """The same bytes for longer than the call that `frame` was handed out for.
@@ -138,7 +143,7 @@ class FrameReader:
         self._end = left
 
     def _keep(self, left: int) -> None:
-        own = self._buffer(max(left, self._size_wanted(left)))
+        own = self._buffer(self._size_now(left))
         own[:left] = self._source[self._start : self._end]
         self._own = self._source = own
 
@@ -148,6 +153,13 @@ class FrameReader:
             return memoryview(bytearray(size))
         return memoryview(mmap.mmap(-1, size + len(self._scratch)))
 
+    def _size_now(self, left: int) -> int:
+        """Bytes of a buffer for the first frame, of which `left` bytes are here; at least `left`."""
+        wanted = self._size_wanted(left)
+        if wanted < MAPPED_FROM_SIZE:
+            wanted = min(wanted, max(GROWTH * left, GROWN_FROM_SIZE))
+        return max(left, wanted)
+
     def _size_wanted(self, left: int) -> int:
         """Bytes of the first frame that is left, length included, as far as its length is known and legal."""
         if left < LENGTH_SIZE:
@@ -156,7 +168,7 @@ class FrameReader:
         return LENGTH_SIZE + int(size) if 0 <= size <= self.size_max else LENGTH_SIZE
 
     def _grow(self, own: memoryview) -> memoryview:
-        wanted = self._size_wanted(self._end - self._start)
+        wanted = self._size_now(self._end - self._start)
         # All of the first frame is here (its answer is awaited): room for one more read, then reading pauses.
         larger = self._buffer(wanted if wanted > len(own) else len(own) + len(self._scratch))
         larger[: self._end] = own[: self._end]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.frame import FrameReader, FrameTooLarge
+from protocol.frame import GROWN_FROM_SIZE, GROWTH, MAPPED_FROM_SIZE, SCRATCH_SIZE, FrameReader, FrameTooLarge
 
 SIZE_MAX = 8 << 20
 
@@ -140,6 +140,33 @@ def test_memory_follows_the_bytes_and_not_the_announcement() -> None:
     assert resident_size() - before < little
     reader.writable()[: 1 << 20] = bytes(1 << 20)
     assert resident_size() - before < little
+
+
+@pytest.mark.parametrize("announced", [64 << 10, 1 << 20, MAPPED_FROM_SIZE - 8])
+def test_buffer_grows_with_the_bytes_of_a_frame_that_trickles(announced: int) -> None:
+    payload = random.Random(2).randbytes(announced)
+    reader = FrameReader(memoryview(bytearray(SCRATCH_SIZE)), SIZE_MAX)
+    frames, data, step = [], framed(payload), 5
+    while data:
+        count = min(step, len(data), len(target := reader.writable()))
+        target[:count], data = data[:count], data[count:]
+        reader.received(count)
+        frames += [bytes(frame) for frame in iter(reader.next_frame, None)]
+        reader.settle()
+        received = len(framed(payload)) - len(data)
+        assert reader.kept_size + len(reader.writable()) <= max(GROWTH * received, GROWN_FROM_SIZE, SCRATCH_SIZE)
+        step *= 2
+    assert frames == [payload]
+
+
+def test_buffer_of_a_frame_begun_with_a_quarter_of_it_has_room_for_all() -> None:
+    reader = FrameReader(memoryview(bytearray(SCRATCH_SIZE)), SIZE_MAX)
+    frame = framed(bytes(1 << 20))
+    reader.writable()[:] = frame[:SCRATCH_SIZE]
+    reader.received(SCRATCH_SIZE)
+    assert reader.next_frame() is None
+    reader.settle()
+    assert len(reader.writable()) == 3 * SCRATCH_SIZE
 
 
 def resident_size() -> int:
