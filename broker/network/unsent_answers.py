@@ -6,7 +6,8 @@ sockets or requests. The time is an argument, in milliseconds of a clock that on
 A connection is listed here while more waits in it than its socket takes; what is little is nobody's concern. The more
 is listed, the smaller the answers that a fetch may still make (`allowance`), so that one slow reader gets what it asks
 for and a thousand of them share the rest. Once nothing is left, fetches wait for room; a reader that has not taken
-a byte for a while then loses its connection rather than keep others waiting for ever.
+a byte for a while then loses its connection rather than keep others waiting for ever. It also loses it when responses
+to other requests, which never wait, have exceeded the bound.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Protocol
 
 UNSENT_SIZE_MAX = 128 << 20
 STUCK_MS = 3_000
-"""How long a reader may take nothing while others wait for room."""
+"""How long a reader may take nothing while others wait for room, or the bound is exceeded."""
 
 # One answer may take this part of what is left: many readers that are slow in the same moment all get something.
 SHARES = 16
@@ -69,12 +70,19 @@ class UnsentAnswers:
     def is_full(self) -> bool:
         return self.size >= self._size_max
 
+    @property
+    def _is_exceeded(self) -> bool:
+        """Only fetches wait for room: other responses may take more than there is."""
+        return self.size > self._size_max
+
     def blocked(self, reader: SlowReader) -> None:
         """`reader` takes no more for now."""
         size = reader.unsent_size
         if size >= LISTED_SIZE_MIN:
             self._sizes[reader] = size
             self._change(size)
+            if self._is_exceeded:
+                self._watch()
 
     def drained(self, reader: SlowReader) -> None:
         """`reader` has taken nearly all, or is gone. Harmless for one that is not listed."""
@@ -147,5 +155,5 @@ class UnsentAnswers:
                 to_free -= listed_size
                 reader.abort()
         self._seen = {}
-        if any(not waiting.done() for waiting in self._waiting):
+        if self._is_exceeded or any(not waiting.done() for waiting in self._waiting):
             self._watch()

@@ -99,6 +99,20 @@ async def test_a_reader_that_takes_nothing_goes_when_others_wait() -> None:
     assert memory.evicted_count == 1
 
 
+def test_readers_that_take_nothing_are_aborted_while_the_bound_is_exceeded_though_no_fetch_waits() -> None:
+    calls = Calls()
+    memory = UnsentAnswers(calls.later, size_max=8 * MB)
+    full = [blocked(memory, 4 * MB), blocked(memory, 4 * MB)]
+    calls.advance(STUCK_MS)
+    assert not any(reader.is_aborted for reader in full), "the bound is kept"
+    beyond = blocked(memory, 4 * MB)
+    full[0].size_left -= 1
+    calls.advance(STUCK_MS)
+    assert (full[0].is_aborted, full[1].is_aborted, beyond.is_aborted) == (False, True, True)
+    calls.advance(100 * STUCK_MS)
+    assert not full[0].is_aborted, "the bound is kept again"
+
+
 async def test_a_reader_with_next_to_nothing_in_memory_does_not_go_for_others() -> None:
     calls = Calls()
     memory = UnsentAnswers(calls.later, size_max=MB)
