@@ -113,7 +113,8 @@ class Promise(Generic[T]):
 
     def _take_over(self, other: Awaited[T]) -> None:
         if other.cancelled():
-            self.cancel()
+            # If this promise was cancelled, it is done and nothing happens; else those who wait must not wait for ever.
+            self.set_exception(RuntimeError("the work was cancelled"))
         elif (error := other.exception()) is not None:
             self.set_exception(cast(Exception, error))
         else:

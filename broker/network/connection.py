@@ -331,7 +331,12 @@ class Connection(asyncio.BufferedProtocol):
         """Called by the loop, or in the middle of whatever it was that completed the answer."""
         self._awaited = None
         self._holds &= ~Hold.ANSWER_AWAITED
-        if self._transport is None or answer.cancelled():
+        if self._transport is None:
+            return
+        if answer.cancelled():
+            # Not by this connection, which is still open: without this answer the later ones would be out of order.
+            logger.info("closing connection from %s: the work on its request was cancelled", self.peer)
+            self.close()
             return
         error = answer.exception()
         if error is not None:

@@ -102,6 +102,18 @@ async def test_one_follows_another(kind: str) -> None:
     assert left.cancelled()
 
 
+async def test_one_fails_when_what_it_follows_was_cancelled_by_others() -> None:
+    other: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    promise: Promise[int] = Promise()
+    called: list[Promise[int]] = []
+    promise.add_done_callback(called.append)
+    promise.follow(other)
+    other.cancel()
+    await asyncio.sleep(0)
+    assert called == [promise]
+    assert isinstance(promise.exception(), RuntimeError)
+
+
 class _Request:
     """What a frame works on."""
 

@@ -203,6 +203,25 @@ async def test_a_broken_promise_closes_its_connection_and_one_whose_client_left_
         writer.close()
 
 
+async def test_a_connection_whose_answer_was_cancelled_by_others_is_closed() -> None:
+    script = Script()
+    async with listening(script) as (listener, port):
+        for request in (b"w", b"p"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(framed(request))
+            await until(lambda: len(script.waiting) + len(script.promised) > 0)
+            if request == b"w":
+                script.waiting.pop().cancel()
+            else:
+                followed: asyncio.Future[Buffers | None] = asyncio.get_running_loop().create_future()
+                script.promised[0].follow(followed)
+                followed.cancel()
+            async with asyncio.timeout(10):
+                assert await reader.read() == b""
+            await until(lambda: listener.connection_count == 0)
+            writer.close()
+
+
 FILE_SIZE = 8 << 20
 
 
