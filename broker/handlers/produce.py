@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
+from typing import cast
 
 from broker.leader_hints import leader_hint
 from broker.replica.delayed_produce import AwaitedAppend
@@ -65,6 +66,21 @@ def handle(
     request = _last_of_each_partition(request)
     if request.acks not in VALID_ACKS:
         return _answer(request, failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS))
+    produced = _produce_when_admitted(services, request, context)
+    if request.acks == ACKS_NONE and produced is not None:
+        # A producer that expects no response may close its connection as soon as it has sent the request, which cancels
+        # what is awaited here.
+        return asyncio.shield(asyncio.ensure_future(_settled(services, produced)))
+    return produced
+
+
+async def _settled(services: Services, produced: object) -> ProduceResponse | None:
+    return cast("ProduceResponse | None", await services.sliced_work.settled(produced))
+
+
+def _produce_when_admitted(
+    services: Services, request: ProduceRequest, context: RequestContext
+) -> Produced | Slices[Produced] | Awaitable[Produced]:
     if request.transactional_id is None:
         return _produce_in_turns(services, request, context, None)
     admission = services.verifier.admit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,30 @@ async def test_produce_to_many_partitions_leaves_others_their_turn(
         appended = sum(log.log_end_offset for log in logs)
         assert 0 < appended < count
         await answering  # type: ignore[misc]
+        assert [log.log_end_offset for log in logs] == [1] * count
+
+
+async def test_produce_without_acks_appends_everything_though_its_connection_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a producer closes its connection when it has sent its last request."""
+    count = PARTITIONS_IN_ONE_STEP_MAX + 1
+    batch = build_batch([RecordData(0, None, b"value")])
+    data = [PartitionProduceData(index=index, records=batch) for index in range(count)]
+    request = ProduceRequest(acks=0, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    frame = request_header(0, 9, 7, "test") + b"".join(encode(request, 9))
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.create_topic("t", count)
+        logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]
+        monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
+        answering = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+        assert isinstance(answering, asyncio.Future)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert sum(log.log_end_offset for log in logs) < count
+        answering.cancel()
+        for _ in range(10 * count):
+            await asyncio.sleep(0)
         assert [log.log_end_offset for log in logs] == [1] * count
 
 
