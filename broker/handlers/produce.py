@@ -65,7 +65,7 @@ def handle(
 ) -> Produced | Slices[Produced] | Awaitable[Produced]:
     request = _last_of_each_partition(request)
     if request.acks not in VALID_ACKS:
-        return _answer(request, failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS))
+        return failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS)
     produced = _produce_when_admitted(services, request, context)
     if request.acks == ACKS_NONE and produced is not None:
         # A producer that expects no response may close its connection as soon as it has sent the request, which cancels
@@ -128,6 +128,9 @@ def _last_of_each_partition(request: ProduceRequest) -> ProduceRequest:
 
 
 def failed(request: ProduceRequest, context: RequestContext, code: ErrorCode) -> ProduceResponse:
+    """Raises CloseConnection where no response is expected: the client would take it for that to its next request."""
+    if request.acks == ACKS_NONE:
+        raise CloseConnection(f"produce with acks=0 failed: {code.name}")
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
@@ -216,7 +219,7 @@ async def _when_room(
         log.when_room(lambda room=room: None if room.done() else room.set_result(None))  # type: ignore[misc]
         left_ms = deadline_ms - services.clock.monotonic_ms()
         if left_ms <= 0:
-            return _answer(request, failed(request, context, ErrorCode.REQUEST_TIMED_OUT))
+            return failed(request, context, ErrorCode.REQUEST_TIMED_OUT)
         await asyncio.wait({room}, timeout=left_ms / 1000)
     return _produce(services, request, context, admission)
 

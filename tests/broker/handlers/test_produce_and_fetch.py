@@ -198,6 +198,17 @@ async def test_acks_0_is_never_answered_and_closes_on_failure(served: InProcessB
         await produce(served, name, {5: batch_of(b"x")}, acks=0)
 
 
+async def test_acks_0_that_fails_as_a_whole_closes_instead_of_answering(
+    served: InProcessBroker, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(topic: str, partition: int) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(served.services.replica_manager, "find", broken)
+    with pytest.raises(CloseConnection, match="UNKNOWN_SERVER_ERROR"):
+        await produce(served, name, {0: batch_of(b"x")}, acks=0)
+
+
 async def test_no_more_replicas_have_to_be_in_sync_than_there_are(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name, min_insync_replicas="2")
     assert (await produce(served, name, {0: batch_of(b"x")}, acks=-1))[0].error_code == ErrorCode.NONE
