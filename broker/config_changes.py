@@ -56,6 +56,8 @@ class Operation(IntEnum):
 
 # No resource has nearly as many settings.
 CHANGES_MAX = 1000
+STATED_CHANGES_MAX = CHANGES_MAX + 1
+"""Changes of one resource beyond these need not be stated: it is refused in any case."""
 OPERATIONS = frozenset(Operation)
 
 
@@ -249,9 +251,7 @@ class ConfigChanges:
 def _check_shape(changes: Sequence[KeyChange]) -> None:
     """What is wrong with a resource's changes whatever it is. Raises KafkaError(INVALID_REQUEST)."""
     if len(changes) > CHANGES_MAX:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"{len(changes)} changes of one resource, expected at most {CHANGES_MAX}"
-        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {CHANGES_MAX} changes of one resource")
     if len({change.key for change in changes}) != len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     nulls = [change.key for change in changes if change.operation != Operation.DELETE and change.value is None]

@@ -34,9 +34,11 @@ BULK_APIS = frozenset(
         27,  # WriteTxnMarkers
         28,  # TxnOffsetCommit
         32,  # DescribeConfigs
+        33,  # AlterConfigs
         34,  # AlterReplicaLogDirs
         35,  # DescribeLogDirs
         42,  # DeleteGroups
+        44,  # IncrementalAlterConfigs
         45,  # AlterPartitionReassignments
         46,  # ListPartitionReassignments
         47,  # OffsetDelete
@@ -45,7 +47,8 @@ BULK_APIS = frozenset(
     }
 )
 """APIs whose requests may name everything that a large cluster has: each topic, each partition, each group. Their
-handlers work in slices. Requests of the others name what one person or one transaction changes."""
+handlers work in slices. MirrorMaker 2 alters the configurations of all topics that it replicates in one request, some
+thirty of each. Requests of the others name what one person or one transaction changes."""
 
 RESPONSE_SIZE_MAX = 100 << 20
 """Bytes of a response, as many as socket.request.max.bytes lets a request have; clients refuse longer ones."""

@@ -4,7 +4,7 @@ answered by itself.
 
 from __future__ import annotations
 
-from broker.config_changes import Alteration, KeyChange
+from broker.config_changes import STATED_CHANGES_MAX, Alteration, KeyChange
 from broker.request_context import RequestContext
 from broker.services import Services
 from protocol.errors import ErrorCode, KafkaError
@@ -19,9 +19,12 @@ from protocol.messages.incremental_alter_configs import (
 async def handle(
     services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    results = await services.config_changes.alter(
-        [_alteration(resource) for resource in request.resources], validate_only=request.validate_only
-    )
+    alterations = []
+    pace = services.sliced_work.pace()
+    for resource in request.resources:
+        alterations.append(_alteration(resource))
+        await pace.keep()
+    results = await services.config_changes.alter(alterations, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[_answer(*answered) for answered in zip(request.resources, results, strict=True)]
     )
@@ -36,7 +39,10 @@ def failed(
 
 
 def _alteration(resource: AlterConfigsResource) -> Alteration:
-    changes = [KeyChange(config.name, config.config_operation, config.value) for config in resource.configs]
+    changes = [
+        KeyChange(config.name, config.config_operation, config.value)
+        for config in resource.configs[:STATED_CHANGES_MAX]
+    ]
     return Alteration(resource.resource_type, resource.resource_name, changes)
 
 

@@ -143,5 +143,5 @@ async def test_more_changes_than_there_are_settings_are_refused(here: Here) -> N
     assert result is not None
     assert (result.code, result.message) == (
         ErrorCode.INVALID_REQUEST,
-        "1001 changes of one resource, expected at most 1000",
+        "more than 1000 changes of one resource",
     )

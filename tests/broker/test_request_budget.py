@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import asyncio
+import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,17 @@ from broker import dispatch
 from broker.handlers.produce import PARTITIONS_IN_ONE_STEP_MAX
 from broker.request_budget import ELEMENTS_ON_LOOP_MAX, elements_max
 from broker.slices import SLICE_MS
+from config.broker import BrokerConfig
+from config.describe import describe_topic
 from protocol.api import APIS
 from protocol.codec import encode
 from protocol.errors import ErrorCode, Malformed
 from protocol.headers import request_header
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -31,7 +38,7 @@ from tests.support.in_process import InProcessBroker, running_broker
 from tests.support.manual_clock import SteppingClock
 
 MIB = 1 << 20
-METADATA, OFFSET_COMMIT, UPDATE_FEATURES = 3, 8, 57
+METADATA, OFFSET_COMMIT, INCREMENTAL_ALTER_CONFIGS, UPDATE_FEATURES = 3, 8, 44, 57
 
 
 @pytest.mark.parametrize(
@@ -54,6 +61,20 @@ def test_offsets_of_a_hundred_thousand_partitions_are_within_the_limit() -> None
     topics = [OffsetCommitRequestTopic(name=f"topic-{number}", partitions=committed) for number in range(100)]
     size = sum(map(len, encode(OffsetCommitRequest(group_id="g", topics=topics), 8)))
     assert 100_000 + 2 * len(topics) + 1 <= elements_max(OFFSET_COMMIT, size)
+
+
+@pytest.mark.parametrize("topic_count", [500, 5000])
+def test_configurations_of_all_topics_that_mirror_maker_replicates_are_within_the_limit(topic_count: int) -> None:
+    configs = [
+        AlterableConfig(name=row.name, config_operation=1, value=row.value)
+        for row in describe_topic(BrokerConfig.from_properties({}), {})
+    ]
+    resources = [
+        AlterConfigsResource(resource_type=2, resource_name=f"source.topic-{number}", configs=configs)
+        for number in range(topic_count)
+    ]
+    size = sum(map(len, encode(IncrementalAlterConfigsRequest(resources=resources, validate_only=False), 1)))
+    assert topic_count * (2 + len(configs)) + 1 <= elements_max(INCREMENTAL_ALTER_CONFIGS, size)
 
 
 def metadata_request(count: int) -> MetadataRequest:
