@@ -5,8 +5,8 @@ its result. Whatever it looked at may have changed after a yield.
 
 Owns how long a slice lasts and whose slice is next. Must not know the work.
 
-Invariant: all sliced works of a broker share one slice per turn of the event loop, so that a hundred of them delay the
-other connections no more than one does.
+Invariant: while works wait in the queue, those in it share one slice per turn of the event loop, and those that come
+in that turn share another, so that a hundred of them delay the other connections little more than one does.
 """
 
 from __future__ import annotations
@@ -37,19 +37,23 @@ class SlicedWork:
         self._monotonic_ms = monotonic_ms
         self._steps_min = steps_min
         self._queue: deque[tuple[Slices[Any], asyncio.Future[Any]]] = deque()
+        self._newcomers_end_ms = 0
+        """Until then new works may compute in this turn of the event loop, while others are in the queue."""
 
     def run(self, work: Slices[T]) -> T | asyncio.Future[T]:
         """The result if the first slice is all of it, else a future of it. To cancel the future ends the work."""
         try:
             for _ in range(self._steps_min - 1):
                 next(work)
-            self._slice(work)
+            end_ms = self._monotonic_ms() + SLICE_MS
+            self._compute(work, min(end_ms, self._newcomers_end_ms) if self._queue else end_ms)
         except StopIteration as finished:
             result: T = finished.value
             return result
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if not self._queue:
+            self._newcomers_end_ms = self._monotonic_ms() + SLICE_MS
             loop.call_soon(self._take_turn)
         self._queue.append((work, future))
         return future
@@ -68,9 +72,8 @@ class SlicedWork:
         """For a loop of a coroutine that may go round often without ever waiting."""
         return Pace(self._monotonic_ms)
 
-    def _slice(self, work: Slices[Any]) -> None:
-        """Work for `SLICE_MS`. Raises StopIteration when the work is done, and whatever it raises."""
-        end_ms = self._monotonic_ms() + SLICE_MS
+    def _compute(self, work: Slices[Any], end_ms: int) -> None:
+        """Work until `end_ms`, at least a step. Raises StopIteration when the work is done, and whatever it raises."""
         while True:
             next(work)
             if self._monotonic_ms() >= end_ms:
@@ -83,7 +86,7 @@ class SlicedWork:
             work.close()
         else:
             try:
-                self._slice(work)
+                self._compute(work, self._monotonic_ms() + SLICE_MS)
             except StopIteration as finished:
                 if not future.cancelled():
                     future.set_result(finished.value)
@@ -93,6 +96,7 @@ class SlicedWork:
             else:
                 self._queue.append((work, future))
         if self._queue:
+            self._newcomers_end_ms = self._monotonic_ms() + SLICE_MS
             asyncio.get_running_loop().call_soon(self._take_turn)
 
 

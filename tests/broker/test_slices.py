@@ -55,6 +55,19 @@ async def test_all_works_together_get_one_slice_in_a_turn_of_the_loop() -> None:
     assert [await future for future in futures if isinstance(future, asyncio.Future)] == ["done"] * 5
 
 
+async def test_works_that_come_while_others_wait_share_one_slice_in_a_turn_of_the_loop() -> None:
+    clock = SteppingClock(1)
+    work = SlicedWork(clock.monotonic_ms, steps_min=1)
+    seen: list[int] = []
+    futures = [work.run(counting(100, seen))]
+    for _ in range(5):
+        seen.clear()
+        futures += [work.run(counting(100, seen)) for _ in range(20)]
+        assert len(seen) <= 20 + SLICE_MS, "a step for each, and one slice"
+        await asyncio.sleep(0)
+    assert [await future for future in futures if isinstance(future, asyncio.Future)] == ["done"] * 101
+
+
 async def test_a_failure_in_a_later_slice_reaches_whoever_waits() -> None:
     def failing() -> Slices[None]:
         yield
