@@ -80,21 +80,21 @@ def _answer_one(services: Services, request: OffsetFetchRequest) -> Slices[Offse
 
 def _answer_groups(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
     """Each group once, with the topics of the first place that names it."""
-    groups = []
+    groups: list[OffsetFetchResponseGroup] = []
     asked = {group.group_id: group for group in reversed(request.groups)}
     for group in reversed(asked.values()):
+        if groups:
+            yield
         try:
             offsets = services.groups.offsets(group.group_id)
         except KafkaError as error:
             groups.append(_failed_group(group.group_id, error.code))
-            yield
             continue
         found = yield from _look_up(
             OffsetFetchResponsePartitions, offsets, _wanted(group.topics, offsets), request.require_stable
         )
         topics = [OffsetFetchResponseTopics(name=topic, partitions=partitions) for topic, partitions in found]
         groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
-        yield
     return OffsetFetchResponse(groups=groups)
 
 
@@ -122,13 +122,17 @@ def _named(topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics])
 def _look_up(
     cls: type[P], offsets: GroupOffsets, wanted: list[tuple[str, list[int]]], require_stable: bool
 ) -> Slices[list[tuple[str, list[P]]]]:
+    """Offsets of a few hundred partitions are those of one moment: a transaction changes all of them or none."""
     found = []
+    looked_up = 0
     for topic, partitions in wanted:
         answers: list[P] = []
-        for start in range(0, len(partitions), STEP_SIZE):
-            piece = partitions[start : start + STEP_SIZE]
-            answers += [_partition(cls, offsets, (topic, partition), require_stable) for partition in piece]
-            yield
+        for partition in partitions:
+            if looked_up == STEP_SIZE:
+                looked_up = 0
+                yield
+            looked_up += 1
+            answers.append(_partition(cls, offsets, (topic, partition), require_stable))
         found.append((topic, answers))
     return found
 

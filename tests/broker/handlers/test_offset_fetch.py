@@ -147,6 +147,17 @@ async def test_a_large_answer_leaves_others_their_turn(version: int) -> None:
     assert list(shown(await answer, version)[1]) == partitions
 
 
+@pytest.mark.parametrize("version", [7, 9])
+async def test_offsets_of_many_topics_are_those_of_one_moment(version: int) -> None:
+    """Between two moments a transaction may commit offsets, of which half would be seen."""
+    served = await Served.up()
+    value = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
+    partitions = [(f"t{number}", 0) for number in range(offset_fetch.STEP_SIZE)]
+    served.coordinator.commit("g", Committer(), dict.fromkeys(partitions, value))
+    answer = served.send(offset_fetch, request(version, None), version)
+    assert list(shown(answer, version)[1]) == partitions
+
+
 async def test_version_0_reads_where_consumers_of_0_8_store() -> None:
     served = await Served.up()
     served.here.legacy.offsets["g", "t", 0] = 5
