@@ -45,11 +45,22 @@ class SlicedWork:
         try:
             for _ in range(self._steps_min - 1):
                 next(work)
-            end_ms = self._monotonic_ms() + SLICE_MS
-            self._compute(work, min(end_ms, self._newcomers_end_ms) if self._queue else end_ms)
+            self._compute(work, self.newcomers_end_ms())
         except StopIteration as finished:
             result: T = finished.value
             return result
+        return self._wait_in_line(work)
+
+    def newcomers_end_ms(self) -> int:
+        """Until when work that comes now may compute before it has to wait in the queue."""
+        end_ms = self._monotonic_ms() + SLICE_MS
+        return min(end_ms, self._newcomers_end_ms) if self._queue else end_ms
+
+    async def turn(self) -> None:
+        """Wait in the queue; the caller may compute for a slice then."""
+        await self._wait_in_line(_nothing())
+
+    def _wait_in_line(self, work: Slices[T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if not self._queue:
@@ -70,7 +81,7 @@ class SlicedWork:
 
     def pace(self) -> Pace:
         """For a loop of a coroutine that may go round often without ever waiting."""
-        return Pace(self._monotonic_ms)
+        return Pace(self, self._monotonic_ms)
 
     def _compute(self, work: Slices[Any], end_ms: int) -> None:
         """Work until `end_ms`, at least a step. Raises StopIteration when the work is done, and whatever it raises."""
@@ -103,15 +114,21 @@ class SlicedWork:
 class Pace:
     """Gives the other connections their turn in a coroutine's long loop."""
 
-    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+    def __init__(self, sliced_work: SlicedWork, monotonic_ms: Callable[[], int]) -> None:
+        self._sliced_work = sliced_work
         self._monotonic_ms = monotonic_ms
-        self._end_ms = monotonic_ms() + SLICE_MS
+        self._end_ms = sliced_work.newcomers_end_ms()
 
     async def keep(self) -> None:
-        """Wait for the next turn of the event loop once the slice is over; to be called once a round."""
+        """Wait in the queue of all sliced works once the slice is over; to be called once a round."""
         if self._monotonic_ms() >= self._end_ms:
-            await asyncio.sleep(0)
+            await self._sliced_work.turn()
             self._end_ms = self._monotonic_ms() + SLICE_MS
+
+
+def _nothing() -> Slices[None]:
+    return
+    yield
 
 
 def each(items: Iterable[S], work: Callable[[S], T]) -> Slices[list[T]]:

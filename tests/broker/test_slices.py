@@ -68,6 +68,26 @@ async def test_works_that_come_while_others_wait_share_one_slice_in_a_turn_of_th
     assert [await future for future in futures if isinstance(future, asyncio.Future)] == ["done"] * 101
 
 
+async def test_coroutines_that_keep_their_pace_share_one_slice_in_a_turn_of_the_loop() -> None:
+    work = SlicedWork(SteppingClock(1).monotonic_ms, steps_min=1)
+    rounds = 0
+
+    async def go_round() -> None:
+        nonlocal rounds
+        pace = work.pace()
+        for _ in range(30):
+            rounds += 1
+            await pace.keep()
+
+    running = [asyncio.ensure_future(go_round()) for _ in range(20)]
+    await asyncio.sleep(0)
+    while not all(task.done() for task in running):
+        before = rounds
+        await asyncio.sleep(0)
+        assert rounds - before <= SLICE_MS + 1
+    assert rounds == 20 * 30
+
+
 async def test_a_failure_in_a_later_slice_reaches_whoever_waits() -> None:
     def failing() -> Slices[None]:
         yield
