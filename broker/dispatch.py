@@ -193,7 +193,7 @@ class RequestDispatcher:
         return answer
 
     def _shortcut_failed(self, peer: Peer, error: Exception) -> NoReturn:
-        """Whether its effect took place is not known: the client has to find out on a new connection."""
+        """The request may or may not have taken effect, so close the connection; the client retries on a new one."""
         self.unexpected_error_count += 1
         logger.error("a shortcut of %s failed unexpectedly", peer, exc_info=error)
         raise CloseConnection("a repeated request failed unexpectedly") from error

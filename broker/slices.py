@@ -93,22 +93,27 @@ class SlicedWork:
     def _take_turn(self) -> None:
         """One slice of the work whose turn it is."""
         work, future = self._queue.popleft()
+        try:
+            self._go_on(work, future)
+        finally:
+            if self._queue:
+                self._newcomers_end_ms = self._monotonic_ms() + SLICE_MS
+                asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _go_on(self, work: Slices[Any], future: asyncio.Future[Any]) -> None:
         if future.cancelled():
             work.close()
+            return
+        try:
+            self._compute(work, self._monotonic_ms() + SLICE_MS)
+        except StopIteration as finished:
+            if not future.cancelled():
+                future.set_result(finished.value)
+        except Exception as error:
+            if not future.cancelled():
+                future.set_exception(error)
         else:
-            try:
-                self._compute(work, self._monotonic_ms() + SLICE_MS)
-            except StopIteration as finished:
-                if not future.cancelled():
-                    future.set_result(finished.value)
-            except Exception as error:
-                if not future.cancelled():
-                    future.set_exception(error)
-            else:
-                self._queue.append((work, future))
-        if self._queue:
-            self._newcomers_end_ms = self._monotonic_ms() + SLICE_MS
-            asyncio.get_running_loop().call_soon(self._take_turn)
+            self._queue.append((work, future))
 
 
 class Pace:

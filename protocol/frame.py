@@ -38,7 +38,7 @@ GROWTH = 4
 
 
 def kept(frame: memoryview) -> memoryview:
-    """The same bytes for longer than the call that `frame` was handed out for.
+    """Return `frame` in memory that stays valid after the call for which it was handed out.
 
     One that is larger than the scratch buffer lies in a buffer that is not written to again.
     """

@@ -13,8 +13,8 @@ transport's way there is longer. What stays in files goes around the transport a
 Connections take turns: one that sends thousands of requests at a time has some of them served, then the others are
 looked at, and it goes on. A turn is bounded in requests, in bytes of answers and in time.
 
-Invariant: no request is served while there is a reason to hold (`Hold`), and a reason ends only by itself: the end of
-one never lets the connection go on while there is another.
+Invariant: no request is served while there is a reason to hold (`Hold`). Each reason is released separately; the
+connection resumes when no reason is left.
 """
 
 from __future__ import annotations
@@ -353,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
             return
         if self._reader.kept_size or not self._is_reading:
-            # What this client asks next is nobody else's business.
+            # Serve the client's next request in a later turn, not inside the call that completed this answer.
             asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:

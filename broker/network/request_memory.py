@@ -3,8 +3,9 @@
 Owns: who holds how much, and who waits for some. Must not know what a request says.
 
 A request that arrives whole is served out of the buffer that all connections share and takes nothing. One that is cut
-off takes what its length announces, at once and in one piece, so that whoever has begun can also finish; as long as
-anything is left, one more is let in. A connection that gets none is not read until others have finished.
+off takes what its length announces, at once and in one piece, so that whoever has begun can also finish; while any
+memory is left, the next request is admitted, even if it needs more than is left. A connection that gets none is not
+read until others have finished.
 """
 
 from __future__ import annotations
