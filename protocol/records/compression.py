@@ -7,7 +7,8 @@ Bounds: compressed data is opened in pieces of at most 2 MiB, and only one of th
 No call of a library returns more than 1 MiB: gzip and lz4 stop at a maximum length, zstd gets only as many blocks at a
 time as open to that. The sum is compared with `size_max` after each call. A decoder also keeps the window that its
 format refers back to: 32 KiB for gzip, 64 KiB and two blocks of at most 4 MiB for lz4, and for zstd what the frame
-announces, which is 2 MiB at the default level and up to 128 MiB at level 22.
+announces, which is 2 MiB at the default level and 8 MiB at level 19. A frame with a larger window, as the levels from
+20 on make them, may open to 16 MiB only, as the window is resident as far as it was filled.
 
 A raw snappy block can only be opened whole. Its preamble announces its plain size, for which the library reserves
 memory, so an announcement of more than `size_max`, or of more than 64 bytes for 3 (the most that the format can
@@ -19,6 +20,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import IntEnum
+from itertools import chain, repeat
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -332,6 +334,11 @@ def _zstd_compressor(level: int | None) -> Compressor:
     return zstandard.ZstdCompressor(compression_params=parameters).compressobj()
 
 
+_ZSTD_WINDOW_MAX = 8 << 20
+_ZSTD_WIDE_OPENED_MAX = 16 << 20
+_ZSTD_ANY_WINDOW = 0
+
+
 class _ZstdFrame:
     __slots__ = ("_frame",)
 
@@ -354,13 +361,28 @@ def _open_zstd(data: memoryview, size_max: int) -> Iterator[bytes]:
     with suppress(zstandard.ZstdError):  # which the decompressor finds as well
         if zstandard.frame_content_size(data) > size_max:
             raise _too_large(size_max)
-    decompressor = zstandard.ZstdDecompressor()
+    # No client writes a second frame, so only the first may have a large window.
+    window_sizes_max = chain([_ZSTD_ANY_WINDOW], repeat(_ZSTD_WINDOW_MAX))
+    opened_max = _ZSTD_WIDE_OPENED_MAX if _zstd_window_size(data) > _ZSTD_WINDOW_MAX else size_max
+    opened_size = 0
     try:
-        yield from _open_stream(
-            lambda: _ZstdFrame(decompressor.decompressobj()), _zstd_slices(data, min(size_max, PIECE_SIZE))
-        )
+        for opened in _open_stream(
+            lambda: _ZstdFrame(zstandard.ZstdDecompressor(max_window_size=next(window_sizes_max)).decompressobj()),
+            _zstd_slices(data, min(size_max, PIECE_SIZE)),
+        ):
+            opened_size += len(opened)
+            if opened_size > opened_max:
+                raise _too_large(opened_max)
+            yield opened
     except zstandard.ZstdError as error:
         raise CannotOpen(f"zstd: {error}") from None
+
+
+def _zstd_window_size(data: memoryview) -> int:
+    """What the first frame announces; 0 where there is none, as the decompressor finds as well."""
+    with suppress(zstandard.ZstdError):
+        return zstandard.get_frame_parameters(data).window_size
+    return 0
 
 
 def _zstd_slices(view: memoryview, plain_size_max: int) -> Iterator[memoryview]:

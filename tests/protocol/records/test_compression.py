@@ -197,6 +197,34 @@ def _gzip_bomb() -> bytes:
     return b"".join(stream.compress(block) for _ in range(BOMB_PLAIN_SIZE >> 20)) + stream.flush()
 
 
+def zstd_frame(size: int, window_log: int) -> bytes:
+    """Zeros, without a content size."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(1, window_log=window_log, write_content_size=False)
+    stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    return stream.compress(bytes(size)) + stream.flush()
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(("size", "window_log"), [(16 * MIB, 27), (17 * MIB, 23), (40 * MIB, 21)])
+def test_a_zstd_frame_with_a_large_window_may_open_to_16_mib(size: int, window_log: int) -> None:
+    assert sum(map(len, open_pieces(Compression.ZSTD, zstd_frame(size, window_log), size_max=64 * MIB))) == size
+
+
+@pytest.mark.parametrize("window_log", [24, 27])
+def test_a_zstd_frame_with_a_large_window_may_not_open_to_more(window_log: int) -> None:
+    opening = open_pieces(Compression.ZSTD, zstd_frame(17 * MIB, window_log), size_max=64 * MIB)
+    with pytest.raises(OpensTooFar, match="more than 16777216 bytes"):
+        sum(map(len, opening))
+
+
+def test_a_second_zstd_frame_may_not_have_a_large_window() -> None:
+    assert list(open_pieces(Compression.ZSTD, zstd_frame(10, 21) * 2, size_max=MIB)) == [bytes(20)]
+    with pytest.raises(CannotOpen, match="zstd"):
+        list(open_pieces(Compression.ZSTD, zstd_frame(10, 21) + zstd_frame(10, 27), size_max=MIB))
+
+
 def _zstd_bomb(*, write_content_size: bool) -> bytes:
     stream = zstandard.ZstdCompressor(write_content_size=write_content_size).compressobj(
         size=BOMB_PLAIN_SIZE if write_content_size else -1
