@@ -29,7 +29,7 @@ import errno
 import os.path
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -1422,13 +1422,21 @@ class Log:
         return True
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Unlinks the files whose delay is over; returns how many. Any thread."""
+        """Unlinks the files whose delay is over; returns how many. Any thread.
+
+        Two cleaning passes may have deleted segments of one base offset: the later file has taken the earlier one's
+        name, and its own delay counts.
+        """
         count = 0
+        times_named = Counter(name for _, name in list(self._deleted))
         try:
             while self._deleted and self._deleted[0][0] <= now_ms:
-                self._files.unlink_if_there(f"{self._directory}/{self._deleted[0][1]}")
+                name = self._deleted[0][1]
+                if times_named[name] <= 1:
+                    self._files.unlink_if_there(f"{self._directory}/{name}")
+                    count += 1
+                times_named[name] -= 1
                 self._deleted.popleft()
-                count += 1
         except OSError as error:
             raise self._storage_error(error) from error
         return count

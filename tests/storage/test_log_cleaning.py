@@ -113,6 +113,21 @@ def test_policies_may_change(broker: Broker) -> None:
     assert broker.cleaning.pick(NOW_MS) is None
 
 
+def test_what_a_second_pass_deletes_keeps_its_own_delay(broker: Broker) -> None:
+    """Both passes delete a segment with base offset 0, and the later file takes the name of the earlier one."""
+    log = broker.log()
+    log.reconfigure(dataclasses.replace(CONFIG, file_delete_delay_ms=60_000))
+    fill(log, "1", "2")
+    assert broker.clean(NOW_MS)
+    fill(log, "3", "4")
+    assert broker.clean(NOW_MS + 59_000)
+    deleted = log.directory / "00000000000000000000.log.deleted"
+    log.remove_deleted(NOW_MS + 60_000)
+    assert deleted.exists()
+    log.remove_deleted(NOW_MS + 119_000)
+    assert not deleted.exists()
+
+
 # Retention
 
 
