@@ -10,20 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TypeVar
 
 from broker.clock import Clock
 from broker.metadata_cache import MetadataCache
 from broker.replica.manager import ReplicaManager
-from broker.slices import SlicedWork, Slices
+from broker.slices import SlicedWork
 from broker.topic_configs import TopicConfigs
 from controller.broker_channels import ControlRequest, ControlResponse
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
-
-T = TypeVar("T")
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
@@ -95,13 +92,13 @@ class LocalChannels:
             if isinstance(request, UpdateMetadataRequest):
                 return self._update_metadata(request)
             if isinstance(request, StopReplicaRequest):
-                return await self._in_slices(self._replica_manager.stop_replicas(request, self._clock.now_ms()))
+                return await self._sliced_work.finished(
+                    self._replica_manager.stop_replicas(request, self._clock.now_ms())
+                )
             await self._load_configs(request)
-            return await self._in_slices(self._replica_manager.become_leader_or_follower(request, self._clock.now_ms()))
-
-    async def _in_slices(self, work: Slices[T]) -> T:
-        done = self._sliced_work.run(work)
-        return await done if isinstance(done, asyncio.Future) else done
+            return await self._sliced_work.finished(
+                self._replica_manager.become_leader_or_follower(request, self._clock.now_ms())
+            )
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
         for topic in request.topic_states:

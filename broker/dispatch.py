@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from broker.network.connection import Answer, AwaitedAnswer, Buffers
 from broker.promise import Promise
-from broker.request_budget import ELEMENTS_ON_LOOP_MAX, RESPONSE_SIZE_MAX, elements_max
+from broker.request_budget import ELEMENTS_ON_LOOP_MAX, LARGE_REQUESTS_MAX, RESPONSE_SIZE_MAX, elements_max
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
 from broker.services import Services
@@ -77,6 +77,7 @@ class RequestDispatcher:
         self._services = services
         self._table = table
         self._routes: dict[tuple[int, int], Route] = {}
+        self._large_requests = asyncio.Semaphore(LARGE_REQUESTS_MAX)
         self.unexpected_error_count = 0
 
     def warm_up(self) -> None:
@@ -147,13 +148,13 @@ class RequestDispatcher:
     ) -> Buffers | None:
         """Answer a request of many elements: all that depends on their number is done in threads or in slices."""
         services = self._services
+        request: object = None
         try:
-            limit = elements_max(context.api_key, len(frame))
-            request = await services.computing.run(lambda: route.decode(frame, position, limit))
-        except Malformed as error:
-            raise Malformed(f"{_named(route.api, context)}: {error}") from error
-        try:
-            response = route.handle(services, request, context)
+            async with self._large_requests:
+                request = await self._decoded_beside_the_loop(route, frame, position, context)
+                response = route.handle(services, request, context)
+                if is_sliced(response):
+                    response = await services.sliced_work.finished(response)
             response = await services.sliced_work.settled(response)
         except Malformed:
             raise
@@ -161,6 +162,15 @@ class RequestDispatcher:
             failure = error
             response = await services.computing.run(lambda: self._failure(route, request, context, failure))
         return None if response is None else await self._framed_beside_the_loop(route, context, response)
+
+    async def _decoded_beside_the_loop(
+        self, route: Route, frame: memoryview, position: int, context: RequestContext
+    ) -> object:
+        limit = elements_max(context.api_key, len(frame))
+        try:
+            return await self._services.computing.run(lambda: route.decode(frame, position, limit))
+        except Malformed as error:
+            raise Malformed(f"{_named(route.api, context)}: {error}") from error
 
     def _promised(
         self,

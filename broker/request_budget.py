@@ -50,6 +50,10 @@ BULK_APIS = frozenset(
 handlers work in slices. MirrorMaker 2 alters the configurations of all topics that it replicates in one request, some
 thirty of each. Requests of the others name what one person or one transaction changes."""
 
+LARGE_REQUESTS_MAX = 2
+"""Requests with more elements than `ELEMENTS_ON_LOOP_MAX` that are decoded and served at a time, of all connections.
+The others wait. A request that waits for something else, such as data or replicas, does not count."""
+
 RESPONSE_SIZE_MAX = 100 << 20
 """Bytes of a response, as many as socket.request.max.bytes lets a request have; clients refuse longer ones."""
 

@@ -69,6 +69,11 @@ class SlicedWork:
         self._queue.append((work, future))
         return future
 
+    async def finished(self, work: Slices[T]) -> T:
+        """The result of the work, in a coroutine."""
+        done = self.run(work)
+        return await done if isinstance(done, asyncio.Future) else done
+
     async def settled(self, outcome: object) -> object:
         """What an outcome comes to: work is done in slices, and what is awaitable is awaited, as often as it takes."""
         while True:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import cast
 
 from broker.leader_hints import leader_hint
 from broker.promise import Promise
@@ -37,8 +37,6 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-
-T = TypeVar("T")
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 FIRST_VERSION_WITH_REQUEST_LIMIT = 3
@@ -140,13 +138,9 @@ class _Fetch:
     async def _answer_with_room(self) -> FetchResponse:
         """Answer once other answers are read: they take up all the memory that there is for them."""
         await self._services.unsent_answers.room()
-        read = await self._done(self._read_warm())
+        read = await self._services.sliced_work.finished(self._read_warm())
         is_enough = read.is_cold or self._is_enough(read)
         return await (self._answer_in_time(read) if is_enough else self._answer_when_enough())
-
-    async def _done(self, work: Slices[T]) -> T:
-        done = self._services.sliced_work.run(work)
-        return await done if isinstance(done, asyncio.Future) else done
 
     async def _answer_in_time(self, read: FetchRead) -> FetchResponse:
         """Answer once what there is is in memory, and in the reader's format."""
@@ -157,7 +151,7 @@ class _Fetch:
                 read = await self._services.run_blocking(lambda: whole(self._read(limits, nowait=False)))
         if needs_conversion(self._context.api_version):
             await self._services.computing.run(lambda: self._convert(read))
-        return await self._done(self._answer(read))
+        return await self._services.sliced_work.finished(self._answer(read))
 
     def _is_enough(self, read: FetchRead) -> bool:
         return self._request.max_wait_ms <= 0 or not self._located or read.has_news or read.size >= self._bytes_min
@@ -208,7 +202,7 @@ class _Fetch:
 
     async def _answer_what_there_is_with_room(self) -> FetchResponse:
         await self._services.unsent_answers.room()
-        return await self._answer_in_time(await self._done(self._read_warm()))
+        return await self._answer_in_time(await self._services.sliced_work.finished(self._read_warm()))
 
     def _answer_now(self) -> Slices[FetchResponse | Awaitable[FetchResponse]]:
         """Answer with what there is."""

@@ -12,7 +12,7 @@ import pytest
 
 from broker import dispatch
 from broker.handlers.produce import PARTITIONS_IN_ONE_STEP_MAX
-from broker.request_budget import ELEMENTS_ON_LOOP_MAX, elements_max
+from broker.request_budget import ELEMENTS_ON_LOOP_MAX, LARGE_REQUESTS_MAX, elements_max
 from broker.slices import SLICE_MS
 from config.broker import BrokerConfig
 from config.describe import describe_topic
@@ -166,6 +166,21 @@ async def test_produce_without_acks_appends_everything_though_its_connection_clo
         for _ in range(10 * count):
             await asyncio.sleep(0)
         assert [log.log_end_offset for log in logs] == [1] * count
+
+
+async def test_large_requests_of_many_connections_are_served_two_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(tmp_path / "data") as broker:
+        monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", 50)
+        monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
+        requests = [asyncio.ensure_future(broker.ask(metadata_request(100))) for _ in range(6)]
+        most = 0
+        while not all(request.done() for request in requests):
+            await asyncio.sleep(0)
+            most = max(most, len(broker.services.sliced_work._queue))
+        assert [len((await request).topics) for request in requests] == [100] * 6
+    assert most == LARGE_REQUESTS_MAX
 
 
 async def test_a_large_request_that_fails_as_a_whole_names_its_error(tmp_path: Path) -> None:
