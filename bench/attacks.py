@@ -31,7 +31,7 @@ from typing import Any
 import zstandard
 from crc32c import crc32c
 
-from bench.processes import resident_mib
+from bench.processes import PeakMemory, resident_mib
 from broker.request_budget import elements_max
 from broker.routes import TABLE
 from protocol.api import APIS
@@ -484,20 +484,6 @@ class Outcome:
             and self.growth_mib <= allowed_mib
             and (self.settled_mib is None or self.settled_mib <= GROWTH_GOAL_MIB)
         )
-
-
-class PeakMemory:
-    """The broker's highest resident memory since `reset`, as the kernel keeps it."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-
-    def reset(self) -> None:
-        Path(f"/proc/{self._pid}/clear_refs").write_text("5")
-
-    def mib(self) -> float:
-        lines = Path(f"/proc/{self._pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def attack_once(

@@ -44,6 +44,20 @@ def anonymous_mib(root: int) -> float:
     return sum(_status_kib(pid, "RssAnon") for pid in process_tree(root)) / 1024
 
 
+class PeakMemory:
+    """The highest resident memory of one process since `reset`, as the kernel keeps it."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.reset()
+
+    def reset(self) -> None:
+        Path(f"/proc/{self._pid}/clear_refs").write_text("5")
+
+    def mib(self) -> float:
+        return _status_kib(self._pid, "VmHWM") / 1024
+
+
 def open_files(root: int) -> int:
     """Descriptors of the tree, sockets among them."""
     return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in process_tree(root))
