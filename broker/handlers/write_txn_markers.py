@@ -6,6 +6,7 @@ is answered once its marker is replicated.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
 from broker.by_topic import by_topic
@@ -35,14 +36,18 @@ async def handle(
         if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a marker needs a producer id and an epoch")
     pace = services.sliced_work.pace()
-    writing: list[tuple[WritableTxnMarker, Codes | Awaitable[Codes]]] = []
+    writing: list[tuple[WritableTxnMarker, Codes | asyncio.Future[Codes]]] = []
     for marker in request.markers:
         partitions = _partitions(marker)
         for start in range(0, len(partitions), STEP_SIZE):
-            writing.append((marker, _write(services, marker, partitions[start : start + STEP_SIZE])))
+            codes = _write(services, marker, partitions[start : start + STEP_SIZE])
+            # All wait side by side: each has its own time limit.
+            writing.append((marker, codes if isinstance(codes, Mapping) else asyncio.ensure_future(codes)))
             await pace.keep()
-    written = [(marker, codes if isinstance(codes, Mapping) else await codes) for marker, codes in writing]
-    return _response(written)
+    await asyncio.gather(*(codes for _, codes in writing if isinstance(codes, asyncio.Future)))
+    return _response(
+        (marker, codes.result() if isinstance(codes, asyncio.Future) else codes) for marker, codes in writing
+    )
 
 
 def failed(request: WriteTxnMarkersRequest, context: RequestContext, code: ErrorCode) -> WriteTxnMarkersResponse:
