@@ -252,17 +252,17 @@ class RequestDispatcher:
 
         return asyncio.ensure_future(self._services.computing.run(frame_it))
 
-    def _framed(self, route: Route, context: RequestContext, response: object, elements_max: int) -> Buffers:
+    def _framed(self, route: Route, context: RequestContext, response: object, elements_left: int) -> Buffers:
         """The bytes of a response. Raises TooManyElements."""
         header = response_header(context.api_key, context.api_version, context.correlation_id)
         try:
             try:
-                buffers = _framed(route.encode, header, response, elements_max)
+                buffers = _framed(route.encode, header, response, elements_left)
             except (ValueError, struct.error):
                 # A message that says a name of the request again may be longer than a string can be.
                 if not _shorten_messages(response):
                     raise
-                buffers = _framed(route.encode, header, response, elements_max)
+                buffers = _framed(route.encode, header, response, elements_left)
         except TooManyElements:
             raise
         except Exception as error:
@@ -332,10 +332,10 @@ def failure_response(module: ModuleType, api: Api, request: object, context: Req
     return failed(request, context, code) if failed is not None else api.response(error_code=code)
 
 
-def _framed(encode: Encoder, header: bytes, response: object, elements_max: int = ELEMENTS_UNLIMITED) -> Buffers:
+def _framed(encode: Encoder, header: bytes, response: object, elements_left: int = ELEMENTS_UNLIMITED) -> Buffers:
     """The response as it leaves: length, header and body, small pieces in one buffer. Raises TooManyElements."""
     buffers: Buffers = []
-    encode(response, buffers, elements_max)
+    encode(response, buffers, elements_left)
     buffers[0] = header + buffers[0]
     buffers[0] = LENGTH.pack(sum(map(len, buffers))) + buffers[0]
     return buffers
