@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -20,15 +21,17 @@ from broker.config_changes import ConfigChanges
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import StoredLegacyOffsets
 from broker.groups.settings import CoordinatorSettings
-from broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from broker.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from broker.metadata_cache import MetadataCache
 from broker.network.unsent_answers import UnsentAnswers
 from broker.offsets_log import PartitionOffsetsLog
 from broker.part_settings import controller_settings
 from broker.producer_ids import ProducerIds
+from broker.replica.appends import Appends
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.manager import ReplicaManager
+from broker.replica.not_hosted import why_not_hosted
 from broker.routes import TABLE
 from broker.scram_credentials import ScramCredentials
 from broker.services import Services
@@ -136,6 +139,12 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     )
     for topic, coordinator in ((GROUP_METADATA_TOPIC, groups), (TRANSACTION_STATE_TOPIC, transactions)):
         _follow_leadership(replica_manager, topic, coordinator)
+    verifier = TransactionVerifier(
+        LocalCoordinator(transactions),
+        guards,
+        lambda: config[properties.TRANSACTION_PARTITION_VERIFICATION_ENABLE],
+        clock,
+    )
     return Services(
         broker_id=on.broker_id,
         config=config,
@@ -144,6 +153,15 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         controller=controller,
         log_manager=on.log_manager,
         replica_manager=replica_manager,
+        appends=Appends(
+            replica_manager,
+            verifier,
+            on.computing,
+            clock,
+            why_not_hosted=partial(why_not_hosted, replica_manager, metadata),
+            in_thread=on.in_thread,
+            internal_topics=INTERNAL_TOPICS,
+        ),
         directory_moves=directory_moves,
         fetch_sessions=FetchSessionCache(
             config[properties.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], lambda: on.random.randrange(1, 2**31)
@@ -165,12 +183,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         producer_ids=producer_ids,
         groups=groups,
         transactions=transactions,
-        verifier=TransactionVerifier(
-            LocalCoordinator(transactions),
-            guards,
-            lambda: config[properties.TRANSACTION_PARTITION_VERIFICATION_ENABLE],
-            clock,
-        ),
+        verifier=verifier,
         marker_writer=marker_writer,
         late_transactions=LateTransactions(replica_manager, config[properties.TRANSACTION_MAX_TIMEOUT_MS]),
         blocking=on.blocking,

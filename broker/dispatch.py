@@ -19,16 +19,16 @@ from functools import partial
 from types import ModuleType
 from typing import Any, NoReturn
 
-from broker.network.connection import Answer, AwaitedAnswer, Buffers
+from broker.network.connection import Answer, Buffers
 from broker.promise import Promise
 from broker.request_budget import ELEMENTS_ON_LOOP_MAX, LARGE_REQUESTS_MAX, RESPONSE_SIZE_MAX, elements_max
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
 from broker.services import Services
-from broker.shortcuts import REMEMBERED_SIZE_MAX, Parked, Shortcut, fetch, offset_commit, produce, transaction
+from broker.shortcuts import REMEMBERED_SIZE_MAX, Parked, Shortcut, fetch, offset_commit, transaction
 from broker.slices import is_sliced
 from protocol.api import APIS, Api
-from protocol.codec import Decoder, Encoder, decoder, encoder
+from protocol.codec import Decoder, Encoder, decoder, encoder, scanner
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.frame import LENGTH, kept
 from protocol.headers import RequestHeader, UnsupportedApi, read_request_header, response_header
@@ -42,7 +42,6 @@ PRODUCE_KEY, FETCH_KEY, METADATA_KEY, OFFSET_COMMIT_KEY, API_VERSIONS_KEY = 0, 1
 ADD_PARTITIONS_TO_TXN_KEY, END_TXN_KEY = 24, 26
 
 LEARNERS: Mapping[int, Callable[..., Shortcut | None]] = {
-    PRODUCE_KEY: produce.learn,
     FETCH_KEY: fetch.learn,
     OFFSET_COMMIT_KEY: offset_commit.learn,
     ADD_PARTITIONS_TO_TXN_KEY: transaction.learn_add_partitions,
@@ -96,10 +95,10 @@ class RequestDispatcher:
         if repeated is None:
             return self._dispatch_in_full(frame, peer)
         if isinstance(repeated, Parked):
-            repeated.in_full = partial(self._dispatch_in_full, memoryview(bytes(frame)), peer)
+            repeated.in_full = partial(self._dispatch_in_full, memoryview(bytes(frame)), peer)  # type: ignore[assignment]
         return repeated
 
-    def _dispatch_in_full(self, frame: memoryview, peer: Peer) -> Buffers | AwaitedAnswer | None:
+    def _dispatch_in_full(self, frame: memoryview, peer: Peer) -> Answer:
         """Answer one frame by its handler."""
         try:
             header, position = read_request_header(frame)
@@ -127,6 +126,8 @@ class RequestDispatcher:
             raise
         except Exception as error:
             response = self._failure(route, request, context, error)
+        if type(response) is bytes:
+            return _with_header(context, response)
         if type(response) is route.api.response:
             try:
                 buffers = self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
@@ -254,6 +255,8 @@ class RequestDispatcher:
 
     def _framed(self, route: Route, context: RequestContext, response: object, elements_left: int) -> Buffers:
         """The bytes of a response. Raises TooManyElements."""
+        if type(response) is bytes:
+            return [_with_header(context, response)]
         header = response_header(context.api_key, context.api_version, context.correlation_id)
         try:
             try:
@@ -286,7 +289,7 @@ class RequestDispatcher:
         route = Route(
             api,
             self._table[api.key].handle,
-            decoder(api.request, version),
+            request_decoder(self._table[api.key], api, version),
             encoder(api.response, version),
             LEARNERS.get(api.key),
         )
@@ -326,10 +329,22 @@ class RequestDispatcher:
         )
 
 
+def request_decoder(module: ModuleType, api: Api, version: int) -> Decoder[Any]:
+    """How requests are read for a handler module: scanned if it says into what (`SCANNED`), else decoded."""
+    scanned = getattr(module, "SCANNED", None)
+    return decoder(api.request, version) if scanned is None else scanner(api.request, scanned, version)
+
+
 def failure_response(module: ModuleType, api: Api, request: object, context: RequestContext, code: ErrorCode) -> object:
     """What `module` answers to a request that failed as a whole: its own `failed`, or the response's error code."""
     failed = getattr(module, "failed", None)
     return failed(request, context, code) if failed is not None else api.response(error_code=code)
+
+
+def _with_header(context: RequestContext, body: bytes) -> bytes:
+    """A response as it leaves, whose body the handler has written."""
+    header = response_header(context.api_key, context.api_version, context.correlation_id)
+    return b"".join((LENGTH.pack(len(header) + len(body)), header, body))
 
 
 def _framed(encode: Encoder, header: bytes, response: object, elements_left: int = ELEMENTS_UNLIMITED) -> Buffers:

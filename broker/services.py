@@ -20,9 +20,11 @@ from broker.internal_topics import INTERNAL_TOPICS
 from broker.metadata_cache import MetadataCache
 from broker.network.unsent_answers import UnsentAnswers
 from broker.producer_ids import ProducerIds
+from broker.replica.appends import Appends
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.manager import ReplicaManager
+from broker.replica.not_hosted import why_not_hosted
 from broker.scram_credentials import ScramCredentials
 from broker.slices import SlicedWork
 from broker.topic_configs import TopicConfigs
@@ -34,8 +36,7 @@ from broker.transactions.verification import TransactionVerifier
 from config.broker import BrokerConfig
 from controller.controller import Controller
 from protocol.api import Api
-from protocol.errors import ErrorCode, KafkaError
-from storage.log import Log
+from protocol.errors import KafkaError
 from storage.log_manager import LogManager
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ class Services:
     controller: Controller
     log_manager: LogManager
     replica_manager: ReplicaManager
+    appends: Appends
     directory_moves: DirectoryMoves
     fetch_sessions: FetchSessionCache
     topics: TopicAdministration
@@ -75,16 +77,7 @@ class Services:
 
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError:
         """The answer to a request for a partition of which no replica is served here."""
-        if self.replica_manager.is_offline(topic, partition):
-            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {topic}-{partition} is offline")
-        if self.metadata_cache.contains(topic, partition):
-            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-    async def flush(self, log: Log) -> None:
-        """Sync a log off the event loop. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
-        now_ms = self.clock.now_ms()
-        await self.run_blocking(lambda: log.flush(now_ms))
+        return why_not_hosted(self.replica_manager, self.metadata_cache, topic, partition)
 
     def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run something that may wait for a disk off the event loop."""

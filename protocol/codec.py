@@ -9,10 +9,12 @@ Bytes after the end of a request are ignored, as Kafka does: librdkafka 2 sends 
 A response must end where its frame ends.
 """
 
+from functools import partial
 from typing import Protocol, TypeVar, cast
 
 from protocol.compiler import compile_function
 from protocol.reader import ELEMENTS_UNLIMITED, reader_source
+from protocol.scanner import scanner_source
 from protocol.schema import Encoded, MessageInfo, Records, Struct, message_info
 from protocol.source import Source
 from protocol.writer import writer_source
@@ -83,6 +85,17 @@ def decoder(cls: type[T], version: int) -> Decoder[T]:
         source = _source(reader_source, cls, version)
         found = compile_function("read", source.text(), f"reader of {cls.__name__} v{version}", source.names)
         _decoders[cls, version] = found
+    return cast(Decoder[T], found)
+
+
+def scanner(cls: type, scanned: type[T], version: int) -> Decoder[T]:
+    """The scanner of the request `cls` in `version` that returns a `scanned` (`protocol.scanner`), compiled on first
+    use. ValueError when the class has no such version."""
+    found = _decoders.get((scanned, version))
+    if found is None:
+        source = _source(partial(scanner_source, scanned=scanned), cls, version)
+        found = compile_function("read", source.text(), f"scanner of {cls.__name__} v{version}", source.names)
+        _decoders[scanned, version] = found
     return cast(Decoder[T], found)
 
 

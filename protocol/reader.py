@@ -161,7 +161,7 @@ RUNTIME = {
 
 def reader_source(cls: type[Struct], info: MessageInfo, version: int) -> Source:
     """A function `read(buffer, position=0, elements_left=ELEMENTS_UNLIMITED)` for one version of a message."""
-    return _Reader(cls, info, version).source
+    return Reader(cls, info, version).source
 
 
 def size_min(cls: type[Struct], version: int, is_flexible: bool) -> int:
@@ -191,7 +191,9 @@ def _element_size_min(field: Field, version: int, is_flexible: bool) -> int:
     return 2 if field.wire.name == "string" else 4
 
 
-class _Reader:
+class Reader:
+    """Makes the source of one reader; `protocol.scanner` changes what becomes of the values."""
+
     def __init__(self, cls: type[Struct], info: MessageInfo, version: int) -> None:
         self.version = version
         self.is_flexible = info.is_flexible_in(version)
@@ -201,7 +203,7 @@ class _Reader:
         with self.source.block(f"def read(buffer, position=0, elements_left={ELEMENTS_UNLIMITED}):"):
             with self.source.block("try:"):
                 self.source.add("size = len(buffer)")
-                self.struct(cls, 0, cls.__name__)
+                self.message(cls)
             with self.source.block("except (IndexError, StructError, UnicodeDecodeError) as error:"):
                 self.source.add(f"raise refuse_bytes({label!r}, places, error) from error")
             with self.source.block(f"if position {'>' if info.is_request else '!='} size:"):
@@ -209,24 +211,32 @@ class _Reader:
             self.source.add("return o0")
         self.source.names["places"] = self.source.places
 
+    def message(self, cls: type[Struct]) -> None:
+        """Read the whole message into the local `o0`."""
+        self.struct(cls, 0, cls.__name__)
+
     def struct(self, cls: type[Struct], depth: int, path: str) -> None:
         """Read a struct into the local `o<depth>`."""
         target = f"o{depth}"
         self.source.names[cls.__name__] = cls
         self.source.add(f"{target} = new({cls.__name__})")
+        self.fields(cls, f"{target}.", depth, path)
+
+    def fields(self, cls: type[Struct], prefix: str, depth: int, path: str) -> None:
+        """Read the fields of a struct into what is named `prefix` and the name of the field."""
         fields = plan(cls, self.version)
         for field in fields.untagged:
-            self.field(field, f"{target}.{field.name}", depth + 1, f"{path}.{field.name}")
+            self.field(field, prefix + field.name, depth + 1, f"{path}.{field.name}")
         self.source.place = path
         if self.is_flexible:
             self.take(f"t{depth}", "B")
         self.flush()
-        self.source.add(*(f"{target}.{field.name} = {literal(field.default)}" for field in fields.absent))
+        self.source.add(*(f"{prefix}{field.name} = {literal(field.default)}" for field in fields.absent))
         if self.is_flexible:
-            self.tags(fields.tagged, target, depth, path)
+            self.tags(fields.tagged, prefix, depth, path)
 
-    def tags(self, fields: list[Field], target: str, depth: int, path: str) -> None:
-        self.source.add(*(f"{target}.{field.name} = {literal(field.default)}" for field in fields))
+    def tags(self, fields: list[Field], prefix: str, depth: int, path: str) -> None:
+        self.source.add(*(f"{prefix}{field.name} = {literal(field.default)}" for field in fields))
         with self.source.block(f"if t{depth}:"):
             if not fields:
                 self.count(f"tag_count(buffer, position, t{depth})[0]", path)
@@ -239,7 +249,7 @@ class _Reader:
                 self.source.add(f"tag{depth}, position, end{depth} = read_tag(buffer, position, tag{depth})")
                 for number, field in enumerate(fields):
                     with self.source.block(f"{'elif' if number else 'if'} tag{depth} == {field.tag}:"):
-                        self.field(field, f"{target}.{field.name}", depth + 1, f"{path}.{field.name}")
+                        self.field(field, prefix + field.name, depth + 1, f"{path}.{field.name}")
                         self.flush()
                         with self.source.block(f"if position != end{depth}:"):
                             self.source.add(f"raise refuse_end({path + '.' + field.name!r}, position, end{depth})")
@@ -288,15 +298,21 @@ class _Reader:
         if field.wire is not None and field.wire.letter:
             self.numbers(field.wire.letter, target, count)
             return
+        if field.struct is not None:
+            self.structs(field.struct, target, depth, path)
+            return
         self.source.add(f"{items} = {target} = []")
         with self.source.block(f"for _ in range({count}):"):
-            if field.struct is not None:
-                self.struct(field.struct, depth, path)
-                self.source.add(f"{items}.append(o{depth})")
-            else:
-                self.primitive(field, f"v{depth}", depth + 1, path, is_nullable=False)
-                self.flush()
-                self.source.add(f"{items}.append(v{depth})")
+            self.primitive(field, f"v{depth}", depth + 1, path, is_nullable=False)
+            self.flush()
+            self.source.add(f"{items}.append(v{depth})")
+
+    def structs(self, cls: type[Struct], target: str, depth: int, path: str) -> None:
+        """Read `n<depth>` structs into a list."""
+        self.source.add(f"a{depth} = {target} = []")
+        with self.source.block(f"for _ in range(n{depth}):"):
+            self.struct(cls, depth, path)
+            self.source.add(f"a{depth}.append(o{depth})")
 
     def count(self, count: str, path: str) -> None:
         """Take as many elements off what the caller allows."""

@@ -41,7 +41,7 @@ from uuid import UUID
 
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, START, BatchHeader
+from protocol.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
 from protocol.records.compression import Buffer
 from protocol.records.control import TransactionMarker
 from storage import checkpoints, names
@@ -50,7 +50,7 @@ from storage.compaction import CleanedSegment
 from storage.damaged_batches import DamagedBatches, MetBy
 from storage.directory_writer import SLOW_WRITE_S, Action, DirectoryWriter
 from storage.files import Files, FileSlice, ShortageError
-from storage.leader_epochs import NO_EPOCH, LeaderEpochs
+from storage.leader_epochs import LeaderEpochs
 from storage.log_loader import PRODUCERS_UNKNOWN, LoadedLog, LoadProgress, LogLoader, epochs_writer, state_at
 from storage.log_reader import FetchedRecords, FoundOffset, LogReader
 from storage.mapped_index import CorruptIndexError
@@ -69,10 +69,7 @@ from storage.validation import (
     AppendRules,
     PreparedAppend,
     Refusal,
-    is_costly,
-    plain_batch,
     prepare,
-    prepare_at_once,
     validate_and_assign_offsets,
 )
 
@@ -90,9 +87,6 @@ __all__ = [
 _REPORTS_MAX: Final = 100
 # Of batches that are written together. An index has one entry for them, behind which an offset is searched.
 _JOINED_SIZE_MAX: Final = 64 * 1024
-
-
-_pack_start = START.pack_into
 
 
 class AppendResult(NamedTuple):
@@ -469,25 +463,12 @@ class Log:
 
     # Appending
 
-    def is_costly(self, records: memoryview, origin: AppendOrigin) -> bool:
-        """Whether `records` should be prepared in a thread before they are appended."""
-        return is_costly(records, self._rules, origin)
-
     def prepare(self, records: memoryview, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend | Refusal:
         """Decides on `records`, and converts them, by the present configuration. Any thread.
 
         `records` belongs to this call until what it returns was appended.
         """
         return prepare(records, self._rules, now_ms=now_ms, origin=origin)
-
-    def prepare_at_once(
-        self, records: memoryview, *, now_ms: int, origin: AppendOrigin
-    ) -> PreparedAppend | Refusal | None:
-        """`prepare` for compressed records on the event loop; None when they have to be prepared in a thread.
-
-        Then `records` are as they were.
-        """
-        return prepare_at_once(records, self._rules, now_ms=now_ms, origin=origin)
 
     def assign_epoch(self, leader_epoch: int) -> None:
         """Records that a leader's epoch begins at the end of the log, before the leader accepts records.
@@ -509,30 +490,38 @@ class Log:
         leader_epoch: int,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        may_take_long: bool = True,
     ) -> AppendResult:
         """Gives the records of one request, as they came or as `prepare` made them, their offsets and writes them.
 
-        `records` is writable and is changed in place. Raises KafkaError: what validation refuses (see there), what the
-        producer's state forbids, KAFKA_STORAGE_ERROR. Then nothing was written and no state has changed. A batch that
-        is among the last five of its producer is not written again; the answer is that of the first time.
+        `records` is writable and is changed in place, also when it is refused. Raises KafkaError: what validation
+        refuses (see there), what the producer's state forbids, KAFKA_STORAGE_ERROR. Unless it `may_take_long`, raises
+        TooCostlyError for records that should go through `prepare` in a thread first, and leaves them as they were.
+        Whatever is raised, nothing was written and no state has changed. A batch that is among the last five of its
+        producer is not written again; the result is that of the first time.
         """
+        if self.is_offline:
+            self._refuse_offline()
+        offset = self._planned_end_offset if self._planned_count else self.log_end_offset
         if type(records) is memoryview:
-            first_offset = self.append_plain(records, leader_epoch, now_ms, origin, is_committed=False)
-            if first_offset is not None:
-                return AppendResult(first_offset, self.log_end_offset - 1, NO_TIMESTAMP, self.log_start_offset)
-        self._refuse_offline()
-        offset = self.next_offset
-        if isinstance(records, PreparedAppend):
-            validated = records.at(offset, leader_epoch)
-        else:
             validated = validate_and_assign_offsets(
-                records, self._rules, next_offset=offset, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin
+                records,
+                self._rules,
+                next_offset=offset,
+                leader_epoch=leader_epoch,
+                now_ms=now_ms,
+                origin=origin,
+                may_take_long=may_take_long,
             )
+        else:
+            assert isinstance(records, PreparedAppend)
+            validated = records.at(offset, leader_epoch)
         if validated is None:
             return AppendResult(-1, -1, NO_TIMESTAMP, self.log_start_offset)
         accepted, header, log_append_time_ms, records_converted = validated
         marker = None
-        if header.producer_id != NO_PRODUCER_ID:
+        has_producer = header.producer_id != NO_PRODUCER_ID
+        if has_producer:
             duplicate, marker = self._check_producer(accepted, header, offset, origin)
             if duplicate is not None:
                 return self._answer_of_duplicate(duplicate)
@@ -541,46 +530,11 @@ class Log:
             self._plan(accepted, header, offset, marker, leader_epoch, now_ms)
         else:
             self._write(accepted, offset, last_offset, header.max_timestamp, last_offset, leader_epoch, now_ms)
-            if header.producer_id != NO_PRODUCER_ID:
+            if has_producer:
                 self._take_in(header, offset, marker)
         return AppendResult(
             offset, last_offset, log_append_time_ms, self.log_start_offset, records_converted=records_converted
         )
-
-    def append_plain(
-        self, records: memoryview, leader_epoch: int, now_ms: int, origin: AppendOrigin, is_committed: bool
-    ) -> int | None:
-        """`append_as_leader` of a batch to which nothing is to be done but to number it; returns its first offset.
-
-        None: that is not what it is, or it was written before, or the directory is slow, and `append_as_leader` is to
-        be asked; nothing has changed. With `is_committed` the high watermark follows, as no other replica has to have
-        it first. Raises KafkaError: what the producer's state forbids, OutOfResourcesError, both with `records` as they
-        were; KAFKA_STORAGE_ERROR, after which the log refuses everything.
-        """
-        plain = plain_batch(records, self._rules, origin)
-        if plain is None or self.is_offline or self._writer.is_slow:
-            return None
-        length, last_offset_delta, max_timestamp, header = plain
-        offset = self.log_end_offset
-        marker = None
-        if header is not None:
-            duplicate, marker = self._check_producer(records, header, offset, origin)
-            if duplicate is not None:
-                return None
-        _pack_start(records, 0, offset, length, leader_epoch)
-        last_offset = offset + last_offset_delta
-        try:
-            self._write(records, offset, last_offset, max_timestamp, last_offset, leader_epoch, now_ms)
-        except OutOfResourcesError:
-            _pack_start(records, 0, 0, length, NO_EPOCH)  # as a client sends it, for another try
-            raise
-        if header is not None:
-            self._take_in(header, offset, marker)
-        if is_committed:
-            self.high_watermark = last_offset + 1
-            if self._producers.first_unstable_offset is not None:
-                self._producers.on_high_watermark(last_offset + 1)
-        return offset
 
     def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendResult:
         """Writes what a leader has sent, with its offsets and epochs. What `check_replicated` leaves out may follow.

@@ -65,6 +65,7 @@ from protocol.records.batch import (
     MAGIC_POSITION,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    START,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Parts,
@@ -92,6 +93,7 @@ _BASE_TIMESTAMP_MAX = 1 << _BASE_TIMESTAMP_BITS
 
 _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
 _unpack_header = HEADER.unpack_from
+_pack_start = START.pack_into
 
 # Records from this size on that must be opened take more than a millisecond; decompressing alone is cheaper.
 COSTLY_SIZE = 16 << 10
@@ -104,7 +106,6 @@ OPENED_SIZE_MAX = 256 << 10
 CONVERTED_SIZE_MAX = 64 << 10
 NO_LEADER_EPOCH = -1
 
-_MESSAGE_ATTRIBUTES_POSITION, _BATCH_ATTRIBUTES_POSITION = 17, 22  # of the latter the low byte
 _MESSAGE_SIZE_MIN = LOG_OVERHEAD + 14  # what a message of magic 0 has around its key and value
 
 _LOG_APPEND_TIME = "LogAppendTime"
@@ -264,60 +265,16 @@ class PreparedAppend(NamedTuple):
         set_offset_and_epoch(records, 0, next_offset, leader_epoch)
         return _new_tuple(ValidatedAppend, (records, header, log_append_time_ms, records_converted))
 
-    def kept(self) -> PreparedAppend:
-        """The same with bytes of its own, for when those that it was made from are not there for long."""
-        validated = self.validated
-        return self if validated is None else PreparedAppend(validated._replace(records=bytearray(validated.records)))
+
+class TooCostlyError(Exception):
+    """The decision on some records would take milliseconds, which its caller must not wait for. Nothing has changed."""
 
 
-def is_compressed(records: Buffer) -> bool:
-    """Whether what records there are have to be decompressed to be looked at. What is no batch at all has not."""
-    if len(records) <= MAGIC_POSITION + 1:
-        return False
-    if records[MAGIC_POSITION] in legacy.LEGACY_MAGICS:
-        return records[_MESSAGE_ATTRIBUTES_POSITION] & CODEC_MASK != 0
-    return len(records) >= HEADER_SIZE and records[_BATCH_ATTRIBUTES_POSITION] & CODEC_MASK != 0
-
-
-def is_costly(records: memoryview, rules: AppendRules, origin: AppendOrigin) -> bool:
-    """Whether the decision takes milliseconds, because each of many bytes has to be looked at.
-
-    What is no batch at all is not: it is refused at once.
-    """
-    if len(records) < COSTLY_SIZE:
-        return False
-    if records[MAGIC_POSITION] != MAGIC:
-        return origin is AppendOrigin.OLD_CLIENT
-    try:
-        header = read_header(records)
-    except Malformed:
-        return False
-    is_compressed = header.attributes & CODEC_MASK != 0
-    return (
-        (is_compressed and len(records) >= COSTLY_COMPRESSED_SIZE)
-        or header.records_count >= COSTLY_RECORDS_COUNT
-        or _must_open(header, rules, origin)
-    )
-
-
-def prepare(
-    records: memoryview,
-    rules: AppendRules,
-    *,
-    now_ms: int,
-    origin: AppendOrigin,
-    plain_size_max: int = PLAIN_SIZE_MAX,
-) -> PreparedAppend | Refusal:
-    """All of `validate_and_assign_offsets` that does not need the log: for any thread. Raises OpensTooFar like it."""
+def prepare(records: memoryview, rules: AppendRules, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend | Refusal:
+    """Do all of `validate_and_assign_offsets` that does not need the log, however long it takes; for any thread."""
     try:
         validated = validate_and_assign_offsets(
-            records,
-            rules,
-            next_offset=0,
-            leader_epoch=NO_LEADER_EPOCH,
-            now_ms=now_ms,
-            origin=origin,
-            plain_size_max=plain_size_max,
+            records, rules, next_offset=0, leader_epoch=NO_LEADER_EPOCH, now_ms=now_ms, origin=origin
         )
     except KafkaError as error:
         return Refusal.of(error)
@@ -326,55 +283,56 @@ def prepare(
     return PreparedAppend(validated)
 
 
-def prepare_at_once(
-    records: memoryview, rules: AppendRules, *, now_ms: int, origin: AppendOrigin
-) -> PreparedAppend | Refusal | None:
-    """`prepare` for compressed records on the event loop: None when it turns out that it would hold it up.
+def validate_and_assign_offsets(
+    records: memoryview,
+    rules: AppendRules,
+    *,
+    next_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    origin: AppendOrigin,
+    may_take_long: bool = True,
+) -> ValidatedAppend | None:
+    """Return the batch to append at `next_offset`; None when an old client sent nothing whole, which is no error.
 
-    A few bytes may open to megabytes, and only opening them tells. What was begun in vain is bounded, and `records` are
-    as they were.
+    Where no conversion is needed the result is a view of `records`, patched in place. Raises KafkaError, as
+    RecordsRejected where single records or a meter have to be named. Unless it `may_take_long`, raises TooCostlyError
+    for what would take milliseconds; what was begun in vain is bounded.
     """
-    plain_size_max = CONVERTED_SIZE_MAX
-    if records[MAGIC_POSITION] == MAGIC:
-        try:
-            header = read_header(records)
-        except Malformed:
-            header = None
-        if is_costly(records, rules, origin) or (header is not None and header.records_count >= COSTLY_RECORDS_COUNT):
-            return None
-        if header is not None and not _must_open(header, rules, origin):
-            plain_size_max = OPENED_SIZE_MAX
-    elif is_costly(records, rules, origin):
-        return None
+    header = _plain_header(records, rules, origin, may_take_long)
+    if header is not None:
+        _pack_start(records, 0, next_offset, header[1], leader_epoch)
+        return _new_tuple(ValidatedAppend, (records, header, NO_TIMESTAMP, 0))
     try:
-        return prepare(records, rules, now_ms=now_ms, origin=origin, plain_size_max=plain_size_max)
-    except OpensTooFar:
-        return None
+        return _validate_closely(records, rules, next_offset, leader_epoch, now_ms, origin, may_take_long)
+    except OpensTooFar as error:
+        raise TooCostlyError(str(error)) from None
 
 
-PlainBatch = tuple[int, int, int, BatchHeader | None]
-"""Its batch_length, last_offset_delta and max_timestamp; the header when its producer has an id."""
+def _plain_header(
+    records: memoryview, rules: AppendRules, origin: AppendOrigin, may_take_long: bool
+) -> BatchHeader | None:
+    """Return the header of a good batch to which nothing is to be done, as most clients send to most topics.
 
-
-def plain_batch(records: memoryview, rules: AppendRules, origin: AppendOrigin) -> PlainBatch | None:
-    """What most clients send to most topics, and coordinators to theirs: a good batch to which nothing is to be done.
-
-    None when that cannot be told at one look; then `validate_and_assign_offsets` decides. Nothing is changed.
+    None when that cannot be told at one look: then `_validate_closely` decides. Nothing is changed.
     """
     size = len(records)
     is_ours = origin is _COORDINATOR
     if size > (rules.our_plain_size_max if is_ours else rules.plain_size_max) or size < HEADER_SIZE:
         return None
     fields = _unpack_header(records)
-    base_offset, length, _, magic, crc, attributes, delta, base_time, max_time, producer_id, _, sequence, count = fields
+    base_offset, length, _, magic, crc, attributes, delta, base_time, _, producer_id, _, sequence, count = fields
     if (
         length != size - LOG_OVERHEAD
         or magic != MAGIC
         or base_offset
         or (attributes and attributes not in (_OUR_ATTRIBUTES if is_ours else _PLAIN_ATTRIBUTES))
         or count != delta + 1
-        or crc32c(records[CRC_COVERED_POSITION:]) != crc
     ):
+        return None
+    if count >= COSTLY_RECORDS_COUNT and not may_take_long:
+        raise TooCostlyError(f"{count} records")
+    if crc32c(records[CRC_COVERED_POSITION:]) != crc:
         return None
     if is_ours:
         if count <= 0:
@@ -388,26 +346,23 @@ def plain_batch(records: memoryview, rules: AppendRules, origin: AppendOrigin) -
         )
     ):
         return None
-    return length, delta, max_time, None if producer_id == NO_PRODUCER_ID else _new_tuple(BatchHeader, fields)
+    return _new_tuple(BatchHeader, fields)
 
 
-def validate_and_assign_offsets(
+def _validate_closely(
     records: memoryview,
     rules: AppendRules,
-    *,
     next_offset: int,
     leader_epoch: int,
     now_ms: int,
     origin: AppendOrigin,
-    plain_size_max: int = PLAIN_SIZE_MAX,
+    may_take_long: bool,
 ) -> ValidatedAppend | None:
-    """The batch to append at `next_offset`, or None when an old client sent nothing whole, which is no error.
-
-    Where no conversion is needed the result is a view of `records`, patched in place. Raises KafkaError, as
-    RecordsRejected where single records or a meter have to be named, and OpensTooFar for compressed records that open
-    to more than a `plain_size_max` which is less than what is refused.
-    """
+    """Decide on records that are not plain. Raises as `validate_and_assign_offsets`, and OpensTooFar."""
     if origin is _OLD_CLIENT and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] in legacy.LEGACY_MAGICS:
+        if len(records) >= COSTLY_SIZE and not may_take_long:
+            raise TooCostlyError(f"{len(records)} bytes of an old format")
+        plain_size_max = PLAIN_SIZE_MAX if may_take_long else CONVERTED_SIZE_MAX
         return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms, plain_size_max)
     header = _first_header(records, origin)
     if header is None:
@@ -415,11 +370,19 @@ def validate_and_assign_offsets(
     size = LOG_OVERHEAD + header.batch_length
     if size != len(records):
         records = _without_rest(records, size)
+    must_open = _must_open(header, rules, origin)
+    plain_size_max = PLAIN_SIZE_MAX
+    if not may_take_long:
+        plain_size_max = CONVERTED_SIZE_MAX if must_open else OPENED_SIZE_MAX
+        if (
+            header.records_count >= COSTLY_RECORDS_COUNT
+            or (must_open and size >= COSTLY_SIZE)
+            or (header.attributes & CODEC_MASK and size >= COSTLY_COMPRESSED_SIZE)
+        ):
+            raise TooCostlyError(f"{header.records_count} records in {size} bytes")
     _check_batch(records, header, rules, origin)
     try:
-        if _must_open(header, rules, origin) or (
-            origin is not AppendOrigin.COORDINATOR and not _is_regular(records, header, plain_size_max)
-        ):
+        if must_open or (origin is not _COORDINATOR and not _is_regular(records, header, plain_size_max)):
             return _validate_opened(records, header, rules, next_offset, leader_epoch, now_ms, plain_size_max)
     except CannotOpen as error:
         if isinstance(error, OpensTooFar) and plain_size_max < PLAIN_SIZE_MAX:

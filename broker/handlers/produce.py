@@ -5,397 +5,176 @@ One bad partition never fails the others; the response lists every partition tha
 Version notes: v0-2 may carry message sets of the old formats; v3+ carries exactly one batch of magic 2 a partition,
 with transactional id; v8 record_errors; v10 current leader with code 6 (KIP-951); v11 TRANSACTION_ABORTABLE (KIP-890).
 
-A request with a transactional id is verified before anything is appended, which waits only when a partition without
-data of the transaction has a coordinator elsewhere; all other requests pay one look at a byte of each batch.
-
-Large batches that must be opened, to be compressed or converted, are prepared in a thread, and so are small ones that
-open to much; giving them offsets and writing them is one step on the event loop, as for all others.
+Owns what the request says and how the response is laid out. `broker.replica.appends` appends.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping
-from functools import partial
+from collections.abc import Sequence
 from typing import cast
 
 from broker.leader_hints import leader_hint
-from broker.replica.delayed_produce import AwaitedAppend
+from broker.replica.appends import ACKS_ALL, AppendTerms, Outcome, Outcomes
 from broker.request_context import CloseConnection, RequestContext
 from broker.services import Services
-from broker.slices import Slices, whole
-from broker.transactions.transaction import TopicPartition
-from broker.transactions.verification import Admission, transactional_header
-from protocol.errors import ERRORS, ErrorCode, KafkaError
+from broker.slices import Slices, is_sliced
+from protocol.api import APIS
+from protocol.errors import ERRORS, ErrorCode
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
-    PartitionProduceData,
     PartitionProduceResponse,
-    ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
+    ProduceRow,
+    ScannedProduce,
     TopicProduceResponse,
 )
-from protocol.records.batch import BatchHeader
-from storage.log import AppendOrigin, Log, PreparedAppend, Refusal
-from storage.producer_state import ProducerState
-from storage.validation import COSTLY_SIZE, RecordsRejected, is_compressed
+from protocol.row_writer import grouped, row_writer
+from storage.log import AppendOrigin, AppendResult, Refusal
 
-ACKS_ALL = -1
 ACKS_NONE = 0
 VALID_ACKS = frozenset({ACKS_ALL, ACKS_NONE, 1})
 ADMIN_CLIENT_ID = "__admin_client"
 FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_ABORTABLE = 11
 
-PARTITIONS_IN_ONE_STEP_MAX = 16
-"""The first append to a partition opens its files, which takes a fraction of a millisecond."""
+SCANNED = ScannedProduce
 
-Produced = ProduceResponse | Awaitable["Slices[Produced] | Produced"] | None
-"""The response, None where no response is wanted, or what comes to one of them when it is awaited."""
-
-Prepared = Mapping[int, PreparedAppend | Refusal]
-"""What was decided of records before their append, by the identity of their part of the request."""
+_ORIGINS = tuple(AppendOrigin.of_produce_version(version) for version in APIS[0].versions)
 
 
-def handle(
-    services: Services, request: ProduceRequest, context: RequestContext
-) -> Produced | Slices[Produced] | Awaitable[Produced]:
-    request = _last_of_each_partition(request)
+def handle(services: Services, request: ScannedProduce, context: RequestContext) -> object:
+    rows: Sequence[ProduceRow] = request.topic_data
+    if len(rows) > 1:
+        rows = _last_of_each_partition(rows)
     if request.acks not in VALID_ACKS:
         return failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS)
-    produced = _produce_when_admitted(services, request, context)
-    if request.acks == ACKS_NONE and produced is not None:
+    version = context.api_version
+    appended = services.appends.serve(
+        rows,
+        AppendTerms(
+            request.acks,
+            request.timeout_ms,
+            request.transactional_id,
+            _ORIGINS[version],
+            context.client_id == ADMIN_CLIENT_ID,
+            version >= FIRST_VERSION_WITH_ABORTABLE,
+        ),
+    )
+    if type(appended) is list:
+        return _answer(services, request, rows, appended, context)
+    if is_sliced(appended):
+        answering: object = _answer_in_slices(services, request, rows, cast(Slices[object], appended), context)
+    else:
+        answering = _answer_later(services, request, rows, appended, context)
+    if request.acks == ACKS_NONE:
         # A producer that expects no response may close its connection as soon as it has sent the request, which cancels
         # what is awaited here.
-        return asyncio.shield(asyncio.ensure_future(_settled(services, produced)))
-    return produced
+        return asyncio.shield(asyncio.ensure_future(services.sliced_work.settled(answering)))
+    return answering
 
 
-async def _settled(services: Services, produced: object) -> ProduceResponse | None:
-    return cast("ProduceResponse | None", await services.sliced_work.settled(produced))
-
-
-def _produce_when_admitted(
-    services: Services, request: ProduceRequest, context: RequestContext
-) -> Produced | Slices[Produced] | Awaitable[Produced]:
-    if request.transactional_id is None:
-        return _produce_in_turns(services, request, context, None)
-    admission = services.verifier.admit(
-        request.transactional_id,
-        _transactional_batches(services, request),
-        says_abortable=context.api_version >= FIRST_VERSION_WITH_ABORTABLE,
-    )
-    if isinstance(admission, Admission):
-        return _produce_in_turns(services, request, context, admission)
-    _keep_records(request)
-    return _when_admitted(services, request, context, admission)
-
-
-def _produce_in_turns(
-    services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
-) -> Produced | Slices[Produced]:
-    """A request for many partitions is served in slices, and its records are copied, as its frame does not last."""
-    producing = _produce(services, request, context, admission)
-    if sum(len(topic.partition_data) for topic in request.topic_data) <= PARTITIONS_IN_ONE_STEP_MAX:
-        return whole(producing)
-    _keep_records(request)
-    return producing
-
-
-def _last_of_each_partition(request: ProduceRequest) -> ProduceRequest:
-    """Of several records for one partition only the last count, as at Kafka, which answers each partition once and no
-    topic without one."""
-    topics = request.topic_data
-    if len(topics) == 1 and len(topics[0].partition_data) == 1:
-        return request
-    by_topic: dict[str, dict[int, PartitionProduceData]] = {}
-    for topic in topics:
-        if topic.partition_data:
-            by_topic.setdefault(topic.name, {}).update((data.index, data) for data in topic.partition_data)
-    if [len(of_topic) for of_topic in by_topic.values()] == [len(topic.partition_data) for topic in topics]:
-        return request
-    return ProduceRequest(
-        transactional_id=request.transactional_id,
-        acks=request.acks,
-        timeout_ms=request.timeout_ms,
-        topic_data=[
-            TopicProduceData(name=name, partition_data=list(by_index.values())) for name, by_index in by_topic.items()
-        ],
-    )
-
-
-def failed(request: ProduceRequest, context: RequestContext, code: ErrorCode) -> ProduceResponse:
+def failed(request: ScannedProduce, context: RequestContext, code: ErrorCode) -> ProduceResponse:
     """Raises CloseConnection where no response is expected: the client would take it for that to its next request."""
     if request.acks == ACKS_NONE:
         raise CloseConnection(f"produce with acks=0 failed: {code.name}")
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                partition_responses=[
-                    PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
-                    for data in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
+    return _response(
+        [
+            (row.name, PartitionProduceResponse(index=row.index_, error_code=code, base_offset=-1))
+            for row in request.topic_data
         ]
     )
 
 
-def _transactional_batches(
-    services: Services, request: ProduceRequest
-) -> Iterator[tuple[TopicPartition, ProducerState, BatchHeader]]:
-    """The transactional batches for partitions that are led here, with what these know of producers."""
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            header = None if data.records is None else transactional_header(data.records)
-            partition = services.replica_manager.find(topic.name, data.index)
-            if header is not None and partition is not None and partition.is_leader:
-                yield (topic.name, data.index), partition.log.producers(), header
+def _last_of_each_partition(rows: Sequence[ProduceRow]) -> Sequence[ProduceRow]:
+    """Of several rows for one partition only the last counts, as at Kafka, which answers each partition once, and all
+    of a topic in one place."""
+    by_topic: dict[str, dict[int, ProduceRow]] = {}
+    for row in rows:
+        by_topic.setdefault(row.name, {})[row.index_] = row
+    return [row for by_index in by_topic.values() for row in by_index.values()]
 
 
-def _keep_records(request: ProduceRequest) -> None:
-    """Copy the records out of the frame, which is only there until the handler returns."""
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            if data.records is not None:
-                data.records = bytearray(data.records)
-
-
-async def _when_admitted(
-    services: Services, request: ProduceRequest, context: RequestContext, awaited: Awaitable[Admission]
-) -> Slices[Produced]:
-    return _produce(services, request, context, await awaited)
-
-
-def _produce(
-    services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
-) -> Slices[Produced]:
-    if services.replica_manager.has_slow_directory and _log_without_room(services, request) is not None:
-        _keep_records(request)
-        return _when_room(services, request, context, admission)
-    prepared: dict[int, PreparedAppend | Refusal] = {}
-    costly = []
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            if data.records is None or (len(data.records) < COSTLY_SIZE and not is_compressed(data.records)):
-                continue
-            yield
-            partition = services.replica_manager.find(topic.name, data.index)
-            if (
-                partition is not None
-                and partition.is_leader
-                and _is_costly(services, partition.log, data, context, prepared)
-            ):
-                costly.append((partition.log, data))
-    if costly:
-        _keep_records(request)
-        kept = {key: each if isinstance(each, Refusal) else each.kept() for key, each in prepared.items()}
-        return _when_prepared(services, request, context, admission, costly, kept)
-    return (yield from _append_all(services, request, context, admission, prepared))
-
-
-def _log_without_room(services: Services, request: ProduceRequest) -> Log | None:
-    """A log that takes no more of producers for now, because too much waits to be written to its slow directory."""
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            partition = services.replica_manager.find(topic.name, data.index)
-            if partition is not None and not partition.log.has_room:
-                return partition.log
-    return None
-
-
-async def _when_room(
-    services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
-) -> Slices[Produced] | ProduceResponse | None:
-    """Produce once all logs have room, or answer REQUEST_TIMED_OUT: nothing was appended then."""
-    loop = asyncio.get_running_loop()
-    deadline_ms = services.clock.monotonic_ms() + max(request.timeout_ms, 0)
-    while (log := _log_without_room(services, request)) is not None:
-        room = loop.create_future()
-        log.when_room(lambda room=room: None if room.done() else room.set_result(None))  # type: ignore[misc]
-        left_ms = deadline_ms - services.clock.monotonic_ms()
-        if left_ms <= 0:
-            return failed(request, context, ErrorCode.REQUEST_TIMED_OUT)
-        await asyncio.wait({room}, timeout=left_ms / 1000)
-    return _produce(services, request, context, admission)
-
-
-def _is_costly(
+def _answer_in_slices(
     services: Services,
-    log: Log,
-    data: PartitionProduceData,
+    request: ScannedProduce,
+    rows: Sequence[ProduceRow],
+    appending: Slices[object],
     context: RequestContext,
-    prepared: dict[int, PreparedAppend | Refusal],
-) -> bool:
-    """Whether records have to be prepared in a thread. Compressed ones are `prepared` here unless they open to much."""
-    assert data.records is not None
-    origin = AppendOrigin.of_produce_version(context.api_version)
-    records = memoryview(data.records)
-    if not is_compressed(records):
-        return log.is_costly(records, origin)
-    ready = log.prepare_at_once(records, now_ms=services.clock.now_ms(), origin=origin)
-    if ready is None:
-        return True
-    prepared[id(data)] = ready
-    return False
+) -> Slices[object]:
+    appended = yield from appending
+    if type(appended) is list:
+        return _answer(services, request, rows, appended, context)
+    return _answer_later(services, request, rows, appended, context)
 
 
-async def _when_prepared(
+async def _answer_later(
+    services: Services, request: ScannedProduce, rows: Sequence[ProduceRow], appended: object, context: RequestContext
+) -> object:
+    outcomes = cast(Outcomes, await services.sliced_work.settled(appended))
+    return _answer(services, request, rows, outcomes, context)
+
+
+def _answer(
     services: Services,
-    request: ProduceRequest,
+    request: ScannedProduce,
+    rows: Sequence[ProduceRow],
+    outcomes: Outcomes,
     context: RequestContext,
-    admission: Admission | None,
-    costly: list[tuple[Log, PartitionProduceData]],
-    prepared: dict[int, PreparedAppend | Refusal],
-) -> Slices[Produced]:
-    """Convert what has to be converted beside the event loop, then append: offsets are given there and nowhere else."""
-    origin = AppendOrigin.of_produce_version(context.api_version)
-    for log, data in costly:
-        assert data.records is not None
-        prepare = partial(log.prepare, memoryview(data.records), now_ms=services.clock.now_ms(), origin=origin)
-        prepared[id(data)] = await services.computing.run(prepare)
-    return _append_all(services, request, context, admission, prepared)
+) -> bytes | ProduceResponse | None:
+    """The response: its bytes where all is well, None with acks=0."""
+    if request.acks == ACKS_NONE:
+        _close_for_failures(rows, outcomes)
+        return None
+    writer = row_writer(ProduceResponse, context.api_version)
+    write = writer.write_element
+    elements = []
+    for (name, index, _), outcome in zip(rows, outcomes, strict=True):
+        if type(outcome) is Refusal:
+            return _answer_with_refusals(services, rows, outcomes, context)
+        first_offset, _, log_append_time_ms, log_start_offset, _, _ = cast(AppendResult, outcome)
+        elements.append((name, write(index, 0, first_offset, log_append_time_ms, log_start_offset)))
+    return writer.write(grouped(elements))
 
 
-def _append_all(
-    services: Services,
-    request: ProduceRequest,
-    context: RequestContext,
-    admission: Admission | None,
-    prepared: Prepared,
-) -> Slices[Produced]:
-    now_ms = services.clock.now_ms()
-    appends: list[tuple[PartitionProduceResponse, AwaitedAppend]] = []
-    response = ProduceResponse(responses=[])
-    for topic in request.topic_data:
-        partitions = []
-        for data in topic.partition_data:
-            try:
-                answer, append = _append(services, topic.name, data, request, context, admission, prepared, now_ms)
-                appends.append((answer, append))
-            except KafkaError as error:
-                answer = _refused(data.index, Refusal.of(error))
-                if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    _add_leader(services, context, response, topic.name, answer)
-            partitions.append(answer)
-            yield
-        response.responses.append(TopicProduceResponse(name=topic.name, partition_responses=partitions))
-    if any(append.error is None or append.partition.log.needs_flush for _, append in appends):
-        return _when_safe(services, request, context, response, appends)
-    _decide(appends)
-    return _answer(request, response)
+def _close_for_failures(rows: Sequence[ProduceRow], outcomes: Outcomes) -> None:
+    """Nobody reads a response to acks=0; closing the connection is how the client learns to refresh its metadata."""
+    for row, outcome in zip(rows, outcomes, strict=True):
+        if isinstance(outcome, Refusal):
+            raise CloseConnection(f"produce with acks=0 to {row.name}-{row.index_} failed: {outcome.code.name}")
 
 
-def _append(
-    services: Services,
-    topic: str,
-    data: PartitionProduceData,
-    request: ProduceRequest,
-    context: RequestContext,
-    admission: Admission | None,
-    prepared: Prepared,
-    now_ms: int,
-) -> tuple[PartitionProduceResponse, AwaitedAppend]:
-    """Append one partition's records; the answer, and what has to be waited for. Raises KafkaError."""
-    partition = services.replica_manager.find(topic, data.index)
-    if partition is None:
-        raise services.why_not_hosted(topic, data.index)
-    if topic in services.internal_topics and context.client_id != ADMIN_CLIENT_ID:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
-    if data.records is None:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"No records for partition {topic}-{data.index}")
-    header = transactional_header(data.records)
-    if header is not None and partition.is_leader:
-        if admission is None:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        admission.check((topic, data.index), partition.log.producers(), header)
-    records = prepared.get(id(data)) or memoryview(data.records)
-    if isinstance(records, Refusal):
-        raise RecordsRejected(*records)
-    needs_isr = request.acks == ACKS_ALL
-    result = services.replica_manager.append(
-        partition,
-        records,
-        needs_isr=needs_isr,
-        now_ms=now_ms,
-        origin=AppendOrigin.of_produce_version(context.api_version),
+def _answer_with_refusals(
+    services: Services, rows: Sequence[ProduceRow], outcomes: Outcomes, context: RequestContext
+) -> ProduceResponse:
+    answers = [(row.name, _partition_response(row.index_, each)) for row, each in zip(rows, outcomes, strict=True)]
+    response = _response(answers)
+    for topic, answer in answers:
+        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            _add_leader(services, context, response, topic, answer)
+    return response
+
+
+def _response(answers: Sequence[tuple[str, PartitionProduceResponse]]) -> ProduceResponse:
+    by_topic: dict[str, list[PartitionProduceResponse]] = {}
+    for topic, answer in answers:
+        by_topic.setdefault(topic, []).append(answer)
+    return ProduceResponse(
+        responses=[TopicProduceResponse(name=name, partition_responses=each) for name, each in by_topic.items()]
     )
-    answer = PartitionProduceResponse(
-        index=data.index,
-        error_code=ErrorCode.NONE,
-        base_offset=result.first_offset,
-        log_append_time_ms=result.log_append_time_ms,
-        log_start_offset=result.log_start_offset,
+
+
+def _partition_response(index: int, outcome: Outcome) -> PartitionProduceResponse:
+    if isinstance(outcome, Refusal):
+        return _refused(index, outcome)
+    return PartitionProduceResponse(
+        index=index,
+        base_offset=outcome.first_offset,
+        log_append_time_ms=outcome.log_append_time_ms,
+        log_start_offset=outcome.log_start_offset,
     )
-    append = AwaitedAppend(partition, partition.leading_since, result.last_offset + 1, needs_isr)
-    append.error = append.outcome() if needs_isr or partition.log.has_planned else ErrorCode.NONE
-    return answer, append
-
-
-async def _when_safe(
-    services: Services,
-    request: ProduceRequest,
-    context: RequestContext,
-    response: ProduceResponse,
-    appends: list[tuple[PartitionProduceResponse, AwaitedAppend]],
-) -> ProduceResponse | None:
-    """Answer once everything is written, what flush.messages wants is synced, and what acks=all wants is committed."""
-    deadline_ms = services.clock.monotonic_ms() + max(request.timeout_ms, 0)
-    await _until_decided(
-        services,
-        [
-            AwaitedAppend(append.partition, append.leading_since, append.end_offset, needs_isr=False)
-            for _, append in appends
-            if append.partition.log.has_planned
-        ],
-        deadline_ms,
-    )
-    for _, append in appends:
-        if append.partition.log.needs_flush:
-            await services.flush(append.partition.log)
-    await _until_decided(services, [append for _, append in appends], deadline_ms)
-    _decide(appends)
-    for answer, append in appends:
-        if append.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            _add_leader(services, context, response, append.partition.topic, answer)
-    return _answer(request, response)
-
-
-async def _until_decided(services: Services, appends: list[AwaitedAppend], deadline_ms: int) -> None:
-    """Return when each append has its outcome."""
-    if appends:
-        decided = asyncio.get_running_loop().create_future()
-        services.replica_manager.await_commit(
-            appends, deadline_ms, lambda: None if decided.done() else decided.set_result(None)
-        )
-        await decided
-
-
-def _decide(appends: list[tuple[PartitionProduceResponse, AwaitedAppend]]) -> None:
-    for answer, append in appends:
-        if append.error:
-            answer.error_code = append.error
-            answer.base_offset = -1
-            answer.log_append_time_ms = -1
-            answer.log_start_offset = -1
-
-
-def _answer(request: ProduceRequest, response: ProduceResponse) -> ProduceResponse | None:
-    if request.acks != ACKS_NONE:
-        return response
-    # Nobody reads an answer to acks=0; closing the connection is how the client learns to refresh its metadata.
-    for topic in response.responses:
-        for partition in topic.partition_responses:
-            if partition.error_code:
-                raise CloseConnection(
-                    f"produce with acks=0 to {topic.name}-{partition.index} failed: "
-                    f"{ErrorCode(partition.error_code).name}"
-                )
-    return None
 
 
 def _add_leader(

@@ -113,9 +113,15 @@ class ReplicaManager:
         needs_isr: bool,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        may_take_long: bool = True,
     ) -> AppendResult:
-        """Append as leader, advance the high watermark and wake who waits for either. Raises KafkaError."""
-        result = partition.append(records, needs_isr=needs_isr, now_ms=now_ms, origin=origin)
+        """Append as leader, advance the high watermark and wake who waits for either.
+
+        Raises what `Partition.append` raises.
+        """
+        result = partition.append(
+            records, needs_isr=needs_isr, now_ms=now_ms, origin=origin, may_take_long=may_take_long
+        )
         if partition.advance_high_watermark() and self.produce_purgatory.watched:
             self.produce_purgatory.check_and_complete((partition.topic, partition.partition))
         if self.fetch_purgatory.watched:

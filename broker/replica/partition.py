@@ -152,7 +152,13 @@ class Partition:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def append(
-        self, records: memoryview | PreparedAppend, *, needs_isr: bool, now_ms: int, origin: AppendOrigin
+        self,
+        records: memoryview | PreparedAppend,
+        *,
+        needs_isr: bool,
+        now_ms: int,
+        origin: AppendOrigin,
+        may_take_long: bool = True,
     ) -> AppendResult:
         """Append as leader; `needs_isr` is acks=all. The caller then advances the high watermark.
 
@@ -166,17 +172,9 @@ class Partition:
                 f"The size of the current ISR {list(self.leadership.isr)} is insufficient to satisfy the min.isr "
                 f"requirement of {self.min_in_sync} for partition {self.topic}-{self.partition}",
             )
-        return self.log.append_as_leader(records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
-
-    def append_plain(self, records: memoryview, now_ms: int, origin: AppendOrigin) -> int | None:
-        """Append to a partition that has no other replica, by which it is committed; returns the first offset.
-
-        The caller then wakes who reads. None: `append` and `advance_high_watermark` are to be asked; nothing has
-        changed. Raises KafkaError as `Log.append_plain`.
-        """
-        if not self._is_alone:
-            return None
-        return self.log.append_plain(records, self.leader_epoch, now_ms, origin, True)
+        return self.log.append_as_leader(
+            records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, may_take_long=may_take_long
+        )
 
     @property
     def has_enough_in_sync(self) -> bool:

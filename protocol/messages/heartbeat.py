@@ -3,6 +3,8 @@
 v3 adds static members.
 """
 
+from typing import NamedTuple
+
 from protocol.schema import int16, int32, message, since, string
 
 
@@ -12,6 +14,15 @@ class HeartbeatRequest:
     generation_id: int32
     member_id: string
     group_instance_id: string | None = since(3, default=None)
+
+
+class ScannedHeartbeat(NamedTuple):
+    """A HeartbeatRequest as it is scanned (`protocol.scanner`)."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
 
 
 @message(12, versions=range(0, 5), flexible=4)

@@ -5,7 +5,9 @@ zstd. v3 adds transactions, v8 errors of single records (KIP-467), v10 the new l
 TRANSACTION_ABORTABLE (KIP-890).
 """
 
-from protocol.schema import int16, int32, int64, message, records_, since, string, struct
+from typing import NamedTuple
+
+from protocol.schema import Records, int16, int32, int64, message, records_, since, string, struct
 
 
 @struct
@@ -26,6 +28,23 @@ class ProduceRequest:
     acks: int16  # 0: no answer, 1: the leader has it, -1: all in-sync replicas have it
     timeout_ms: int32
     topic_data: list[TopicProduceData]
+
+
+class ProduceRow(NamedTuple):
+    """One partition of a request."""
+
+    name: str
+    index_: int
+    records: Records | None
+
+
+class ScannedProduce(NamedTuple):
+    """A ProduceRequest as it is scanned (`protocol.scanner`)."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topic_data: list[ProduceRow]
 
 
 @struct

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker import dispatch
-from broker.handlers.produce import PARTITIONS_IN_ONE_STEP_MAX
+from broker.replica.appends import PARTITIONS_IN_ONE_STEP_MAX
 from broker.request_budget import ELEMENTS_ON_LOOP_MAX, LARGE_REQUESTS_MAX, elements_max
 from broker.slices import SLICE_MS
 from config.broker import BrokerConfig

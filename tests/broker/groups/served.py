@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 from uuid import UUID
 
+from broker.dispatch import request_decoder
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group import GroupSettings
 from broker.groups.settings import CoordinatorSettings
@@ -16,14 +17,12 @@ from broker.metadata_cache import BrokerNode, MetadataCache, TopicState
 from broker.request_context import Peer, RequestContext
 from broker.services import Services
 from broker.slices import SLICE_MS, SlicedWork, is_sliced
-from protocol.api import APIS
+from protocol.api import APIS, Api
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
 from tests.broker.groups.fakes import Surroundings
 from tests.support.manual_clock import ManualClock, SteppingClock
-
-T = TypeVar("T")
 
 CLIENT_ID = "client"
 
@@ -87,7 +86,7 @@ class Served:
         """The answer if there is one now, else a task that will have it."""
         api = APIS[_key_of(request)]
         assert version in api.versions
-        received = decode(type(request), version, bytearray(b"".join(encode(request, version))))
+        received = received_by(handler, request, version)
         peer = Peer("192.0.2.1", 50_000, "PLAINTEXT")
         context = RequestContext(api.key, version, 1, CLIENT_ID, peer)
         try:
@@ -96,8 +95,8 @@ class Served:
                 answer = self.sliced_work.run(answer)
         except KafkaError as error:
             answer = handler.failed(received, context, error.code)
-        if isinstance(answer, api.response):
-            return _as_received(answer, version)
+        if isinstance(answer, api.response | bytes):
+            return _as_received(answer, api, version)
         return asyncio.ensure_future(self._later(handler, received, context, answer))
 
     async def ask(self, handler: ModuleType, request: object, version: int) -> Any:
@@ -110,7 +109,7 @@ class Served:
             answer = await self.sliced_work.settled(awaited)
         except KafkaError as error:
             answer = handler.failed(received, context, error.code)
-        return _as_received(answer, context.api_version)
+        return _as_received(answer, APIS[context.api_key], context.api_version)
 
 
 def versions_of(request: type) -> range:
@@ -121,8 +120,17 @@ def _key_of(request: object) -> int:
     return next(key for key, api in APIS.items() if api.request is type(request))
 
 
-def _as_received(answer: T, version: int) -> T:
-    return decode(type(answer), version, b"".join(encode(answer, version)))
+def received_by(handler: ModuleType, request: object, version: int) -> Any:
+    """The request as the handler gets it."""
+    frame = bytearray(b"".join(encode(request, version)))
+    return request_decoder(handler, APIS[_key_of(request)], version)(memoryview(frame))
+
+
+def _as_received(answer: object, api: Api, version: int) -> Any:
+    """The response as the client gets it; None if there is none."""
+    if answer is None:
+        return None
+    return decode(api.response, version, answer if isinstance(answer, bytes) else b"".join(encode(answer, version)))
 
 
 def codes(topics: Any) -> Mapping[tuple[str, int], ErrorCode]:

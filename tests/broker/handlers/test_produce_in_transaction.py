@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
+from broker.dispatch import request_decoder
 from broker.handlers import produce
 from broker.request_context import Peer, RequestContext
-from broker.services import Services
 from broker.transactions.markers import Marker
 from broker.transactions.transaction import Producer, TopicPartition
-from broker.transactions.verification import TransactionVerifier, Verdicts
+from broker.transactions.verification import CoordinatorLink, Verdicts
+from protocol.api import APIS
+from protocol.codec import decode, encode
 from protocol.errors import ErrorCode
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
+from tests.broker.groups.served import received_by
 from tests.broker.transactions.leading import transactional_batch
 from tests.broker.transactions.served import ServedTransactions
 
@@ -50,10 +53,8 @@ class ServedFromAfar(ServedTransactions):
         super().__init__(folder)
         self.far = FarCoordinator()
 
-    def services(self) -> Services:
-        services = super().services()
-        services.verifier = TransactionVerifier(self.far, self.guards, lambda: True, self.there.clock)
-        return services
+    def link(self) -> CoordinatorLink:
+        return self.far
 
 
 def request(name: str | None, *batches: tuple[TopicPartition, bytes], acks: int = -1) -> ProduceRequest:
@@ -140,19 +141,18 @@ async def test_a_marker_that_overtakes_the_answer(afar: ServedFromAfar) -> None:
 
 
 async def test_the_frame_may_go_while_a_request_waits(afar: ServedFromAfar) -> None:
-    frame = bytearray(transactional_batch())
-    asked = request("id", (T0, bytes(frame)))
-    data = asked.topic_data[0].partition_data[0]
-    data.records = memoryview(frame)
+    frame = memoryview(bytearray(b"".join(encode(request("id", (T0, transactional_batch())), 11))))
+    asked = request_decoder(produce, APIS[0], 11)(frame)
     admitting = produce.handle(afar.services(), asked, context_of(11))
     frame[:] = bytes(len(frame))
     afar.far.answer()
     assert isinstance(admitting, Awaitable)
-    assert codes(await afar.sliced_work.settled(admitting)) == [ErrorCode.NONE]
+    assert codes(decode(ProduceResponse, 11, await afar.sliced_work.settled(admitting))) == [ErrorCode.NONE]
 
 
 async def test_without_an_answer_to_give(afar: ServedFromAfar) -> None:
-    answering = produce.handle(afar.services(), request("id", (T0, transactional_batch()), acks=0), context_of(11))
+    asked = received_by(produce, request("id", (T0, transactional_batch()), acks=0), 11)
+    answering = produce.handle(afar.services(), asked, context_of(11))
     afar.far.answer()
     assert isinstance(answering, Awaitable)
     assert await afar.sliced_work.settled(answering) is None

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+from broker.clock import Clock
+from broker.computing import Computing
 from broker.groups.coordinator import GroupCoordinator
 from broker.internal_topics import INTERNAL_TOPICS
 from broker.metadata_cache import MetadataCache
+from broker.replica.appends import Appends
 from broker.replica.manager import ReplicaManager
+from broker.replica.not_hosted import why_not_hosted
 from broker.services import Services
 from broker.slices import SlicedWork
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.links import LocalCoordinator
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.transaction import Producer
-from broker.transactions.verification import Guards, TransactionVerifier
+from broker.transactions.verification import CoordinatorLink, Guards, TransactionVerifier
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.served import Served
 from tests.broker.transactions.fakes import Surroundings
@@ -48,6 +53,7 @@ class ServicesOfTransactions:
     metadata_cache: MetadataCache
     clock: ManualClock
     sliced_work: SlicedWork
+    appends: Appends
     internal_topics: frozenset[str] = INTERNAL_TOPICS
 
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError:
@@ -80,20 +86,34 @@ class ServedTransactions(Served):
 
     def services(self) -> Services:
         transactions, clock = self.transactions, self.there.clock
+        verifier = TransactionVerifier(self.link(), self.guards, lambda: True, clock)
         return cast(
             Services,
             ServicesOfTransactions(
                 transactions,
                 self.coordinator,
-                TransactionVerifier(LocalCoordinator(transactions), self.guards, lambda: True, clock),
+                verifier,
                 self.marker_writer,
                 self.leading.replica_manager,
                 ProducerIdsFrom(self.there),
                 self.metadata,
                 clock,
                 SlicedWork(clock.monotonic_ms),
+                Appends(
+                    self.leading.replica_manager,
+                    verifier,
+                    cast(Computing, None),
+                    cast(Clock, clock),
+                    why_not_hosted=partial(why_not_hosted, self.leading.replica_manager, self.metadata),
+                    in_thread=cast(Any, None),
+                    internal_topics=INTERNAL_TOPICS,
+                ),
             ),
         )
+
+    def link(self) -> CoordinatorLink:
+        """The way to the coordinators of transactions."""
+        return LocalCoordinator(self.transactions)
 
     async def new_producer(self, name: str = "id") -> Producer:
         return await self.transactions.init_producer_id(name, MINUTE_MS, None)

@@ -1,0 +1,312 @@
+"""Appending what one Produce request carries to the partitions that are led here.
+
+Owns the order of the steps: transactional batches are admitted, directories have room, each batch is decided on and
+appended, and what the client asked to be sure of is waited for. Must not know how requests and responses are laid out:
+rows come in, and each gets an outcome.
+
+Most requests take none of the detours and have their outcomes at once. The detours, each a coroutine:
+
+* a transaction's coordinator elsewhere is asked whether the partitions are part of it;
+* a slow log directory has no room for more;
+* records that take milliseconds to decide on are prepared in a thread. The offsets are given on the event loop, when
+  they are appended;
+* the append is not written yet (slow directory), not synced as `flush.messages` demands, or not committed (acks=all).
+
+One partition's failure never affects the others. The records of rows lie in the buffer of the request, which does not
+outlast the call: whatever waits copies them before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, cast
+
+from broker.clock import Clock
+from broker.computing import Computing
+from broker.replica.delayed_produce import AwaitedAppend
+from broker.replica.manager import ReplicaManager
+from broker.replica.partition import Partition
+from broker.slices import Slices, each
+from broker.transactions.transaction import TopicPartition
+from broker.transactions.verification import (
+    ATTRIBUTES_POSITION,
+    Admission,
+    TransactionVerifier,
+    transactional_header,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.produce import ProduceRow
+from protocol.records.batch import TRANSACTIONAL_BIT, BatchHeader
+from protocol.records.compression import Buffer
+from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend, Refusal
+from storage.producer_state import ProducerState
+from storage.validation import TooCostlyError
+
+ACKS_ALL = -1
+
+PARTITIONS_IN_ONE_STEP_MAX = 16
+"""The first append to a partition opens its files, which takes a fraction of a millisecond."""
+
+Outcome = AppendResult | Refusal
+Outcomes = list[Outcome]
+"""What became of each row, in order."""
+Appended = Outcomes | Awaitable["Appended | Slices[Appended]"]
+"""The outcomes, or what comes to them when it is awaited."""
+
+
+class AppendTerms(NamedTuple):
+    """What a request says of all its rows."""
+
+    acks: int
+    timeout_ms: int
+    transactional_id: str | None
+    origin: AppendOrigin
+    may_write_internal: bool
+    """Whether the client may append to the coordinators' topics."""
+    knows_abortable: bool
+    """Whether the client knows TRANSACTION_ABORTABLE."""
+
+
+class _Costly(NamedTuple):
+    """A row whose records have to be prepared in a thread."""
+
+    log: Log
+    records: bytearray
+
+
+class _Waiting(NamedTuple):
+    """A row whose append is done, but not yet as safe as it has to be."""
+
+    result: AppendResult
+    append: AwaitedAppend
+
+
+_Undecided = AppendResult | Refusal | _Costly | _Waiting
+
+
+class Appends:
+    """The appends of all clients."""
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        verifier: TransactionVerifier,
+        computing: Computing,
+        clock: Clock,
+        *,
+        why_not_hosted: Callable[[str, int], KafkaError],
+        in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        internal_topics: frozenset[str],
+    ) -> None:
+        """`why_not_hosted(topic, partition)` says why no replica is served here; `in_thread(work)` runs what waits for
+        a disk."""
+        self._manager = manager
+        self._verifier = verifier
+        self._computing = computing
+        self._clock = clock
+        self._why_not_hosted = why_not_hosted
+        self._in_thread = in_thread
+        self._internal_topics = internal_topics
+
+    def serve(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Appended | Slices[Appended]:
+        """Append the rows, which name each partition once; the outcomes, or what comes to them.
+
+        Raises KafkaError when the request is refused as a whole.
+        """
+        admission = None
+        if terms.transactional_id is not None:
+            admitted = self._verifier.admit(
+                terms.transactional_id, self._transactional_batches(rows), says_abortable=terms.knows_abortable
+            )
+            if not isinstance(admitted, Admission):
+                return self._when_admitted(_kept(rows), terms, admitted)
+            admission = admitted
+        return self._serve_admitted(rows, terms, admission)
+
+    def _serve_admitted(
+        self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None
+    ) -> Appended | Slices[Appended]:
+        if self._manager.has_slow_directory and self._log_without_room(rows) is not None:
+            return self._when_room(_kept(rows), terms, admission)
+        now_ms = self._clock.now_ms()
+        if len(rows) > PARTITIONS_IN_ONE_STEP_MAX:
+            return self._serve_in_slices(_kept(rows), terms, admission, now_ms)
+        outcomes: list[_Undecided] = [self._append(row, terms, admission, now_ms) for row in rows]
+        return self._decided(rows, outcomes, terms, admission)
+
+    def _serve_in_slices(
+        self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None, now_ms: int
+    ) -> Slices[Appended]:
+        outcomes = yield from each(rows, lambda row: self._append(row, terms, admission, now_ms))
+        return self._decided(rows, outcomes, terms, admission)
+
+    # -- before the append -------------------------------------------------------------------------------------------
+
+    def _transactional_batches(
+        self, rows: Sequence[ProduceRow]
+    ) -> Iterator[tuple[TopicPartition, ProducerState, BatchHeader]]:
+        """The transactional batches for partitions that are led here, with what these know of producers."""
+        for row in rows:
+            header = None if row.records is None else transactional_header(row.records)
+            found = self._manager.find(row.name, row.index_)
+            if header is not None and found is not None and found.is_leader:
+                yield (row.name, row.index_), found.log.producers(), header
+
+    async def _when_admitted(
+        self, rows: Sequence[ProduceRow], terms: AppendTerms, awaited: Awaitable[Admission]
+    ) -> Appended | Slices[Appended]:
+        return self._serve_admitted(rows, terms, await awaited)
+
+    def _log_without_room(self, rows: Sequence[ProduceRow]) -> Log | None:
+        """A log that takes no more of producers for now, because too much waits to be written to its slow directory."""
+        for row in rows:
+            found = self._manager.find(row.name, row.index_)
+            if found is not None and not found.log.has_room:
+                return found.log
+        return None
+
+    async def _when_room(
+        self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None
+    ) -> Appended | Slices[Appended]:
+        """Append once all logs have room. Raises KafkaError: REQUEST_TIMED_OUT; nothing was appended then."""
+        loop = asyncio.get_running_loop()
+        deadline_ms = self._clock.monotonic_ms() + max(terms.timeout_ms, 0)
+        while (log := self._log_without_room(rows)) is not None:
+            room = loop.create_future()
+            log.when_room(lambda room=room: None if room.done() else room.set_result(None))  # type: ignore[misc]
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+            await asyncio.wait({room}, timeout=left_ms / 1000)
+        return self._serve_admitted(rows, terms, admission)
+
+    # -- the append --------------------------------------------------------------------------------------------------
+
+    def _append(
+        self,
+        row: ProduceRow,
+        terms: AppendTerms,
+        admission: Admission | None,
+        now_ms: int,
+        prepared: PreparedAppend | None = None,
+    ) -> _Undecided:
+        """Append the records of a row, or what was `prepared` of them."""
+        topic, index, records = row
+        try:
+            found = self._manager.find(topic, index)
+            if found is None:
+                raise self._why_not_hosted(topic, index)
+            if topic in self._internal_topics and not terms.may_write_internal:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
+            if records is None:
+                raise KafkaError(ErrorCode.INVALID_RECORD, f"No records for partition {topic}-{index}")
+            if len(records) > ATTRIBUTES_POSITION and records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT:
+                _check_admission(found, records, admission)
+            needs_isr = terms.acks == ACKS_ALL
+            result = self._manager.append(
+                found,
+                prepared or memoryview(records),
+                needs_isr=needs_isr,
+                now_ms=now_ms,
+                origin=terms.origin,
+                may_take_long=False,
+            )
+        except KafkaError as error:
+            return Refusal.of(error)
+        except TooCostlyError:
+            assert found is not None
+            assert records is not None
+            return _Costly(found.log, bytearray(records))
+        log = found.log
+        if log.has_planned or log.needs_flush or (needs_isr and not found.is_committed(result.last_offset + 1)):
+            return _Waiting(result, AwaitedAppend(found, found.leading_since, result.last_offset + 1, needs_isr))
+        return result
+
+    def _decided(
+        self,
+        rows: Sequence[ProduceRow],
+        outcomes: list[_Undecided],
+        terms: AppendTerms,
+        admission: Admission | None,
+    ) -> Appended:
+        for outcome in outcomes:
+            if type(outcome) is not AppendResult and type(outcome) is not Refusal:
+                return self._when_decided([row._replace(records=None) for row in rows], outcomes, terms, admission)
+        return cast(Outcomes, outcomes)
+
+    # -- after the append --------------------------------------------------------------------------------------------
+
+    async def _when_decided(
+        self,
+        rows: Sequence[ProduceRow],
+        outcomes: list[_Undecided],
+        terms: AppendTerms,
+        admission: Admission | None,
+    ) -> Outcomes:
+        """The outcomes once all is written, what flush.messages wants is synced and what acks=all wants committed."""
+        for position, outcome in enumerate(outcomes):
+            if isinstance(outcome, _Costly):
+                outcomes[position] = await self._append_prepared(rows[position], outcome, terms, admission)
+        waiting = {
+            position: outcome.append for position, outcome in enumerate(outcomes) if isinstance(outcome, _Waiting)
+        }
+        deadline_ms = self._clock.monotonic_ms() + max(terms.timeout_ms, 0)
+        await self._until_decided(
+            [
+                AwaitedAppend(append.partition, append.leading_since, append.end_offset, needs_isr=False)
+                for append in waiting.values()
+                if append.partition.log.has_planned
+            ],
+            deadline_ms,
+        )
+        for append in waiting.values():
+            if append.partition.log.needs_flush:
+                await self._in_thread(partial(append.partition.log.flush, self._clock.now_ms()))
+        await self._until_decided(list(waiting.values()), deadline_ms)
+        return [
+            Refusal.of(KafkaError(waiting[position].error or ErrorCode.NONE))
+            if position in waiting and waiting[position].error
+            else (outcome.result if isinstance(outcome, _Waiting) else cast(Outcome, outcome))
+            for position, outcome in enumerate(outcomes)
+        ]
+
+    async def _append_prepared(
+        self, row: ProduceRow, costly: _Costly, terms: AppendTerms, admission: Admission | None
+    ) -> _Undecided:
+        """Append records that take long to decide on."""
+        now_ms = self._clock.now_ms()
+        records = memoryview(costly.records)
+        prepare = partial(costly.log.prepare, records, now_ms=now_ms, origin=terms.origin)
+        prepared = await self._computing.run(prepare)
+        if isinstance(prepared, Refusal):
+            return prepared
+        return self._append(row._replace(records=records), terms, admission, now_ms, prepared)
+
+    async def _until_decided(self, appends: list[AwaitedAppend], deadline_ms: int) -> None:
+        """Return when each append has its outcome."""
+        if appends:
+            decided = asyncio.get_running_loop().create_future()
+            self._manager.await_commit(
+                appends, deadline_ms, lambda: None if decided.done() else decided.set_result(None)
+            )
+            await decided
+
+
+def _check_admission(partition: Partition, records: Buffer, admission: Admission | None) -> None:
+    """Let a transactional batch be appended in this very step, or raise KafkaError."""
+    header = transactional_header(records)
+    if header is None or not partition.is_leader:
+        return
+    if admission is None:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    admission.check((partition.topic, partition.partition), partition.log.producers(), header)
+
+
+def _kept(rows: Sequence[ProduceRow]) -> list[ProduceRow]:
+    """The rows with copies of their records, as the frame does not outlast the call in which it came."""
+    return [
+        row if row.records is None else ProduceRow(row.name, row.index_, memoryview(bytearray(row.records)))
+        for row in rows
+    ]

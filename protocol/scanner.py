@@ -1,0 +1,127 @@
+"""Writes the source of a scanner: a reader that makes flat rows instead of objects, for the requests that come most.
+
+Owns which values stand where. How they are read, and what is refused, is `protocol.reader`'s: a scanner accepts and
+rejects the same bytes as the reader of the same version.
+
+What a scanner returns is declared beside the message, as a named tuple of those of its fields that are needed. A list
+of structs becomes a list of rows, named tuples as well:
+
+    class ScannedProduce(NamedTuple):         # ProduceRequest
+        acks: int
+        topic_data: list[ProduceRow]
+
+    class ProduceRow(NamedTuple):             # TopicProduceData, PartitionProduceData
+        name: str
+        index_: int
+        records: Records | None
+
+An underscore at the end of a name is left out, as `index` and `count` are taken by every tuple.
+
+A struct whose row names fields of a list of structs that it nests is flattened: there is a row for each nested struct,
+with the values of the outer one, and none for an outer struct whose list is empty.
+
+Invariants, checked when a scanner is made: every field of a row exists in one of the structs; the outer struct's values
+stand before the nested list on the wire.
+"""
+
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from protocol.reader import Reader
+from protocol.schema import Field, MessageInfo, Struct
+from protocol.source import Source, literal, plan
+
+
+def scanner_source(cls: type[Struct], info: MessageInfo, version: int, scanned: type[Any]) -> Source:
+    """A function as `protocol.reader.reader_source` writes it, which returns a `scanned` instead of a `cls`.
+
+    TypeError when `scanned` names what the message does not have.
+    """
+    return _Scanner(cls, info, version, scanned).source
+
+
+class _Rows(NamedTuple):
+    """Rows in the making: where they go, their class, and the locals that hold the values read so far, by field."""
+
+    target: str
+    row: type[Any]
+    values: dict[str, str]
+
+
+class _Scanner(Reader):
+    def __init__(self, cls: type[Struct], info: MessageInfo, version: int, scanned: type[Any]) -> None:
+        self._scanned = scanned
+        self._rows: _Rows | None = None
+        super().__init__(cls, info, version)
+
+    def message(self, cls: type[Struct]) -> None:
+        """Read the fields into locals, of which those that are wanted become the tuple."""
+        self._row_classes = _row_classes(self._scanned)
+        names = {field.name for field in cls.__fields__}
+        wanted = _names(self._scanned)
+        if not names.issuperset(wanted):
+            raise TypeError(f"{self._scanned.__name__}: {cls.__name__} has no {sorted({*wanted} - names)}")
+        self.fields(cls, "f0_", 0, cls.__name__)
+        self.source.add(f"o0 = {self._tuple(self._scanned, [f'f0_{name}' for name in wanted])}")
+
+    def structs(self, cls: type[Struct], target: str, depth: int, path: str) -> None:
+        """Read a list of structs into rows; into objects where no row is declared."""
+        rows = self._rows
+        if rows is None:
+            row = self._row_classes.get(target.removeprefix("f0_"))
+            if row is None:
+                super().structs(cls, target, depth, path)
+                return
+            self.source.add(f"{target} = []", f"append{depth} = {target}.append")
+            rows = _Rows(f"append{depth}", row, {})
+        nested = self._nested(cls, rows.row)
+        values = {**rows.values, **{field.name: f"f{depth}_{field.name}" for field in cls.__fields__}}
+        if nested is not None:
+            _require_before(cls, nested, rows.row, self.version)
+        wanted = _names(rows.row)
+        missing = {*wanted} - {*values}
+        if nested is None and missing:
+            raise TypeError(f"{rows.row.__name__}: {cls.__name__} has no {sorted(missing)}")
+        with self.source.block(f"for _ in range(n{depth}):"):
+            outer, self._rows = self._rows, rows._replace(values=values) if nested is not None else None
+            absent = [field for field in plan(cls, self.version).absent if field.name in wanted]
+            if nested is not None:
+                # The nested rows are made before the struct ends, where a reader fills in what this version lacks.
+                self.source.add(*(f"f{depth}_{field.name} = {literal(field.default)}" for field in absent))
+            self.fields(cls, f"f{depth}_", depth, path)
+            self._rows = outer
+            if nested is None:
+                made = self._tuple(rows.row, [values[name] for name in wanted])
+                self.source.add(f"{rows.target}({made})")
+
+    def _nested(self, cls: type[Struct], row: type[Any]) -> Field | None:
+        """The list of structs in `cls` whose fields stand in the row, if there is one."""
+        lists = [field for field in cls.__fields__ if field.is_array and field.struct is not None]
+        return lists[0] if len(lists) == 1 and lists[0].name not in _names(row) else None
+
+    def _tuple(self, cls: type[Any], values: list[str]) -> str:
+        self.source.names[cls.__name__] = cls
+        self.source.names["new_tuple"] = tuple.__new__
+        return f"new_tuple({cls.__name__}, ({', '.join(values)},))"
+
+
+def _names(cls: type[Any]) -> list[str]:
+    """The fields of a message that a tuple has."""
+    return [name.removesuffix("_") for name in cls._fields]
+
+
+def _row_classes(scanned: type[Any]) -> dict[str, type[Any]]:
+    """The classes of the rows, by the field that they are the elements of."""
+    found = {}
+    for name, hint in get_type_hints(scanned).items():
+        if get_origin(hint) is list and hasattr(get_args(hint)[0], "_fields"):
+            found[name] = get_args(hint)[0]
+    return found
+
+
+def _require_before(cls: type[Struct], nested: Field, row: type[Any], version: int) -> None:
+    """Raise TypeError when a value of the row would be read after the nested list."""
+    fields = plan(cls, version)
+    late = [*fields.untagged[fields.untagged.index(nested) + 1 :], *fields.tagged]
+    for field in late:
+        if field.name in _names(row):
+            raise TypeError(f"{row.__name__}: {cls.__name__}.{field.name} stands behind {nested.name}")
