@@ -16,7 +16,6 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
-    NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BatchHeader,
     Record,
@@ -24,7 +23,6 @@ from protocol.records.batch import (
     crc_is_valid,
     read_header,
     records,
-    set_offset_and_epoch,
     set_timestamps,
 )
 from protocol.records.builder import RecordData, assemble, build_batch, encode_records
@@ -34,19 +32,19 @@ from protocol.records.legacy import build_message_set
 from storage import validation
 from storage.validation import (
     CONVERTED_SIZE_MAX,
+    COSTLY_COMPRESSED_SIZE,
+    COSTLY_RECORDS_COUNT,
+    COSTLY_SIZE,
     OPENED_SIZE_MAX,
     AppendOrigin,
     AppendRules,
+    PreparedAppend,
     RecordsRejected,
-    Refusal,
     RejectionMeter,
     TimestampWindow,
+    TooCostlyError,
     ValidatedAppend,
-    is_compressed,
-    is_costly,
-    plain_batch,
     prepare,
-    prepare_at_once,
     validate_and_assign_offsets,
 )
 
@@ -105,12 +103,42 @@ CLIENTS = [AppendOrigin.CLIENT, AppendOrigin.CLIENT_BEFORE_ZSTD, AppendOrigin.OL
 
 
 def validate(
-    sent: bytes | bytearray | memoryview, rules: AppendRules = PLAIN_RULES, origin: AppendOrigin = AppendOrigin.CLIENT
+    sent: bytes | bytearray | memoryview,
+    rules: AppendRules = PLAIN_RULES,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    *,
+    may_take_long: bool = True,
 ) -> ValidatedAppend | None:
     view = sent if isinstance(sent, memoryview) else memoryview(bytearray(sent))
     return validate_and_assign_offsets(
-        view, rules, next_offset=NEXT_OFFSET, leader_epoch=LEADER_EPOCH, now_ms=NOW_MS, origin=origin
+        view,
+        rules,
+        next_offset=NEXT_OFFSET,
+        leader_epoch=LEADER_EPOCH,
+        now_ms=NOW_MS,
+        origin=origin,
+        may_take_long=may_take_long,
     )
+
+
+def is_too_costly(
+    sent: bytes | bytearray | memoryview,
+    rules: AppendRules = PLAIN_RULES,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+) -> bool:
+    """Return whether validation leaves `sent` to a thread; if not, it decides as if it might take long."""
+    buffer = bytearray(sent)
+    try:
+        bounded = validate(memoryview(buffer), rules, origin, may_take_long=False)
+    except TooCostlyError:
+        assert buffer == sent, "a thread prepares the records as they were sent"
+        return True
+    unbounded = validate(sent if isinstance(sent, bytes) else bytes(sent), rules, origin)
+    assert bounded is not None
+    assert unbounded is not None
+    assert bytes(bounded.records) == bytes(unbounded.records)
+    assert bounded[1:] == unbounded[1:]
+    return False
 
 
 def at_its_place(header: BatchHeader) -> BatchHeader:
@@ -842,27 +870,87 @@ class TestRules:
         (8, Compression.NONE, True, False),
         (64, Compression.NONE, True, True),
         (64, Compression.NONE, False, False),
+        (900, Compression.NONE, False, False),
         (32, Compression.LZ4, False, False),
         (256, Compression.LZ4, False, True),
     ],
 )
-def test_what_is_large_and_must_be_opened_is_costly(
+def test_large_records_that_must_be_opened_are_too_costly(
     kilobytes: int, compression: Compression, is_compacted: bool, expected: bool
 ) -> None:
     noise = random.Random(kilobytes).randbytes(kilobytes << 10)
-    batch = memoryview(build_batch([RecordData(NOW_MS, b"k", noise)], compression=compression))
-    assert is_costly(batch, AppendRules(is_compacted=is_compacted), AppendOrigin.CLIENT) is expected
+    batch = build_batch([RecordData(NOW_MS, b"k", noise)], compression=compression)
+    assert is_too_costly(batch, AppendRules(is_compacted=is_compacted)) is expected
+
+
+def batch_of_size(size: int, compression: Compression) -> bytes:
+    """A batch of one record that has exactly `size` bytes."""
+    noise = random.Random(size).randbytes(size)
+    for value_size in range(size - HEADER_SIZE - 100, size):
+        batch = build_batch([RecordData(NOW_MS, b"k", noise[:value_size])], compression=compression)
+        if len(batch) == size:
+            return batch
+    raise AssertionError(f"no batch of {size} bytes")
+
+
+@pytest.mark.parametrize(
+    ("rules", "compression", "limit"),
+    [
+        (COMPACTED, Compression.NONE, COSTLY_SIZE),
+        (WINDOW, Compression.NONE, COSTLY_SIZE),
+        (AppendRules(compression=Compression.GZIP), Compression.NONE, COSTLY_SIZE),
+        (PLAIN_RULES, Compression.LZ4, COSTLY_COMPRESSED_SIZE),
+    ],
+    ids=["compacted", "window", "another codec", "compressed"],
+)
+def test_the_size_that_is_too_costly(rules: AppendRules, compression: Compression, limit: int) -> None:
+    if rules is WINDOW:
+        rules = AppendRules(timestamp_window=TimestampWindow(1 << 40, 1 << 40))
+    assert not is_too_costly(batch_of_size(limit - 1, compression), rules)
+    assert is_too_costly(batch_of_size(limit, compression), rules)
+
+
+def test_an_old_message_set_of_costly_size_is_too_costly() -> None:
+    for magic in (0, 1):
+        around = len(build_message_set([Record(0, NOW_MS, b"k", b"", [])], magic=magic))
+        for size, expected in ((COSTLY_SIZE - 1, False), (COSTLY_SIZE, True)):
+            sent = build_message_set([Record(0, NOW_MS, b"k", bytes(size - around), [])], magic=magic)
+            assert len(sent) == size
+            assert is_too_costly(sent, origin=AppendOrigin.OLD_CLIENT) is expected
+
+
+RULES_FOR_MANY = {"as sent": PLAIN_RULES, "append time": APPEND_TIME, "coordinator": COMPACTED}
 
 
 @pytest.mark.parametrize(("count", "expected"), [(4095, False), (4096, True)])
-def test_very_many_records_are_costly(count: int, expected: bool) -> None:
-    batch = memoryview(build_batch([RecordData(NOW_MS, b"k", b"v")] * count))
-    assert is_costly(batch, PLAIN_RULES, AppendOrigin.CLIENT) is expected
+@pytest.mark.parametrize("name", RULES_FOR_MANY)
+def test_very_many_records_are_too_costly(count: int, expected: bool, name: str) -> None:
+    """On the path of plain batches and on the other, whether they come from a client or a coordinator."""
+    assert count - COSTLY_RECORDS_COUNT == expected - 1
+    origin = COORDINATOR if name == "coordinator" else AppendOrigin.CLIENT
+    batch = build_batch([RecordData(NOW_MS, b"k", b"v")] * count)
+    assert is_too_costly(batch, RULES_FOR_MANY[name], origin) is expected
 
 
-def test_what_is_no_batch_is_not_costly() -> None:
-    for junk in (bytes(100_000), b"\xff" * 100_000):
-        assert not is_costly(memoryview(junk), AppendRules(is_compacted=True), AppendOrigin.CLIENT)
+@pytest.mark.parametrize("origin", list(AppendOrigin))
+def test_bytes_that_are_no_batch_are_rejected_whether_it_may_take_long_or_not(origin: AppendOrigin) -> None:
+    sizes = [*range(HEADER_SIZE + 20), COSTLY_SIZE - 1, COSTLY_SIZE, 100_000]
+    for rules in (PLAIN_RULES, COMPACTED):
+        for junk in (byte * size for byte in (b"\0", b"\1", b"\xff") for size in sizes):
+            is_old_set = origin is AppendOrigin.OLD_CLIENT and len(junk) > 16 and junk[16] in (0, 1)
+            if is_old_set and len(junk) >= COSTLY_SIZE:
+                assert is_too_costly(junk, rules, origin), "each of its messages would have to be read"
+                continue
+            outcomes: list[object] = []
+            for may_take_long in (True, False):
+                buffer = bytearray(junk)
+                try:
+                    outcomes.append(validate(memoryview(buffer), rules, origin, may_take_long=may_take_long))
+                except KafkaError as error:
+                    outcomes.append((error.code, error.message))
+                assert buffer == junk
+            assert outcomes[0] == outcomes[1]
+            assert isinstance(outcomes[0], tuple) or origin is AppendOrigin.OLD_CLIENT
 
 
 def test_prepared_records_are_the_same_as_those_decided_at_their_place() -> None:
@@ -887,7 +975,7 @@ def test_prepared_records_are_the_same_as_those_decided_at_their_place() -> None
         assert prepared[2:] == at_once[2:]
 
 
-ONE_LOOK_RULES = {
+RULES_OF_BOTH_PATHS = {
     "open": PLAIN_RULES,
     "no compression": AppendRules(compression=Compression.NONE),
     "small": AppendRules(max_message_bytes=150),
@@ -900,34 +988,35 @@ ONE_LOOK_RULES = {
 
 
 def is_plain(sent: bytes, rules: AppendRules, origin: AppendOrigin) -> bool:
-    """Whether one look is enough for `sent`; then care has to come to the same."""
+    """Return whether the plain path accepts `sent`; then the careful path must return the same."""
     view = memoryview(bytearray(sent))
-    plain = plain_batch(view, rules, origin)
-    assert view == sent, "a look changes nothing"
+    plain = validation._plain_header(view, rules, origin, may_take_long=True)
+    assert view == sent, "the plain path changes nothing before it accepts"
+    assert validation._plain_header(view, rules, origin, may_take_long=False) == plain
     if plain is None:
         return False
-    batch_length, last_offset_delta, max_timestamp, header = plain
-    validated = validate(sent, rules, origin)
-    assert validated is not None
-    expected = validated.header
-    assert (batch_length, last_offset_delta, max_timestamp) == (
-        expected.batch_length,
-        expected.last_offset_delta,
-        expected.max_timestamp,
+    careful = validation._validate_closely(
+        memoryview(bytearray(sent)), rules, NEXT_OFFSET, LEADER_EPOCH, NOW_MS, origin, True
     )
-    if expected.producer_id == NO_PRODUCER_ID:
-        assert header is None
-    else:
-        assert header is not None
-        assert at_its_place(header) == at_its_place(expected)
-    assert (validated.log_append_time_ms, validated.records_converted) == (NO_TIMESTAMP, 0)
-    set_offset_and_epoch(view, 0, NEXT_OFFSET, LEADER_EPOCH)
-    assert view == validated.records
+    assert careful is not None
+    assert plain == read_header(sent)
+    assert at_its_place(plain) == at_its_place(careful.header) == read_header(careful.records)
+    assert (careful.log_append_time_ms, careful.records_converted) == (NO_TIMESTAMP, 0)
+    assert len(careful.records) == len(sent)
+    for may_take_long in (True, False):
+        buffer = bytearray(sent)
+        validated = validate(memoryview(buffer), rules, origin, may_take_long=may_take_long)
+        assert validated is not None
+        assert isinstance(validated.records, memoryview)
+        assert validated.records.obj is buffer
+        assert validated.records == careful.records
+        assert validated.header == plain
+        assert validated[2:] == careful[2:]
     return True
 
 
-@pytest.mark.parametrize("rules", ONE_LOOK_RULES.values(), ids=ONE_LOOK_RULES)
-def test_one_look_says_what_care_says(rules: AppendRules) -> None:
+@pytest.mark.parametrize("rules", RULES_OF_BOTH_PATHS.values(), ids=RULES_OF_BOTH_PATHS)
+def test_plain_path_accepts_only_what_the_careful_path_leaves_as_it_is(rules: AppendRules) -> None:
     """Every byte of the header and of the first record changed in turn, with and without a checksum that fits."""
     changes = (0x00, 0x01, 0x02, 0x10, 0x20, 0x30, 0x7F, 0x80, 0xFF)
     batches = [
@@ -950,20 +1039,24 @@ def test_one_look_says_what_care_says(rules: AppendRules) -> None:
 
 @pytest.mark.parametrize("count", [-5, -1, 0, 2, 2**31 - 1])
 @pytest.mark.parametrize("origin", list(AppendOrigin))
-def test_one_look_sees_that_count_and_offsets_agree_on_what_is_not_there(count: int, origin: AppendOrigin) -> None:
+def test_plain_path_rejects_a_count_that_its_records_do_not_have(count: int, origin: AppendOrigin) -> None:
     batch = bytearray(build_batch([RecordData(NOW_MS, b"k", bytes(40))]))
     batch[23:27] = (count - 1).to_bytes(4, "big", signed=True)
     batch[57:61] = count.to_bytes(4, "big", signed=True)
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
     trusted = origin is COORDINATOR and count > 0
-    assert (plain_batch(memoryview(batch), PLAIN_RULES, origin) is not None) == trusted
+    assert (validation._plain_header(memoryview(batch), PLAIN_RULES, origin, True) is not None) == trusted
     if not trusted:
         with pytest.raises(RecordsRejected):
             validate(batch, PLAIN_RULES, origin)
+    if count < COSTLY_RECORDS_COUNT:
+        assert (validation._plain_header(memoryview(batch), PLAIN_RULES, origin, False) is not None) == trusted
+    else:
+        assert is_too_costly(batch, PLAIN_RULES, origin)
 
 
 @pytest.mark.parametrize("rules", [COMPACTED, WINDOW, APPEND_TIME, AppendRules(compression=Compression.GZIP)])
-def test_one_look_is_not_enough_where_something_is_done_to_every_batch(rules: AppendRules) -> None:
+def test_plain_path_rejects_all_where_every_batch_is_changed_or_opened(rules: AppendRules) -> None:
     batch = build_batch([RecordData(NOW_MS, b"k", bytes(40))])
     assert is_plain(batch, PLAIN_RULES, AppendOrigin.CLIENT)
     assert not is_plain(batch, rules, AppendOrigin.CLIENT)
@@ -987,84 +1080,63 @@ def compressed(value: bytes, codec: Compression, *, count: int = 1) -> memoryvie
     ],
     ids=["any", "append time", "compacted", "another codec"],
 )
-def test_compressed_records_are_prepared_at_once_if_they_open_to_little(
+def test_compressed_records_are_too_costly_if_they_open_to_much(
     codec: Compression, rules: AppendRules, size_max: int
 ) -> None:
     around = 20  # bytes of the record that are not its value
-    batch = compressed(bytes(size_max - around), codec)
-    prepared = prepare_at_once(batch, rules, now_ms=NOW_MS, origin=AppendOrigin.CLIENT)
-    assert prepared is not None
-    assert prepared.at(77, 3) == prepare(
-        compressed(bytes(size_max - around), codec), rules, now_ms=NOW_MS, origin=AppendOrigin.CLIENT
-    ).at(77, 3)
-    batch = compressed(bytes(size_max + 1), codec)
-    before = bytes(batch)
-    assert prepare_at_once(batch, rules, now_ms=NOW_MS, origin=AppendOrigin.CLIENT) is None
-    assert bytes(batch) == before, "whoever prepares them now finds them as they were sent"
+    fitting = compressed(bytes(size_max - around), codec)
+    prepared = prepare(memoryview(bytearray(fitting)), rules, now_ms=NOW_MS, origin=AppendOrigin.CLIENT)
+    bounded = validate(fitting, rules, may_take_long=False)
+    assert isinstance(prepared, PreparedAppend)
+    assert bounded is not None
+    placed = prepared.at(NEXT_OFFSET, LEADER_EPOCH)
+    assert placed is not None
+    assert bytes(bounded.records) == bytes(placed.records)
+    assert at_its_place(bounded.header) == at_its_place(placed.header)
+    assert bounded[2:] == placed[2:]
+    assert is_too_costly(compressed(bytes(size_max + 1), codec), rules)
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
-def test_little_of_a_bomb_is_opened_at_once(codec: Compression) -> None:
+@pytest.mark.parametrize("rules", [PLAIN_RULES, COMPACTED], ids=["any", "compacted"])
+def test_little_of_a_bomb_is_opened_before_it_is_too_costly(codec: Compression, rules: AppendRules) -> None:
     batch = compressed(bytes(50 << 20), codec)
+    before = bytes(batch)
     assert len(batch) < 64 << 10
     tracemalloc.start()
     try:
-        assert prepare_at_once(batch, PLAIN_RULES, now_ms=NOW_MS, origin=AppendOrigin.CLIENT) is None
+        with pytest.raises(TooCostlyError):
+            validate(batch, rules, may_take_long=False)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 5 << 20
+    assert batch == before
 
 
-def test_few_bytes_of_many_records_are_not_prepared_at_once() -> None:
-    for count, expected in ((4095, True), (4096, False)):
+def test_few_bytes_of_many_records_are_too_costly() -> None:
+    for count, expected in ((4095, False), (4096, True)):
         batch = compressed(b"v", Compression.ZSTD, count=count)
         assert len(batch) < 64 << 10
-        prepared = prepare_at_once(batch, PLAIN_RULES, now_ms=NOW_MS, origin=AppendOrigin.CLIENT)
-        assert (prepared is not None) is expected
+        assert is_too_costly(batch) is expected
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize(("size", "expected"), [(CONVERTED_SIZE_MAX - 100, True), (CONVERTED_SIZE_MAX, False)])
-def test_a_wrapper_is_prepared_at_once_if_it_opens_to_little(magic: int, size: int, expected: bool) -> None:
+@pytest.mark.parametrize(("size", "expected"), [(CONVERTED_SIZE_MAX - 100, False), (CONVERTED_SIZE_MAX, True)])
+def test_a_wrapper_is_too_costly_if_it_opens_to_much(magic: int, size: int, expected: bool) -> None:
     message_set = build_message_set(
         [Record(0, NOW_MS, b"k", bytes(size), [])], magic=magic, compression=Compression.GZIP
     )
-    records_ = memoryview(bytearray(message_set))
-    assert is_compressed(records_)
-    prepared = prepare_at_once(records_, PLAIN_RULES, now_ms=NOW_MS, origin=AppendOrigin.OLD_CLIENT)
-    assert (prepared is not None) is expected
+    assert len(message_set) < COSTLY_SIZE
+    assert is_too_costly(message_set, origin=AppendOrigin.OLD_CLIENT) is expected
 
 
-def test_damaged_compressed_records_are_refused_at_once() -> None:
+def test_damaged_compressed_records_are_rejected_at_once() -> None:
     for codec in CODECS:
         batch = compressed(bytes(100), codec)
         batch[-1] ^= 1
-        refusal = prepare_at_once(batch, PLAIN_RULES, now_ms=NOW_MS, origin=AppendOrigin.CLIENT)
-        assert isinstance(refusal, Refusal)
-        assert refusal.code is ErrorCode.CORRUPT_MESSAGE
-
-
-def test_what_is_compressed_is_told_by_a_byte() -> None:
-    record = Record(0, NOW_MS, b"k", bytes(100), [])
-    for codec in CODECS:
-        assert is_compressed(compressed(b"v", codec))
-        if codec is not Compression.ZSTD:
-            assert is_compressed(build_message_set([record], magic=1, compression=codec))
-    assert not is_compressed(compressed(b"v", Compression.NONE))
-    assert not is_compressed(build_message_set([record], magic=0))
-    for size in range(HEADER_SIZE):
-        assert not is_compressed(bytes(size))
-        assert not is_compressed(b"\xff" * size)
-
-
-def test_what_was_prepared_may_outlive_the_bytes_it_came_in() -> None:
-    batch = compressed(b"v", Compression.GZIP)
-    prepared = prepare(batch, PLAIN_RULES, now_ms=NOW_MS, origin=AppendOrigin.CLIENT)
-    kept, placed = prepared.kept(), prepared.at(77, 3)
-    assert placed is not None
-    expected = bytes(placed.records)
-    batch[:] = bytes(len(batch))
-    found = kept.at(77, 3)
-    assert found is not None
-    assert bytes(found.records) == expected
+        before = bytes(batch)
+        with pytest.raises(RecordsRejected) as raised:
+            validate(batch, may_take_long=False)
+        assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
+        assert batch == before
