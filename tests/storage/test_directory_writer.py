@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records.compression import Compression
 from protocol.records.control import ControlType
 from storage.directory_writer import (
     FAST_SECONDS_MIN,
@@ -24,6 +25,7 @@ from storage.files import Buffer, OpenFile, ShortageError, failure
 from storage.log import Log, LogOptions
 from storage.log_manager import LogManager, LogManagerSettings
 from storage.shortages import TryLaterError
+from storage.validation import TooCostlyError
 from tests.storage.builders import (
     NOW_MS,
     QuickFiles,
@@ -240,8 +242,34 @@ def test_an_append_is_numbered_at_once_and_readable_when_written(slow: Slow) -> 
     assert not slow.thread.is_busy
 
 
-def test_a_fast_append_is_refused_while_the_directory_is_slow(slow: Slow) -> None:
-    assert slow.log.append_plain(batch(1), 0, NOW_MS, origin=0, is_committed=True) is None  # type: ignore[arg-type]
+@pytest.mark.parametrize("may_take_long", [True, False])
+def test_every_append_is_planned_while_the_directory_is_slow(slow: Slow, may_take_long: bool) -> None:
+    log = slow.log
+    for offset, records in enumerate((batch(1), batch(1, compression=Compression.GZIP))):
+        result = log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=may_take_long)
+        assert (result.first_offset, result.last_offset) == (offset, offset)
+    assert (log.next_offset, log.log_end_offset, log.has_planned) == (2, 0, True)
+    assert slow.disk.written == []
+    slow.thread.run()
+    assert offsets_in(log) == [0, 1]
+
+
+def test_a_rejected_or_costly_append_is_not_planned(slow: Slow) -> None:
+    log = slow.log
+    append(log, batch(1, producer_id=7, sequence=0))
+    broken = batch(1)
+    broken[-1] ^= 1
+    for records, expected in (
+        (broken, KafkaError),
+        (batch(1, producer_id=7, sequence=5), KafkaError),
+        (batch(4096, size=1), TooCostlyError),
+    ):
+        with pytest.raises(expected):
+            log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=False)
+        assert (log.next_offset, log.log_end_offset) == (1, 0)
+    append(log, batch(1, producer_id=7, sequence=1))
+    slow.thread.run()
+    assert offsets_in(log) == [0, 1]
 
 
 def test_the_caller_may_use_its_buffer_again(slow: Slow) -> None:

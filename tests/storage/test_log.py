@@ -18,8 +18,10 @@ from protocol.records.control import ControlType
 from protocol.records.legacy import build_message_set
 from storage import names
 from storage.files import FileSlice, OpenFile
-from storage.log import AppendOrigin, AppendResult, Log
+from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend
 from storage.log_reader import SLICE_SIZE_MIN
+from storage.producer_snapshots import encode
+from storage.validation import TooCostlyError
 from tests.storage.builders import (
     NOW_MS,
     Damage,
@@ -714,36 +716,87 @@ def test_what_is_used_during_a_writeback_stays_open(tmp_path: Path) -> None:
     assert log.segments.active._file is not None
 
 
-def test_a_plain_batch_without_other_replicas_is_committed_with_the_append(log: Log) -> None:
-    client = AppendOrigin.CLIENT
-    assert log.append_plain(batch(3), 0, NOW_MS, client, True) == 0
-    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (3, 3, 3)
-    in_transaction = batch(2, producer_id=7, sequence=0, is_transactional=True)
-    assert log.append_plain(in_transaction, 0, NOW_MS, client, True) == 3
-    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (5, 5, 3)
-    end = marker(ControlType.COMMIT, 7)
-    assert log.append_plain(end, 0, NOW_MS, AppendOrigin.COORDINATOR, True) == 5
-    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (6, 6, 6)
-    assert log.append_plain(batch(1), 0, NOW_MS, client, False) == 6
-    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (7, 6, 6)
+def test_an_append_leaves_the_high_watermark_to_the_replica_layer(log: Log) -> None:
+    append(log, batch(3))
+    append(log, batch(2, producer_id=7, sequence=0, is_transactional=True))
+    append_marker(log, marker(ControlType.COMMIT, 7))
+    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (6, 0, 0)
+    for high_watermark, last_stable_offset in ((3, 3), (4, 3), (5, 3), (6, 6)):
+        assert log.advance_high_watermark(high_watermark)
+        assert (log.high_watermark, log.last_stable_offset) == (high_watermark, last_stable_offset)
 
 
-def test_what_is_not_plain_changes_nothing(log: Log) -> None:
+def state_of(log: Log) -> object:
+    """What a failed append must not change."""
+    return (
+        log.log_end_offset,
+        log.next_offset,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.size,
+        log.leader_epochs.entries,
+        encode(log.producers().producers.values()),
+        list(read_all(log)),
+    )
+
+
+@pytest.mark.parametrize("may_take_long", [True, False])
+def test_a_rejected_append_changes_nothing(log: Log, may_take_long: bool) -> None:
     append(log, batch(1, producer_id=7, sequence=0))
     broken = batch(1)
     broken[-1] ^= 1
-    repeated = batch(1, producer_id=7, sequence=0)
-    for records in (broken, repeated, batch(1, compression=Compression.GZIP)):
+    broken_gzip = batch(1, compression=Compression.GZIP)
+    broken_gzip[-1] ^= 1
+    before = state_of(log)
+    for records, code in (
+        (broken, ErrorCode.CORRUPT_MESSAGE),
+        (broken_gzip, ErrorCode.CORRUPT_MESSAGE),
+        (batch(1, producer_id=7, sequence=5), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (batch(1, producer_id=7, sequence=5, compression=Compression.GZIP), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    ):
         as_sent = bytes(records)
-        assert log.append_plain(records, 0, NOW_MS, AppendOrigin.CLIENT, True) is None
-        assert records == as_sent
-    out_of_order = batch(1, producer_id=7, sequence=5)
-    as_sent = bytes(out_of_order)
-    with pytest.raises(KafkaError) as refused:
-        log.append_plain(out_of_order, 0, NOW_MS, AppendOrigin.CLIENT, True)
-    assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert out_of_order == as_sent
-    assert (log.log_end_offset, log.high_watermark) == (1, 0)
+        with pytest.raises(KafkaError) as rejected:
+            log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=may_take_long)
+        assert rejected.value.code is code
+        assert state_of(log) == before
+        if code is ErrorCode.CORRUPT_MESSAGE:
+            assert records == as_sent, "validation rejects records before it writes into them"
+
+
+@pytest.mark.parametrize("may_take_long", [True, False])
+def test_a_repeated_batch_gets_its_first_offset_and_changes_nothing(log: Log, may_take_long: bool) -> None:
+    for compression in (Compression.NONE, Compression.GZIP):
+        sequence = int(compression)
+        first = append(log, batch(1, producer_id=7, sequence=sequence, compression=compression))
+        before = state_of(log)
+        again = log.append_as_leader(
+            batch(1, producer_id=7, sequence=sequence, compression=compression),
+            leader_epoch=0,
+            now_ms=NOW_MS,
+            may_take_long=may_take_long,
+        )
+        assert again == first._replace(is_duplicate=True)
+        assert state_of(log) == before
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
+def test_a_costly_append_changes_nothing_and_goes_through_prepare(log: Log, compression: Compression) -> None:
+    append(log, batch(1, producer_id=7, sequence=0))
+    before = state_of(log)
+    records = batch(4096, size=1, producer_id=7, sequence=1, compression=compression)
+    as_sent = bytes(records)
+    with pytest.raises(TooCostlyError):
+        log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=False)
+    assert records == as_sent
+    assert state_of(log) == before
+    prepared = log.prepare(records, now_ms=NOW_MS, origin=AppendOrigin.CLIENT)
+    assert isinstance(prepared, PreparedAppend)
+    assert state_of(log) == before
+    result = log.append_as_leader(prepared, leader_epoch=0, now_ms=NOW_MS, may_take_long=False)
+    assert (result.first_offset, result.last_offset) == (1, 4096)
+    ((_, _), (base_offset, stored)) = read_all(log, max_bytes=1 << 20)
+    assert base_offset == 1
+    assert stored[16:] == as_sent[16:]
 
 
 def test_topic_id_is_kept(tmp_path: Path, log: Log) -> None:

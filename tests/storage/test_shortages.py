@@ -16,11 +16,12 @@ from uuid import UUID
 import pytest
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records.compression import Compression
 from protocol.records.control import ControlType
 from storage import names
 from storage.checkpoints import TopicPartition
 from storage.files import Buffer, Files, OpenFile, OsFiles, ShortageError, failure
-from storage.log import AppendOrigin, Log
+from storage.log import Log
 from storage.log_manager import LoadError, LogManager, LogManagerSettings
 from storage.shortages import LineLimit, OutOfResourcesError, Shortages
 from tests.storage.builders import (
@@ -155,16 +156,21 @@ def test_a_log_without_descriptors_stays_in_service(tmp_path: Path) -> None:
     assert log.recovery_point == 2
 
 
-def test_a_batch_that_met_a_shortage_can_be_appended_by_another_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
+def test_a_batch_that_met_a_shortage_is_appended_when_it_is_sent_again(
+    tmp_path: Path, compression: Compression
+) -> None:
     log = create_log(tmp_path)
-    append(log, batch(1))
+    append(log, batch(1, producer_id=7, sequence=0))
     log.release()
-    records = batch(1)
-    expected = bytes(records)
-    with no_descriptors_left(), pytest.raises(OutOfResourcesError):
-        log.append_plain(records, 0, NOW_MS, AppendOrigin.CLIENT, is_committed=True)
-    assert bytes(records) == expected
-    assert append(log, records).first_offset == 1
+    as_sent = bytes(batch(1, producer_id=7, sequence=1, compression=compression))
+    for _ in range(2):
+        with no_descriptors_left(), pytest.raises(OutOfResourcesError):
+            append(log, memoryview(bytearray(as_sent)))
+        assert (log.log_end_offset, log.next_offset, log.high_watermark) == (1, 1, 0)
+    again = append(log, memoryview(bytearray(as_sent)))
+    assert (again.first_offset, again.is_duplicate) == (1, False)
+    assert [(offset, stored[16:]) for offset, stored in read_all(log)][1:] == [(1, as_sent[16:])]
 
 
 def test_a_failed_sync_for_lack_of_memory_is_never_tried_again(tmp_path: Path) -> None:
