@@ -11,6 +11,7 @@ from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import RecordData, build_batch
+from protocol.records.control import ControlType, TransactionMarker, build_marker
 from storage.checkpoints import TopicPartition
 from storage.files import OsFiles
 from storage.log import AppendOrigin, Log, LogOptions
@@ -144,3 +145,21 @@ def test_a_partition_without_other_replicas_commits_with_the_append(tmp_path: Pa
     partition.lead(led_by(ME, 0, (ME,), (ME,)))
     append(partition)
     assert partition.log.high_watermark == 1
+
+
+def test_a_partition_without_other_replicas_advances_its_last_stable_offset_with_the_append(tmp_path: Path) -> None:
+    partition = partition_in(tmp_path)
+    partition.lead(led_by(ME, 0, (ME,), (ME,)))
+    log = partition.log
+
+    def append_built(batch: bytes, origin: AppendOrigin) -> tuple[int, int, int]:
+        partition.append(memoryview(bytearray(batch)), needs_isr=True, now_ms=0, origin=origin, may_take_long=False)
+        assert partition.advance_high_watermark()
+        return log.log_end_offset, log.high_watermark, log.last_stable_offset
+
+    row = RecordData(timestamp=1, key=None, value=b"v")
+    assert append_built(build_batch([row] * 3), AppendOrigin.CLIENT) == (3, 3, 3)
+    in_transaction = build_batch([row] * 2, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    assert append_built(in_transaction, AppendOrigin.CLIENT) == (5, 5, 3)
+    end = build_marker(TransactionMarker(ControlType.COMMIT, 0), producer_id=7, producer_epoch=0, now_ms=0)
+    assert append_built(end, AppendOrigin.COORDINATOR) == (6, 6, 6)
