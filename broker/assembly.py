@@ -29,6 +29,7 @@ from broker.part_settings import controller_settings
 from broker.producer_ids import ProducerIds
 from broker.replica.appends import Appends
 from broker.replica.directory_moves import DirectoryMoves
+from broker.replica.fetch_news import FetchNews
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.manager import ReplicaManager
 from broker.replica.not_hosted import why_not_hosted
@@ -92,6 +93,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     sliced_work = SlicedWork(clock.monotonic_ms)
     metadata = MetadataCache(on.cluster_id)
     topic_configs = TopicConfigs(config, lambda topic: topic_overrides(on.store, topic))
+    fetch_news = FetchNews(lambda callback: asyncio.get_running_loop().call_soon(callback))
     replica_manager = ReplicaManager(
         on.broker_id,
         on.log_manager,
@@ -101,6 +103,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         fetch_purge_interval=config[properties.FETCH_PURGATORY_PURGE_INTERVAL_REQUESTS],
         delete_records_purge_interval=config[properties.DELETE_RECORDS_PURGATORY_PURGE_INTERVAL_REQUESTS],
         postpone=lambda callback: asyncio.get_running_loop().call_soon(callback),
+        fetch_news=fetch_news,
     )
     directory_moves = DirectoryMoves(
         on.log_manager,
@@ -164,7 +167,9 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         ),
         directory_moves=directory_moves,
         fetch_sessions=FetchSessionCache(
-            config[properties.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], lambda: on.random.randrange(1, 2**31)
+            config[properties.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
+            lambda: on.random.randrange(1, 2**31),
+            fetch_news,
         ),
         topics=topics,
         topic_configs=topic_configs,

@@ -15,9 +15,8 @@ import logging
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, cast
 
 from broker.network.connection import Answer, Buffers
 from broker.promise import Promise
@@ -25,7 +24,6 @@ from broker.request_budget import ELEMENTS_ON_LOOP_MAX, LARGE_REQUESTS_MAX, RESP
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
 from broker.services import Services
-from broker.shortcuts import REMEMBERED_SIZE_MAX, Parked, Shortcut, fetch, offset_commit, transaction
 from broker.slices import is_sliced
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, Encoder, decoder, encoder, scanner
@@ -38,16 +36,7 @@ from protocol.schema import Struct
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
-PRODUCE_KEY, FETCH_KEY, METADATA_KEY, OFFSET_COMMIT_KEY, API_VERSIONS_KEY = 0, 1, 3, 8, 18
-ADD_PARTITIONS_TO_TXN_KEY, END_TXN_KEY = 24, 26
-
-LEARNERS: Mapping[int, Callable[..., Shortcut | None]] = {
-    FETCH_KEY: fetch.learn,
-    OFFSET_COMMIT_KEY: offset_commit.learn,
-    ADD_PARTITIONS_TO_TXN_KEY: transaction.learn_add_partitions,
-    END_TXN_KEY: transaction.learn_end,
-}
-"""Where shortcuts are learned from."""
+PRODUCE_KEY, METADATA_KEY, API_VERSIONS_KEY = 0, 3, 18
 
 # Records stay bytes, but the lists of other requests become objects of up to fifty times their size. Kafka knows one
 # limit for both; the largest request of use (the offsets of a hundred thousand partitions) has about 3 MB.
@@ -65,8 +54,6 @@ class Route:
     handle: Callable[[Services, Any, RequestContext], Any]
     decode: Decoder[Any]
     encode: Encoder
-    learn: Callable[..., Shortcut | None] | None
-    """What is worth remembering of a request that was answered at once."""
 
 
 class RequestDispatcher:
@@ -89,18 +76,6 @@ class RequestDispatcher:
     def dispatch(self, frame: memoryview, peer: Peer) -> Answer:
         """Answer one frame; see `broker.network.connection.Dispatcher`."""
         try:
-            repeated = peer.shortcuts.answer(frame)
-        except Exception as error:
-            self._shortcut_failed(peer, error)
-        if repeated is None:
-            return self._dispatch_in_full(frame, peer)
-        if isinstance(repeated, Parked):
-            repeated.in_full = partial(self._dispatch_in_full, memoryview(bytes(frame)), peer)  # type: ignore[assignment]
-        return repeated
-
-    def _dispatch_in_full(self, frame: memoryview, peer: Peer) -> Answer:
-        """Answer one frame by its handler."""
-        try:
             header, position = read_request_header(frame)
         except UnsupportedApi as unsupported:
             return self._unsupported_version(unsupported)
@@ -116,32 +91,24 @@ class RequestDispatcher:
             return asyncio.ensure_future(self._serve_large(route, kept(frame), position, context))
         except Malformed as error:
             raise Malformed(f"{_named(route.api, header)}: {error}") from error
-        is_served = False
         try:
             response = route.handle(self._services, request, context)
             if is_sliced(response):
                 response = self._services.sliced_work.run(response)
-            is_served = True
         except Malformed:
             raise
         except Exception as error:
             response = self._failure(route, request, context, error)
-        if type(response) is bytes:
-            return _with_header(context, response)
-        if type(response) is route.api.response:
+        kind = type(response)
+        if kind is bytes or kind is list or kind is route.api.response:
             try:
-                buffers = self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
+                return self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
             except TooManyElements:
                 return self._framed_beside_the_loop(route, context, response)
-            if is_served and route.learn is not None:
-                self._learn(route, frame, request, context, response, buffers)
-            return buffers
         if response is None:
             return None
-        if type(response) is Promise:
-            is_worth_keeping = route.learn is not None and len(frame) <= REMEMBERED_SIZE_MAX
-            seen = memoryview(bytes(frame)) if is_worth_keeping else None
-            return self._promised(route, seen, request, context, response)
+        if kind is Promise:
+            return self._promised(route, request, context, response)
         return asyncio.ensure_future(self._later(route, request, context, response))
 
     async def _serve_large(
@@ -174,14 +141,9 @@ class RequestDispatcher:
             raise Malformed(f"{_named(route.api, context)}: {error}") from error
 
     def _promised(
-        self,
-        route: Route,
-        frame: memoryview | None,
-        request: object,
-        context: RequestContext,
-        response: Promise[object],
+        self, route: Route, request: object, context: RequestContext, response: Promise[object]
     ) -> Promise[Buffers | None]:
-        """The framed answer in the moment in which there is a response. What is learned is learned from `frame`."""
+        """The framed answer in the moment in which there is a response."""
         answer: Promise[Buffers | None] = Promise()
 
         def frame_it(response: Promise[object]) -> None:
@@ -190,10 +152,7 @@ class RequestDispatcher:
                 if isinstance(error, Malformed):
                     raise error
                 outcome = response.result() if error is None else self._failure(route, request, context, error)
-                buffers = self._framed(route, context, outcome, ELEMENTS_ON_LOOP_MAX)
-                if error is None and frame is not None:
-                    self._learn(route, frame, request, context, outcome, buffers)
-                answer.set_result(buffers)
+                answer.set_result(self._framed(route, context, outcome, ELEMENTS_ON_LOOP_MAX))
             except TooManyElements:
                 answer.follow(self._framed_beside_the_loop(route, context, outcome))
             except Exception as failure:
@@ -202,30 +161,6 @@ class RequestDispatcher:
         answer.on_cancel(response.cancel)
         response.add_done_callback(frame_it)
         return answer
-
-    def _shortcut_failed(self, peer: Peer, error: Exception) -> NoReturn:
-        """The request may or may not have taken effect, so close the connection; the client retries on a new one."""
-        self.unexpected_error_count += 1
-        logger.error("a shortcut of %s failed unexpectedly", peer, exc_info=error)
-        raise CloseConnection("a repeated request failed unexpectedly") from error
-
-    def _learn(
-        self,
-        route: Route,
-        frame: memoryview,
-        request: object,
-        context: RequestContext,
-        response: object,
-        buffers: Buffers,
-    ) -> None:
-        assert route.learn is not None
-        try:
-            shortcut = route.learn(self._services, frame, request, context, response, buffers)
-        except Exception as error:
-            self._report(route, context, error)
-            return
-        if shortcut is not None:
-            context.peer.shortcuts.learn(shortcut)
 
     async def _later(
         self, route: Route, request: object, context: RequestContext, awaited: Awaitable[object | None]
@@ -255,8 +190,6 @@ class RequestDispatcher:
 
     def _framed(self, route: Route, context: RequestContext, response: object, elements_left: int) -> Buffers:
         """The bytes of a response. Raises TooManyElements."""
-        if type(response) is bytes:
-            return [_with_header(context, response)]
         header = response_header(context.api_key, context.api_version, context.correlation_id)
         try:
             try:
@@ -291,7 +224,6 @@ class RequestDispatcher:
             self._table[api.key].handle,
             request_decoder(self._table[api.key], api, version),
             encoder(api.response, version),
-            LEARNERS.get(api.key),
         )
         self._routes[api.key, version] = route
         return route
@@ -341,16 +273,15 @@ def failure_response(module: ModuleType, api: Api, request: object, context: Req
     return failed(request, context, code) if failed is not None else api.response(error_code=code)
 
 
-def _with_header(context: RequestContext, body: bytes) -> bytes:
-    """A response as it leaves, whose body the handler has written."""
-    header = response_header(context.api_key, context.api_version, context.correlation_id)
-    return b"".join((LENGTH.pack(len(header) + len(body)), header, body))
-
-
 def _framed(encode: Encoder, header: bytes, response: object, elements_left: int = ELEMENTS_UNLIMITED) -> Buffers:
-    """The response as it leaves: length, header and body, small pieces in one buffer. Raises TooManyElements."""
-    buffers: Buffers = []
-    encode(response, buffers, elements_left)
+    """The response as it leaves: length, header and body, small pieces in one buffer. Raises TooManyElements.
+
+    A handler may have written the body itself, as one or several buffers.
+    """
+    buffers: Buffers = [response] if type(response) is bytes else cast(Buffers, response)
+    if type(buffers) is not list:
+        buffers = []
+        encode(response, buffers, elements_left)
     buffers[0] = header + buffers[0]
     buffers[0] = LENGTH.pack(sum(map(len, buffers))) + buffers[0]
     return buffers

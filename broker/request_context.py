@@ -5,9 +5,8 @@ Owns who asks, over which listener, in which version. Must not know sockets, or 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from broker.shortcuts import Shortcuts
 from protocol.errors import Malformed
 
 
@@ -21,8 +20,6 @@ class Peer:
     listener: str
     """Name of the listener it came in on; answers name brokers by their address on this listener (KIP-103)."""
     principal: str = "User:ANONYMOUS"
-    shortcuts: Shortcuts = field(default_factory=Shortcuts, repr=False, compare=False)
-    """What was learned of the requests of this connection."""
 
     def __str__(self) -> str:
         return f"{self.client_host}:{self.client_port} on {self.listener}"

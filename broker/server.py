@@ -213,6 +213,7 @@ class Server:
         self._broker_epoch = await register_broker(foundation.store, self._registration(foundation.broker_id))
         await self._begin(foundation, services)
         self._log_manager.on_write_finished = services.replica_manager.write_finished
+        self._log_manager.on_log_start_raised = services.replica_manager.log_start_raised
         services.replica_manager.on_not_opened = lambda: self._reopen_later(foundation)
         self._on_directory_lost = lambda: self._lose_directory(foundation, services)
         self._lose_directory(foundation, services)  # one that failed meanwhile

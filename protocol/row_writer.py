@@ -11,11 +11,15 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from struct import Struct as Layout
 from typing import Any
+from uuid import UUID
 
 from protocol.codec import encode, encode_element
-from protocol.schema import REQUIRED, Field, Struct, message_info
+from protocol.messages.fetch import FetchResponse, PartitionData
+from protocol.schema import REQUIRED, Field, Records, Struct, message_info
 from protocol.source import plan
-from protocol.writer import SHORT_LENGTHS, long_string_length, uvarint
+from protocol.writer import BY_REFERENCE_SIZE_MIN, SHORT_LENGTHS, long_string_length, uvarint
+
+FIRST_FETCH_VERSION_WITH_IDS = 13
 
 _COUNT = Layout(">i")
 _STRING_LENGTH = Layout(">h")
@@ -53,25 +57,88 @@ class RowWriter:
 
     def write(self, groups: Sequence[Group]) -> bytes:
         """The bytes of the message, without a header."""
-        parts = [self._prefix, self._count(len(groups))]
+        parts = [self._prefix, _count(len(groups), self._is_flexible)]
         for name, elements in groups:
-            parts += (self._string(name), self._count(len(elements)), *elements)
+            parts += (_string(name, self._is_flexible), _count(len(elements), self._is_flexible), *elements)
             if self._is_flexible:
                 parts.append(b"\0")
         parts.append(self._suffix)
         return b"".join(parts)
 
-    def _count(self, count: int) -> bytes:
-        if not self._is_flexible:
-            return _COUNT.pack(count)
-        return SHORT_LENGTHS[count + 1] if count < 127 else uvarint(count + 1)
 
-    def _string(self, text: str) -> bytes:
-        encoded = text.encode()
-        size = len(encoded)
-        if not self._is_flexible:
-            return _STRING_LENGTH.pack(size) + encoded
-        return (SHORT_LENGTHS[size + 1] if size < 127 else long_string_length(size + 1)) + encoded
+class FetchWriter:
+    """The writer of one version of a FetchResponse in which nothing is wrong: numbers and records.
+
+    No partition has an error, aborted transactions or tagged fields.
+    """
+
+    __slots__ = ("_is_flexible", "_middles", "_number_count", "_numbers", "_prefix", "_suffix", "_tail", "_uses_ids")
+
+    def __init__(self, version: int) -> None:
+        letters = _leading_letters(PartitionData, version)
+        self._numbers = Layout(">" + letters)
+        self._number_count = len(letters)
+        self._is_flexible = message_info(FetchResponse).is_flexible_in(version)
+        self._uses_ids = version >= FIRST_FETCH_VERSION_WITH_IDS
+        self._tail = b"\0" if self._is_flexible else b""
+        end = len(self._tail) + (1 if self._is_flexible else _COUNT.size)
+        self._middles = {
+            is_committed: encode_element(
+                FetchResponse,
+                PartitionData(partition_index=0, aborted_transactions=[] if is_committed else None, records=b""),
+                version,
+            )[self._numbers.size : -end]
+            for is_committed in (False, True)
+        }
+        whole = b"".join(encode(FetchResponse(session_id=0), version))
+        count_size = 1 if self._is_flexible else _COUNT.size
+        self._suffix = self._tail
+        self._prefix = whole[: len(whole) - len(self._suffix) - count_size]
+
+    def write(
+        self,
+        session_id: int,
+        topics: Sequence[tuple[str, UUID, Sequence[tuple[int, int, int, int, Records]]]],
+        *,
+        is_committed: bool,
+    ) -> list[Records]:
+        """The buffers of the message, without a header.
+
+        A partition is its number, high watermark, last stable offset, log start offset and records, which may be a
+        slice of a file. `is_committed`: the request was read_committed.
+        """
+        out: list[Records] = []
+        prefix = self._prefix
+        if session_id:
+            prefix = prefix[: -_COUNT.size] + _COUNT.pack(session_id)
+        parts: list[Records] = [prefix, _count(len(topics), self._is_flexible)]
+        middle, tail, count = self._middles[is_committed], self._tail, self._number_count
+        for name, topic_id, partitions in topics:
+            parts.append(topic_id.bytes if self._uses_ids else _string(name, self._is_flexible))
+            parts.append(_count(len(partitions), self._is_flexible))
+            for index, high_watermark, last_stable_offset, log_start_offset, records in partitions:
+                numbers = (index, 0, high_watermark, last_stable_offset, log_start_offset)[:count]
+                size = len(records)
+                length = _COUNT.pack(size) if not self._is_flexible else uvarint(size + 1)
+                parts += (self._numbers.pack(*numbers), middle, length)
+                if size < BY_REFERENCE_SIZE_MIN:
+                    parts.append(records)
+                else:
+                    out += (b"".join(parts), records)
+                    parts = []
+                parts.append(tail)
+            parts.append(tail)
+        parts.append(self._suffix)
+        last = b"".join(parts)
+        if last:
+            out.append(last)
+        return out
+
+
+@cache
+def fetch_writer(version: int) -> FetchWriter:
+    """The one writer of `version`: see `FetchWriter`."""
+    return FetchWriter(version)
 
 
 @cache
@@ -92,6 +159,20 @@ def grouped(rows: Iterable[tuple[str, bytes]]) -> list[Group]:
     return groups  # type: ignore[return-value]
 
 
+def _count(count: int, is_flexible: bool) -> bytes:
+    if not is_flexible:
+        return _COUNT.pack(count)
+    return SHORT_LENGTHS[count + 1] if count < 127 else uvarint(count + 1)
+
+
+def _string(text: str, is_flexible: bool) -> bytes:
+    encoded = text.encode()
+    size = len(encoded)
+    if not is_flexible:
+        return _STRING_LENGTH.pack(size) + encoded
+    return (SHORT_LENGTHS[size + 1] if size < 127 else long_string_length(size + 1)) + encoded
+
+
 def _only_list(cls: type[Struct], version: int) -> Field:
     lists = [field for field in plan(cls, version).untagged if field.is_array and field.struct is not None]
     if len(lists) != 1:
@@ -99,7 +180,7 @@ def _only_list(cls: type[Struct], version: int) -> Field:
     return lists[0]
 
 
-def _leading_letters(cls: type[Struct], version: int) -> str:
+def _leading_letters(cls: type[Any], version: int) -> str:
     """The `struct` letters of the numbers with which a struct begins."""
     letters = ""
     for field in plan(cls, version).untagged:

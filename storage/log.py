@@ -125,6 +125,7 @@ class LogOptions:
     on_flush_wanted: Callable[["Log"], None] = _ignore  # after a roll: the sealed segment is to be synced, off the loop
     on_truncated: Callable[["Log"], None] = _ignore
     on_flushed: Callable[[float], None] = _ignore  # with the seconds it took; in the thread of the flush
+    on_log_start_raised: Callable[["Log"], None] = _ignore
     on_write_finished: Callable[["Log"], None] = _ignore  # of a planned append, which is stored now or has failed
     writer: DirectoryWriter = field(default_factory=lambda: DirectoryWriter(""))
 
@@ -1088,6 +1089,7 @@ class Log:
         self.high_watermark = max(self.high_watermark, offset)
         self.recovery_point = max(self.recovery_point, offset)
         self._producers.on_log_start(offset)
+        self._options.on_log_start_raised(self)
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets producers that were silent for longer; returns how many."""

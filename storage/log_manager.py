@@ -221,6 +221,8 @@ class LogManager:
         """Told in any thread how long each flush of a log took."""
         self.on_write_finished: Callable[[Log], object] = lambda log: None
         """Told of each append that waited for a slow directory, when it was written or has failed."""
+        self.on_log_start_raised: Callable[[Log], object] = lambda log: None
+        """Told when the start of a log in service was raised, in the thread that owns it."""
         self._leaving: set[TopicPartition] = set()  # deleted logs whose directory still has its name
         self._logs_to_load: Counter[str] = Counter()  # logs by directory while they are loaded, none before and after
         self.directories = [LogDirectory(files, path) for path in log_dirs]
@@ -942,6 +944,10 @@ class LogManager:
         finally:
             self.observer.truncated(log)
 
+    def _log_start_raised(self, log: Log) -> None:
+        if self._logs.get(log.name) is log:  # not of a copy, which another thread changes
+            self.on_log_start_raised(log)
+
     def _write_finished(self, log: Log) -> None:
         self.on_write_finished(log)
 
@@ -959,6 +965,7 @@ class LogManager:
             on_flush_wanted=self._want_flush,
             on_truncated=self._truncated,
             on_flushed=self._flushed,
+            on_log_start_raised=self._log_start_raised,
             on_write_finished=self._write_finished,
             writer=self.writers[directory.path],
         )

@@ -10,13 +10,9 @@ from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
-from broker.groups.offsets import Offsets, TopicPartition
+from broker.groups.offsets import Offsets
 from broker.groups.records import (
-    OFFSET_POSITION,
     GroupMetadataValue,
-    OffsetAndMetadata,
     group_key,
     group_value,
     offset_key,
@@ -24,9 +20,6 @@ from broker.groups.records import (
 )
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
-    CRC,
-    CRC_COVERED_POSITION,
-    CRC_POSITION,
     MAGIC,
     NO_LEADER_EPOCH,
     TRANSACTIONAL_BIT,
@@ -102,33 +95,6 @@ def commit_batch(
         base_sequence=0,
         is_transactional=producer is not None,
     )
-
-
-class CommitTemplate:
-    """`commit_batch` of one partition, plain and of no transaction, where only the offset and the time vary.
-
-    What comes out is the same, byte for byte, for a quarter of the price.
-    """
-
-    __slots__ = ("_after_offset", "_before_offset", "_end", "_pack", "_start")
-
-    def __init__(self, group_id: str, partition: TopicPartition, leader_epoch: int, metadata: str) -> None:
-        committed = OffsetAndMetadata(offset=0, leader_epoch=leader_epoch, metadata=metadata, commit_timestamp_ms=0)
-        batch = commit_batch(group_id, {partition: committed}, None, 0, Compression.NONE)
-        value = offset_value(committed)
-        value_position = batch.rindex(value)
-        value_end, offset_position = value_position + len(value), value_position + OFFSET_POSITION
-        self._start = batch[:CRC_POSITION]
-        self._before_offset = batch[CRC_COVERED_POSITION + _COVERED_START.size : offset_position]
-        self._after_offset = batch[offset_position + _INT64.size : value_end - _INT64.size]
-        self._end = batch[value_end:]
-        self._pack = Struct(
-            f"{_COVERED_START.format}{len(self._before_offset)}sq{len(self._after_offset)}sq{len(self._end)}s"
-        ).pack
-
-    def batch(self, offset: int, now_ms: int) -> bytearray:
-        covered = self._pack(0, 0, now_ms, now_ms, self._before_offset, offset, self._after_offset, now_ms, self._end)
-        return bytearray(self._start + CRC.pack(crc32c(covered)) + covered)
 
 
 def commit_batch_in_slices(

@@ -27,7 +27,6 @@ from broker.coordinator_log import CoordinatorLog, PartitionState, append_now, r
 from broker.groups.batches import (
     COMMIT_APPEND_ERRORS,
     GROUP_APPEND_ERRORS,
-    CommitTemplate,
     CommittingProducer,
     commit_batch,
     commit_batch_in_slices,
@@ -53,7 +52,7 @@ from broker.groups.offsets import GroupOffsets, Offsets, TopicPartition, expiry_
 from broker.groups.partition import CoordinatedGroup, OffsetsPartition
 from broker.groups.partitioner import partition_for
 from broker.groups.ports import LegacyOffsets
-from broker.groups.records import OffsetAndMetadata, group_key, offset_key
+from broker.groups.records import group_key, offset_key
 from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState
 from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
@@ -61,7 +60,6 @@ from broker.internal_topics import GROUP_METADATA_TOPIC
 from broker.slices import SlicedWork, Slices
 from broker.timer import Timer, TimerHandle
 from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.records.compression import Compression
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
@@ -96,17 +94,6 @@ class CommitAnswer(NamedTuple):
 _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
 
 COMMITTED = CommitAnswer(ErrorCode.NONE)
-
-
-class RepeatedCommit(NamedTuple):
-    """A plain commit of one partition, but for its offset. See `GroupCoordinator.commit_again`."""
-
-    group_id: str
-    committer: Committer
-    partition: TopicPartition
-    leader_epoch: int
-    metadata: str
-    template: CommitTemplate
 
 
 class GroupCoordinator:
@@ -293,31 +280,6 @@ class GroupCoordinator:
             return CommitAnswer(ErrorCode.NONE, refused)
         batch = commit_batch(group_id, offsets, producer, moment.now_ms, self.settings.compression)
         return self._store_offsets(group, offsets, producer, refused, bytearray(batch))
-
-    def repeated_commit(
-        self, group_id: str, committer: Committer, partition: TopicPartition, leader_epoch: int, metadata: str
-    ) -> RepeatedCommit | None:
-        """What commits of one partition have in common after one of them was accepted.
-
-        None when commits are stored compressed: then no two have bytes in common.
-        """
-        if self.settings.compression is not Compression.NONE:
-            return None
-        template = CommitTemplate(group_id, partition, leader_epoch, metadata)
-        return RepeatedCommit(group_id, committer, partition, leader_epoch, metadata, template)
-
-    def commit_again(self, repeated: RepeatedCommit, offset: int) -> CommitAnswer | Awaitable[CommitAnswer]:
-        """`commit`, with the same outcome, of what is known but for its offset."""
-        group_id, committer, partition, leader_epoch, metadata, template = repeated
-        moment = self._moment()
-        group = self._find_for_commit(group_id, committer, moment, is_transactional=False)
-        if isinstance(group, ErrorCode):
-            return CommitAnswer(group)
-        now_ms = moment.now_ms
-        value = OffsetAndMetadata(
-            offset=offset, leader_epoch=leader_epoch, metadata=metadata, commit_timestamp_ms=now_ms
-        )
-        return self._store_offsets(group, {partition: value}, None, NOTHING_REFUSED, template.batch(offset, now_ms))
 
     def commit_in_slices(
         self, group_id: str, committer: Committer, offsets: Offsets

@@ -11,14 +11,15 @@ where the leader is, with codes 6 and 74 (KIP-951).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import cast
+from uuid import UUID
 
 from broker.leader_hints import leader_hint
 from broker.promise import Promise
-from broker.replica.delayed_fetch import AwaitedPartition, end_of_wait_ms
-from broker.replica.fetch_sessions import FetchContext, FetchPartition, PartitionKey
+from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch, end_of_wait_ms
+from broker.replica.fetch_sessions import FetchContext, FetchPartition, FetchSession, PartitionKey
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD, convert, needs_conversion, refuse_zstd
 from broker.replica.partition import NO_EPOCH, Partition
 from broker.replica.reader import CONSUMER, FetchLimits, FetchRead, PartitionRead, read_partitions
@@ -31,43 +32,46 @@ from protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
-    FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
+    ScannedFetch,
 )
+from protocol.row_writer import fetch_writer
+from protocol.schema import Records
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 FIRST_VERSION_WITH_REQUEST_LIMIT = 3
 FIRST_VERSION_WITH_STORAGE_ERROR = 6
+FIRST_VERSION_WITH_SESSIONS = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_LEADERS = 16
 LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
-Located = tuple[PartitionKey, FetchPartition, Partition | None, ErrorCode]
+SCANNED = ScannedFetch
+
+Located = tuple[FetchPartition, Partition | None, ErrorCode]
+Response = FetchResponse | list[Records]
+"""The response, or what it is written as where all is well."""
 
 
 def handle(
-    services: Services, request: FetchRequest, context: RequestContext
-) -> Slices[FetchResponse | Awaitable[FetchResponse]]:
+    services: Services, request: ScannedFetch, context: RequestContext
+) -> Slices[Response | Awaitable[Response]]:
     return _Fetch(services, request, context).serve()
 
 
-def failed(request: FetchRequest, context: RequestContext, code: ErrorCode) -> FetchResponse:
+def failed(request: ScannedFetch, context: RequestContext, code: ErrorCode) -> FetchResponse:
     """Before version 7 the only place for an error is each partition."""
-    topics = [
-        FetchableTopicResponse(
-            topic=topic.topic,
-            topic_id=topic.topic_id,
-            partitions=[_error_data(partition.partition, code) for partition in topic.partitions],
-        )
-        for topic in request.topics
-    ]
-    return FetchResponse(error_code=code, responses=topics if context.api_version < 7 else [])
+    topics: list[FetchableTopicResponse] = []
+    if context.api_version < FIRST_VERSION_WITH_SESSIONS:
+        for row in request.topics:
+            _add(topics, row.topic, row.topic_id, _error_data(row.partition, code))
+    return FetchResponse(error_code=code, responses=topics)
 
 
-def replica_id_of(request: FetchRequest) -> int:
+def replica_id_of(request: ScannedFetch) -> int:
     """Who reads: `CONSUMER`, a follower, or below a tool."""
     return request.replica_id if request.replica_state is None else request.replica_state.replica_id
 
@@ -77,7 +81,7 @@ class _Fetch:
 
     __slots__ = ("_bytes_min", "_context", "_limits", "_located", "_request", "_services", "_wanted")
 
-    def __init__(self, services: Services, request: FetchRequest, context: RequestContext) -> None:
+    def __init__(self, services: Services, request: ScannedFetch, context: RequestContext) -> None:
         self._services = services
         self._request = request
         self._context = context
@@ -99,16 +103,26 @@ class _Fetch:
         self._wanted: FetchContext
         self._located: list[Located]
 
-    def serve(self) -> Slices[FetchResponse | Awaitable[FetchResponse]]:
-        requested = yield from each(self._requested(), lambda wanted: wanted)
-        self._wanted = self._resolve_session(requested)
-        self._located = yield from each(list(self._wanted.partitions.items()), lambda item: self._locate(*item))
+    def serve(self) -> Slices[Response | Awaitable[Response]]:
+        request = self._request
+        self._wanted = yield from self._services.fetch_sessions.context(
+            request.session_id,
+            request.session_epoch,
+            self._requested(),
+            self._forgotten(),
+            uses_topic_ids=self._uses_topic_ids,
+            now_ms=self._services.clock.monotonic_ms(),
+        )
+        yield from self._locate_all()
         if self._services.unsent_answers.is_full:
             return self._answer_with_room()
         read = yield from self._read_warm()
         if not read.is_cold and not self._is_enough(read):
             return self._answer_when_enough()
         return (yield from self._answer(read)) if self._is_ready(read) else self._answer_in_time(read)
+
+    def _locate_all(self) -> Slices[None]:
+        self._located = yield from each(list(self._wanted.partitions.values()), self._locate)
 
     def _read_warm(self) -> Slices[FetchRead]:
         """What is in memory."""
@@ -135,14 +149,14 @@ class _Fetch:
         """Whether `read`, which has enough, can be answered as it is."""
         return not read.is_cold and not needs_conversion(self._context.api_version)
 
-    async def _answer_with_room(self) -> FetchResponse:
+    async def _answer_with_room(self) -> Response:
         """Answer once other answers are read: they take up all the memory that there is for them."""
         await self._services.unsent_answers.room()
         read = await self._services.sliced_work.finished(self._read_warm())
         is_enough = read.is_cold or self._is_enough(read)
         return await (self._answer_in_time(read) if is_enough else self._answer_when_enough())
 
-    async def _answer_in_time(self, read: FetchRead) -> FetchResponse:
+    async def _answer_in_time(self, read: FetchRead) -> Response:
         """Answer once what there is is in memory, and in the reader's format."""
         if read.is_cold:
             limits = self._limits_now()
@@ -154,32 +168,57 @@ class _Fetch:
         return await self._services.sliced_work.finished(self._answer(read))
 
     def _is_enough(self, read: FetchRead) -> bool:
-        return self._request.max_wait_ms <= 0 or not self._located or read.has_news or read.size >= self._bytes_min
+        return (
+            self._request.max_wait_ms <= 0
+            or (not self._located and self._wanted.session is None)
+            or read.has_news
+            or read.size >= self._bytes_min
+        )
 
-    def _answer_when_enough(self) -> Promise[FetchResponse]:
+    def _answer_when_enough(self) -> Promise[Response]:
         """Park until there are enough bytes, something changed, or the time is over; then answer with what there is."""
         manager = self._services.replica_manager
-        promise: Promise[FetchResponse] = Promise()
-        isolation = self._limits.isolation
-        operation = manager.await_bytes(
-            [
-                AwaitedPartition(
-                    partition,
-                    partition.leader_epoch,
-                    wanted.fetch_offset,
-                    wanted.bytes_max,
-                    isolation,
-                    self._known_high_watermark(wanted, partition),
-                )
-                for _, wanted, partition, _ in self._located
-                if partition is not None
-            ],
-            self._bytes_min,
-            end_of_wait_ms(self._services.clock.monotonic_ms(), self._request.max_wait_ms),
-            lambda: self._answer_what_there_is(promise),
+        promise: Promise[Response] = Promise()
+        session = self._wanted.session
+        awaited = [self._awaited(wanted, found) for wanted, found, _ in self._located if found is not None]
+        deadline_ms = end_of_wait_ms(self._services.clock.monotonic_ms(), self._request.max_wait_ms)
+        if session is None:
+            operation = DelayedFetch(awaited, self._bytes_min, lambda: self._answer_what_there_is(promise))
+            promise.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
+            manager.await_bytes(operation, deadline_ms)
+            return promise
+        operation = DelayedFetch(
+            awaited, self._bytes_min, lambda: self._answer_news(session, on_news, promise), may_grow=True
         )
-        promise.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
+
+        def on_news(wanted: FetchPartition) -> None:
+            _, found, _ = self._locate(wanted)
+            if found is None:
+                operation.force_complete()
+                return
+            self._services.fetch_sessions.watch(wanted)
+            operation.try_complete_with(self._awaited(wanted, found))
+
+        def abandon() -> None:
+            _stop_listening(session, on_news)
+            manager.fetch_purgatory.abandon(operation)
+
+        promise.on_cancel(abandon)
+        session.on_news = on_news
+        for wanted, _, _ in self._located:
+            self._services.fetch_sessions.watch(wanted)
+        manager.await_news(operation, deadline_ms)
         return promise
+
+    def _awaited(self, wanted: FetchPartition, partition: Partition) -> AwaitedPartition:
+        return AwaitedPartition(
+            partition,
+            partition.leader_epoch,
+            wanted.fetch_offset,
+            wanted.bytes_max,
+            self._limits.isolation,
+            self._known_high_watermark(wanted, partition),
+        )
 
     def _known_high_watermark(self, wanted: FetchPartition, partition: Partition) -> int | None:
         """The high watermark last sent to this follower; without a session, the present one. None for consumers."""
@@ -187,61 +226,121 @@ class _Fetch:
             return None
         return partition.log.high_watermark if self._wanted.session is None else wanted.sent_high_watermark
 
-    def _answer_what_there_is(self, promise: Promise[FetchResponse]) -> None:
+    def _answer_news(
+        self, session: FetchSession, on_news: Callable[[FetchPartition], None], promise: Promise[Response]
+    ) -> None:
+        """Answer a fetch of a session that has waited."""
+        _stop_listening(session, on_news)
+        self._answer_what_there_is(promise)
+
+    def _answer_what_there_is(self, promise: Promise[Response]) -> None:
         try:
             if self._services.unsent_answers.is_full:
                 promise.follow(asyncio.ensure_future(self._answer_what_there_is_with_room()))
                 return
             answer = self._services.sliced_work.run(self._answer_now())
-            if isinstance(answer, FetchResponse):
+            if isinstance(answer, FetchResponse | list):
                 promise.set_result(answer)
             else:
                 promise.follow(asyncio.ensure_future(self._settled(answer)))
         except Exception as error:
             promise.set_exception(error)
 
-    async def _answer_what_there_is_with_room(self) -> FetchResponse:
+    async def _answer_what_there_is_with_room(self) -> Response:
         await self._services.unsent_answers.room()
-        return await self._answer_in_time(await self._services.sliced_work.finished(self._read_warm()))
+        return await self._settled(self._answer_now())
 
-    def _answer_now(self) -> Slices[FetchResponse | Awaitable[FetchResponse]]:
+    def _answer_now(self) -> Slices[Response | Awaitable[Response]]:
         """Answer with what there is."""
+        if self._wanted.session is not None:
+            yield from self._locate_all()
         read = yield from self._read_warm()
         return (yield from self._answer(read)) if self._is_ready(read) else self._answer_in_time(read)
 
-    async def _settled(self, outcome: object) -> FetchResponse:
-        return cast(FetchResponse, await self._services.sliced_work.settled(outcome))
+    async def _settled(self, outcome: object) -> Response:
+        return cast(Response, await self._services.sliced_work.settled(outcome))
 
     def _convert(self, read: FetchRead) -> None:
         for partition_read in read.partitions:
             convert(partition_read, self._context.api_version)
 
-    def _answer(self, read: FetchRead) -> Slices[FetchResponse]:
-        sessions = self._services.fetch_sessions
+    def _answer(self, read: FetchRead) -> Slices[Response]:
+        """The response, with what its session has sent by it."""
         session = self._wanted.session
-        topics: list[FetchableTopicResponse] = []
-        for partition_read in read.partitions:
-            if session is None or self._wanted.is_worth_sending(
-                partition_read.key,
-                has_records=len(partition_read.records) > 0,
-                error_code=partition_read.error_code,
-                high_watermark=partition_read.high_watermark,
-                log_start_offset=partition_read.log_start_offset,
-            ):
-                _add(topics, partition_read)
-            yield
+        if session is None:
+            sent = read.partitions
+            session = self._opened(sent)
+        else:
+            sent = []
+            for each_read in read.partitions:
+                if each_read.wanted.session is session and _is_worth_sending(each_read):
+                    sent.append(each_read)
+                yield
         if session is not None:
-            return self._with_leaders(FetchResponse(session_id=session.id, responses=topics), read)
-        for partition_read in read.partitions:
-            partition_read.wanted.sent_high_watermark = partition_read.high_watermark
-            partition_read.wanted.sent_log_start_offset = partition_read.log_start_offset
-        session_id = sessions.open(
+            yield from self._note_sent(session, read.partitions)
+        return (yield from self._response(0 if session is None else session.id, sent, read))
+
+    def _opened(self, reads: Iterable[PartitionRead]) -> FetchSession | None:
+        """The session that the request opens, if it does."""
+        session = self._services.fetch_sessions.open(
             self._wanted,
             is_follower=self._is_follower,
             uses_topic_ids=self._uses_topic_ids,
             now_ms=self._services.clock.monotonic_ms(),
         )
-        return self._with_leaders(FetchResponse(session_id=session_id, responses=topics), read)
+        if session is not None:
+            for read in reads:
+                read.wanted.session = session
+                _is_worth_sending(read)
+        return session
+
+    def _note_sent(self, session: FetchSession, reads: Iterable[PartitionRead]) -> Slices[None]:
+        """Partitions of which the client knows all there is are looked at again when something happens to them."""
+        for read in reads:
+            if len(read.records):
+                session.served(read.wanted)
+            elif read.wanted.session is session and self._is_settled(read):
+                self._services.fetch_sessions.settle(session, read.wanted)
+            yield
+
+    def _is_settled(self, read: PartitionRead) -> bool:
+        """Whether nothing is left to be told of a partition, as it is now: something may have happened since."""
+        wanted, partition = read.wanted, read.partition
+        return (
+            partition is not None
+            and not read.error_code
+            and read.diverging is None
+            and partition.is_leader
+            and wanted.current_leader_epoch in (NO_EPOCH, partition.leader_epoch)
+            and partition.readable_end_offset(self._limits.isolation) <= wanted.fetch_offset
+            and partition.log.high_watermark == wanted.sent_high_watermark
+            and partition.log.log_start_offset == wanted.sent_log_start_offset
+        )
+
+    def _response(self, session_id: int, sent: Sequence[PartitionRead], read: FetchRead) -> Slices[Response]:
+        if any(map(_needs_encoder, sent)):
+            topics: list[FetchableTopicResponse] = []
+            for each_read in sent:
+                _add(topics, each_read.wanted.topic or "", each_read.wanted.topic_id, _data(each_read))
+                yield
+            return self._with_leaders(FetchResponse(session_id=session_id, responses=topics), read)
+        groups: list[tuple[str, UUID, list[tuple[int, int, int, int, Records]]]] = []
+        for each_read in sent:
+            name, topic_id = each_read.wanted.topic or "", each_read.wanted.topic_id
+            if not groups or groups[-1][1] != topic_id or groups[-1][0] != name:
+                groups.append((name, topic_id, []))
+            groups[-1][2].append(
+                (
+                    each_read.wanted.partition,
+                    each_read.high_watermark,
+                    each_read.last_stable_offset,
+                    each_read.log_start_offset,
+                    each_read.records,
+                )
+            )
+            yield
+        writer = fetch_writer(self._context.api_version)
+        return writer.write(session_id, groups, is_committed=self._limits.read_committed)
 
     @property
     def _replica_id(self) -> int:
@@ -279,62 +378,67 @@ class _Fetch:
     def _uses_topic_ids(self) -> bool:
         return self._context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
 
-    def _resolve_session(self, requested: Iterable[tuple[PartitionKey, FetchPartition]]) -> FetchContext:
-        request = self._request
-        return self._services.fetch_sessions.context(
-            request.session_id,
-            request.session_epoch,
-            requested,
-            self._forgotten(),
-            uses_topic_ids=self._uses_topic_ids,
-            now_ms=self._services.clock.monotonic_ms(),
-        )
-
-    def _requested(self) -> Iterable[tuple[PartitionKey, FetchPartition]]:
-        metadata = self._services.metadata_cache
+    def _requested(self) -> Iterable[FetchPartition]:
+        name_of = self._services.metadata_cache.name_of
         by_id = self._uses_topic_ids
-        for topic in self._request.topics:
-            name = metadata.name_of(topic.topic_id) if by_id else topic.topic
-            for partition in topic.partitions:
-                wanted = FetchPartition(
-                    name,
-                    topic.topic_id,
-                    partition.partition,
-                    partition.fetch_offset,
-                    partition.partition_max_bytes,
-                    max(partition.current_leader_epoch, NO_EPOCH),
-                    partition.last_fetched_epoch,
-                    partition.log_start_offset,
-                )
-                yield (topic.topic_id if by_id else topic.topic, partition.partition), wanted
+        for topic, topic_id, index, epoch, offset, last_epoch, log_start_offset, bytes_max in self._request.topics:
+            yield FetchPartition(
+                (topic_id if by_id else topic, index),
+                name_of(topic_id) if by_id else topic,
+                topic_id,
+                index,
+                offset,
+                bytes_max,
+                max(epoch, NO_EPOCH),
+                last_epoch,
+                log_start_offset,
+            )
 
     def _forgotten(self) -> Iterable[PartitionKey]:
         by_id = self._uses_topic_ids
-        for topic in self._request.forgotten_topics_data:
-            for partition in topic.partitions:
-                yield (topic.topic_id if by_id else topic.topic, partition)
+        for topic, topic_id, indexes in self._request.forgotten_topics_data:
+            for index in indexes:
+                yield (topic_id if by_id else topic, index)
 
-    def _locate(self, key: PartitionKey, wanted: FetchPartition) -> Located:
+    def _locate(self, wanted: FetchPartition) -> Located:
         """Find the hosted partition, or say why there is none."""
         services = self._services
         if wanted.topic is None:
             wanted.topic = services.metadata_cache.name_of(wanted.topic_id)
             if wanted.topic is None:
-                return key, wanted, None, ErrorCode.UNKNOWN_TOPIC_ID
+                return wanted, None, ErrorCode.UNKNOWN_TOPIC_ID
         partition = services.replica_manager.find(wanted.topic, wanted.partition)
         if partition is None:
-            return key, wanted, None, services.why_not_hosted(wanted.topic, wanted.partition).code
+            return wanted, None, services.why_not_hosted(wanted.topic, wanted.partition).code
         if self._uses_topic_ids and partition.topic_id != wanted.topic_id:
-            return key, wanted, None, ErrorCode.INCONSISTENT_TOPIC_ID
-        return key, wanted, partition, ErrorCode.NONE
+            return wanted, None, ErrorCode.INCONSISTENT_TOPIC_ID
+        return wanted, partition, ErrorCode.NONE
 
 
-def _add(topics: list[FetchableTopicResponse], read: PartitionRead) -> None:
+def _stop_listening(session: FetchSession, on_news: Callable[[FetchPartition], None]) -> None:
+    if session.on_news is on_news:
+        session.on_news = None
+
+
+def _is_worth_sending(read: PartitionRead) -> bool:
+    return read.wanted.is_worth_sending(
+        has_records=len(read.records) > 0,
+        error_code=read.error_code,
+        high_watermark=read.high_watermark,
+        log_start_offset=read.log_start_offset,
+    )
+
+
+def _needs_encoder(read: PartitionRead) -> bool:
+    """Whether the response says more of a partition than numbers and records."""
+    return bool(read.error_code or read.aborted_transactions or read.diverging is not None)
+
+
+def _add(topics: list[FetchableTopicResponse], name: str, topic_id: UUID, data: PartitionData) -> None:
     """Add one partition's answer; partitions of one topic that follow each other share an entry."""
-    name = read.wanted.topic or ""
-    if not topics or topics[-1].topic_id != read.wanted.topic_id or topics[-1].topic != name:
-        topics.append(FetchableTopicResponse(topic=name, topic_id=read.wanted.topic_id, partitions=[]))
-    topics[-1].partitions.append(_data(read))
+    if not topics or topics[-1].topic_id != topic_id or topics[-1].topic != name:
+        topics.append(FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[]))
+    topics[-1].partitions.append(data)
 
 
 def _data(read: PartitionRead) -> PartitionData:

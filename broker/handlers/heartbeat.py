@@ -5,10 +5,12 @@ from __future__ import annotations
 from broker.request_context import RequestContext
 from broker.services import Services
 from protocol.errors import ErrorCode
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.heartbeat import HeartbeatResponse, ScannedHeartbeat
+
+SCANNED = ScannedHeartbeat
 
 
-def handle(services: Services, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+def handle(services: Services, request: ScannedHeartbeat, context: RequestContext) -> HeartbeatResponse:
     return HeartbeatResponse(
         error_code=services.groups.heartbeat(
             request.group_id, request.member_id, request.group_instance_id, request.generation_id
@@ -16,5 +18,5 @@ def handle(services: Services, request: HeartbeatRequest, context: RequestContex
     )
 
 
-def failed(request: HeartbeatRequest, context: RequestContext, code: ErrorCode) -> HeartbeatResponse:
+def failed(request: ScannedHeartbeat, context: RequestContext, code: ErrorCode) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=code)

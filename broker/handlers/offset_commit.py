@@ -21,34 +21,30 @@ from broker.services import Services
 from broker.slices import Slices, whole
 from config.topic_properties import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
+from protocol.messages.offset_commit import OffsetCommitResponse, OffsetCommitRow, ScannedOffsetCommit
+from protocol.row_writer import row_writer
 
-Response = OffsetCommitResponse | Awaitable[Slices[OffsetCommitResponse]]
+Response = bytes | Awaitable[Slices[bytes]]
 
+SCANNED = ScannedOffsetCommit
 VERSION_OF_CONSUMERS_TREE = 0
 DEFAULT = -1
 """For a timestamp: now. For a time to live: the broker's."""
 
 
 def handle(
-    services: Services, request: OffsetCommitRequest, context: RequestContext
-) -> Slices[Response] | Awaitable[Slices[OffsetCommitResponse]]:
+    services: Services, request: ScannedOffsetCommit, context: RequestContext
+) -> Slices[Response] | Awaitable[Slices[bytes]]:
     if context.api_version == VERSION_OF_CONSUMERS_TREE:
         return _store_in_consumers_tree(services, request)
-    return _commit(services, request)
+    return _commit(services, request, context.api_version)
 
 
-def failed(request: OffsetCommitRequest, context: RequestContext, code: ErrorCode) -> OffsetCommitResponse:
-    return whole(_response(request, code))
+def failed(request: ScannedOffsetCommit, context: RequestContext, code: ErrorCode) -> bytes:
+    return whole(_response(request, context.api_version, code))
 
 
-def _commit(services: Services, request: OffsetCommitRequest) -> Slices[Response]:
+def _commit(services: Services, request: ScannedOffsetCommit, version: int) -> Slices[Response]:
     """Nothing is stored before the last offset was looked at."""
     exists = services.metadata_cache.contains
     now_ms = services.clock.now_ms()
@@ -57,19 +53,16 @@ def _commit(services: Services, request: OffsetCommitRequest) -> Slices[Response
         expires_ms = min(now_ms + request.retention_time_ms, LONG_MAX)
     offsets: Offsets = {}
     unknown: set[TopicPartition] = set()
-    looked_at = 0
-    for topic in request.topics:
-        for partition in topic.partitions:
-            looked_at += 1
-            if looked_at % COMMIT_STEP_SIZE == 0:
-                yield
-            key = (topic.name, partition.partition_index)
-            if exists(*key):
-                offsets[key] = _offset(partition, now_ms, expires_ms)
-            else:
-                unknown.add(key)
+    for number, row in enumerate(request.topics, 1):
+        if number % COMMIT_STEP_SIZE == 0:
+            yield
+        key = row[:2]
+        if exists(*key):
+            offsets[key] = _offset(row, now_ms, expires_ms)
+        else:
+            unknown.add(key)
     if not offsets:
-        return (yield from _response(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return (yield from _response(request, version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     committer = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     if len(offsets) > COMMIT_STEP_SIZE:
         answer = yield from services.groups.commit_in_slices(request.group_id, committer, offsets)
@@ -77,77 +70,67 @@ def _commit(services: Services, request: OffsetCommitRequest) -> Slices[Response
     else:
         answer = services.groups.commit(request.group_id, committer, offsets)
     if isinstance(answer, CommitAnswer):
-        return (yield from _answer(request, unknown, answer))
-    return _later(request, unknown, answer)
+        return (yield from _answer(request, version, unknown, answer))
+    return _later(request, version, unknown, answer)
 
 
 async def _later(
-    request: OffsetCommitRequest, unknown: set[TopicPartition], awaited: Awaitable[CommitAnswer]
-) -> Slices[OffsetCommitResponse]:
-    return _answer(request, unknown, await awaited)
+    request: ScannedOffsetCommit, version: int, unknown: set[TopicPartition], awaited: Awaitable[CommitAnswer]
+) -> Slices[bytes]:
+    return _answer(request, version, unknown, await awaited)
 
 
-def _offset(partition: OffsetCommitRequestPartition, now_ms: int, expires_ms: int) -> OffsetAndMetadata:
-    given_ms = partition.commit_timestamp
+def _offset(row: OffsetCommitRow, now_ms: int, expires_ms: int) -> OffsetAndMetadata:
+    given_ms = row.commit_timestamp
     return OffsetAndMetadata(
-        offset=partition.committed_offset,
-        leader_epoch=partition.committed_leader_epoch,
-        metadata=partition.committed_metadata or "",
+        offset=row.committed_offset,
+        leader_epoch=row.committed_leader_epoch,
+        metadata=row.committed_metadata or "",
         commit_timestamp_ms=now_ms if given_ms == DEFAULT else given_ms,
         expire_timestamp_ms=expires_ms,
     )
 
 
 def _answer(
-    request: OffsetCommitRequest, unknown: set[TopicPartition], answer: CommitAnswer
-) -> Slices[OffsetCommitResponse]:
+    request: ScannedOffsetCommit, version: int, unknown: set[TopicPartition], answer: CommitAnswer
+) -> Slices[bytes]:
     refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **answer.refused}
-    return _response(request, answer.error, refused)
+    return _response(request, version, answer.error, refused)
 
 
 def _response(
-    request: OffsetCommitRequest, error: ErrorCode, others: Mapping[TopicPartition, ErrorCode] = NOTHING_REFUSED
-) -> Slices[OffsetCommitResponse]:
+    request: ScannedOffsetCommit,
+    version: int,
+    error: ErrorCode,
+    others: Mapping[TopicPartition, ErrorCode] = NOTHING_REFUSED,
+) -> Slices[bytes]:
     """`error` for every partition that is not one of the `others`; each once, and all of a topic in one place."""
-    answers: dict[str, dict[int, OffsetCommitResponsePartition]] = {}
-    looked_at = 0
-    for topic in request.topics:
-        if topic.partitions:
-            of_topic = answers.setdefault(topic.name, {})
-        for partition in topic.partitions:
-            looked_at += 1
-            if looked_at % COMMIT_STEP_SIZE == 0:
-                yield
-            index = partition.partition_index
-            code = others.get((topic.name, index), error) if others else error
-            of_topic[index] = OffsetCommitResponsePartition(partition_index=index, error_code=code)
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(name=name, partitions=list(partitions.values()))
-            for name, partitions in answers.items()
-        ]
-    )
+    writer = row_writer(OffsetCommitResponse, version)
+    by_topic: dict[str, dict[int, bytes]] = {}
+    for number, row in enumerate(request.topics, 1):
+        if number % COMMIT_STEP_SIZE == 0:
+            yield
+        name, index = key = row[:2]
+        code = others.get(key, error) if others else error
+        by_topic.setdefault(name, {})[index] = writer.write_element(index, code)
+    return writer.write([(name, list(elements.values())) for name, elements in by_topic.items()])
 
 
-async def _store_in_consumers_tree(services: Services, request: OffsetCommitRequest) -> Slices[OffsetCommitResponse]:
+async def _store_in_consumers_tree(services: Services, request: ScannedOffsetCommit) -> Slices[bytes]:
     codes = {}
-    for topic in request.topics:
-        for partition in topic.partitions:
-            codes[topic.name, partition.partition_index] = await _store_one(
-                services, services.groups.legacy_offsets, request.group_id, topic.name, partition
-            )
-    return _response(request, ErrorCode.NONE, codes)
+    for row in request.topics:
+        codes[row[:2]] = await _store_one(services, services.groups.legacy_offsets, request.group_id, row)
+    return _response(request, VERSION_OF_CONSUMERS_TREE, ErrorCode.NONE, codes)
 
 
-async def _store_one(
-    services: Services, store: LegacyOffsets, group_id: str, topic: str, partition: OffsetCommitRequestPartition
-) -> ErrorCode:
-    if not services.metadata_cache.contains(topic, partition.partition_index):
+async def _store_one(services: Services, store: LegacyOffsets, group_id: str, row: OffsetCommitRow) -> ErrorCode:
+    topic, partition = row[:2]
+    if not services.metadata_cache.contains(topic, partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len(partition.committed_metadata or "") > services.groups.settings.offset_metadata_size_max:
+    if len(row.committed_metadata or "") > services.groups.settings.offset_metadata_size_max:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     try:
-        await store.write(group_id, topic, partition.partition_index, partition.committed_offset)
+        await store.write(group_id, topic, partition, row.committed_offset)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

@@ -68,8 +68,15 @@ class DelayedFetch(DelayedOperation):
 
     __slots__ = ("_by_key", "_bytes_min", "_gathered", "_on_ready", "_partitions", "_sizes")
 
-    def __init__(self, partitions: Sequence[AwaitedPartition], bytes_min: int, on_ready: Callable[[], None]) -> None:
-        """`on_ready` is called once; it reads again, and answers with what there is."""
+    def __init__(
+        self,
+        partitions: Sequence[AwaitedPartition],
+        bytes_min: int,
+        on_ready: Callable[[], None],
+        *,
+        may_grow: bool = False,
+    ) -> None:
+        """`on_ready` is called once; it reads again, and answers with what there is. See `try_complete_with`."""
         super().__init__()
         self._partitions = partitions
         self._bytes_min = bytes_min
@@ -78,7 +85,7 @@ class DelayedFetch(DelayedOperation):
         # Of one partition there is nothing to remember, and thousands of consumers may wait like this.
         self._by_key: dict[Hashable, AwaitedPartition] | None = None
         self._sizes: dict[Hashable, int] | None = None  # bytes last found, by key, where there were any
-        if len(partitions) != 1:
+        if may_grow or len(partitions) != 1:
             self._by_key = {(it.partition.topic, it.partition.partition): it for it in partitions}
 
     @property
@@ -87,6 +94,17 @@ class DelayedFetch(DelayedOperation):
         if self._by_key is not None:
             return self._by_key.keys()
         return [(it.partition.topic, it.partition.partition) for it in self._partitions]
+
+    def try_complete_with(self, awaited: AwaitedPartition) -> bool:
+        """Wait for one more partition, or for one of them again of which something else is awaited now.
+
+        Complete if that is enough; True when this very call completed it. For one that `may_grow`.
+        """
+        assert self._by_key is not None
+        key = (awaited.partition.topic, awaited.partition.partition)
+        if not self.is_completed:
+            self._by_key[key] = awaited
+        return self.try_complete_after(key)
 
     def is_satisfied(self) -> bool:
         if self._by_key is None:

@@ -16,7 +16,9 @@ A cache without a free slot answers with id 0, never with an error. A slot is ta
 two minutes, or by a follower from a consumer, or by a larger session from a smaller one that was left alone for two
 minutes.
 
-Served partitions move to the end, so that one that is always full cannot starve the others (fairness).
+A session knows which of its partitions have news: those that the client has just named, those that something happened
+to since they were last read to their end (`broker.replica.fetch_news`), and those that are in error or were not read to
+their end. Only they are read. Served ones move to the end, so that one that is always full cannot starve the others.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from broker.replica.fetch_news import FetchNews
+from broker.slices import Slices
 from protocol.errors import ErrorCode, KafkaError
 
 INITIAL_EPOCH = 0
@@ -36,10 +40,11 @@ EVICTION_MS = 120_000
 PartitionKey = tuple[UUID | str, int]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class FetchPartition:
     """One partition of a fetch request, and what its session last told the client about it."""
 
+    key: PartitionKey
     topic: str | None
     """None: the request named an id that this broker does not know (yet)."""
     topic_id: UUID
@@ -51,9 +56,34 @@ class FetchPartition:
     log_start_offset: int = -1
     sent_high_watermark: int = -1
     sent_log_start_offset: int = -1
+    session: FetchSession | None = None
+
+    def has_news(self) -> None:
+        """Part of `Watcher`."""
+        session = self.session
+        if session is None:
+            return
+        session.news[self.key] = self
+        if session.on_news is not None:
+            session.on_news(self)
+
+    def is_worth_sending(
+        self, *, has_records: bool, error_code: int, high_watermark: int, log_start_offset: int
+    ) -> bool:
+        """Whether the response of a session must mention this partition; remembers what is sent."""
+        if error_code:
+            # Mentioned again once the error is over, whatever the offsets are then.
+            self.sent_high_watermark = -1
+            return True
+        is_changed = (
+            has_records or self.sent_high_watermark != high_watermark or self.sent_log_start_offset != log_start_offset
+        )
+        self.sent_high_watermark = high_watermark
+        self.sent_log_start_offset = log_start_offset
+        return is_changed
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class FetchSession:
     """One client's cached request."""
 
@@ -64,6 +94,15 @@ class FetchSession:
     created_ms: int
     epoch: int = 1
     partitions: dict[PartitionKey, FetchPartition] = field(default_factory=dict)
+    news: dict[PartitionKey, FetchPartition] = field(default_factory=dict)
+    """The partitions to read when the client asks next, in this order."""
+    on_news: Callable[[FetchPartition], None] | None = None
+    """Called when something happens to a partition while a fetch of the session waits."""
+
+    def served(self, partition: FetchPartition) -> None:
+        """Records of the partition are sent: it is read after the others next time."""
+        if self.news.pop(partition.key, None) is not None:
+            self.news[partition.key] = partition
 
 
 @dataclass(slots=True)
@@ -71,50 +110,20 @@ class FetchContext:
     """What one request asks for, once its session was consulted."""
 
     partitions: dict[PartitionKey, FetchPartition]
+    """What to read."""
     session: FetchSession | None = None
     """The session whose changes alone are answered; None answers every partition."""
     wants_session: bool = False
-
-    def is_worth_sending(
-        self,
-        key: PartitionKey,
-        *,
-        has_records: bool,
-        error_code: int,
-        high_watermark: int,
-        log_start_offset: int,
-        has_preferred_replica: bool = False,
-    ) -> bool:
-        """Whether the answer must mention this partition; remembers what is sent and moves served partitions back."""
-        if self.session is None:
-            return True
-        partition = self.partitions.get(key)
-        if partition is None:
-            return False  # forgotten meanwhile, by another request of the same session
-        is_changed = (
-            has_records
-            or has_preferred_replica
-            or partition.sent_high_watermark != high_watermark
-            or partition.sent_log_start_offset != log_start_offset
-        )
-        if error_code:
-            # Told again once the error is over, whatever the offsets are then.
-            partition.sent_high_watermark = -1
-            return True
-        partition.sent_high_watermark = high_watermark
-        partition.sent_log_start_offset = log_start_offset
-        if has_records:
-            self.partitions[key] = self.partitions.pop(key)
-        return is_changed
 
 
 class FetchSessionCache:
     """All sessions of one broker (`max.incremental.fetch.session.cache.slots`)."""
 
-    def __init__(self, slots_max: int, new_id: Callable[[], int]) -> None:
+    def __init__(self, slots_max: int, new_id: Callable[[], int], news: FetchNews) -> None:
         """`new_id` gives random positive int32s; one that is taken is asked for again."""
         self._slots_max = slots_max
         self._new_id = new_id
+        self._news = news
         self._sessions: dict[int, FetchSession] = {}
         self.eviction_count = 0
 
@@ -129,19 +138,23 @@ class FetchSessionCache:
         self,
         session_id: int,
         session_epoch: int,
-        partitions: Iterable[tuple[PartitionKey, FetchPartition]],
+        partitions: Iterable[FetchPartition],
         forgotten: Iterable[PartitionKey],
         *,
         uses_topic_ids: bool,
         now_ms: int,
-    ) -> FetchContext:
-        """Resolve one request.
+    ) -> Slices[FetchContext]:
+        """Resolve one request. The epoch is checked and raised before the first yield.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
-            return FetchContext(dict(partitions), wants_session=session_epoch == INITIAL_EPOCH)
+            self._close(session_id)
+            named = {}
+            for partition in partitions:
+                named[partition.key] = partition
+                yield
+            return FetchContext(named, wants_session=session_epoch == INITIAL_EPOCH)
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -151,44 +164,70 @@ class FetchSessionCache:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
         session.last_used_ms = now_ms
-        self._update(session, partitions, forgotten)
+        yield from self._update(session, partitions, forgotten)
         if not session.partitions:
-            del self._sessions[session.id]
+            self._close(session.id)
             return FetchContext({})
-        return FetchContext(session.partitions, session)
+        return FetchContext(session.news, session)
 
-    def open(self, context: FetchContext, *, is_follower: bool, uses_topic_ids: bool, now_ms: int) -> int:
-        """After a full answer: keep its partitions as a session if there is room; the session's id, 0 for none."""
+    def open(
+        self, context: FetchContext, *, is_follower: bool, uses_topic_ids: bool, now_ms: int
+    ) -> FetchSession | None:
+        """After a full response: keep its partitions as a session if there is room. All of them have news."""
         if not context.wants_session or not context.partitions:
-            return 0
+            return None
         if len(self._sessions) >= self._slots_max and not self._evict(len(context.partitions), is_follower, now_ms):
-            return 0
+            return None
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        self._sessions[session_id] = FetchSession(
-            session_id, is_follower, uses_topic_ids, now_ms, now_ms, partitions=context.partitions
+        session = FetchSession(
+            session_id,
+            is_follower,
+            uses_topic_ids,
+            now_ms,
+            now_ms,
+            partitions=context.partitions,
+            news=dict(context.partitions),
         )
-        return session_id
+        self._sessions[session_id] = session
+        return session
+
+    def settle(self, session: FetchSession, partition: FetchPartition) -> None:
+        """The client knows all there is about the partition: look at it again when something happens to it."""
+        session.news.pop(partition.key, None)
+        self.watch(partition)
+
+    def watch(self, partition: FetchPartition) -> None:
+        """Have the partition's session told of the next event."""
+        self._news.watch((partition.topic, partition.partition), partition)
 
     def _update(
-        self,
-        session: FetchSession,
-        partitions: Iterable[tuple[PartitionKey, FetchPartition]],
-        forgotten: Iterable[PartitionKey],
-    ) -> None:
-        for key, wanted in partitions:
-            known = session.partitions.get(key)
+        self, session: FetchSession, partitions: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]
+    ) -> Slices[None]:
+        for wanted in partitions:
+            known = session.partitions.get(wanted.key)
             if known is None:
-                session.partitions[key] = wanted
-                continue
-            known.fetch_offset = wanted.fetch_offset
-            known.bytes_max = wanted.bytes_max
-            known.current_leader_epoch = wanted.current_leader_epoch
-            known.last_fetched_epoch = wanted.last_fetched_epoch
-            known.log_start_offset = wanted.log_start_offset
+                known = session.partitions[wanted.key] = wanted
+                wanted.session = session
+            else:
+                known.fetch_offset = wanted.fetch_offset
+                known.bytes_max = wanted.bytes_max
+                known.current_leader_epoch = wanted.current_leader_epoch
+                known.last_fetched_epoch = wanted.last_fetched_epoch
+                known.log_start_offset = wanted.log_start_offset
+            session.news.setdefault(wanted.key, known)
+            yield
         for key in forgotten:
-            session.partitions.pop(key, None)
+            gone = session.partitions.pop(key, None)
+            if gone is not None:
+                self._leave(session, gone)
+            yield
+
+    def _leave(self, session: FetchSession, partition: FetchPartition) -> None:
+        partition.session = None
+        session.news.pop(partition.key, None)
+        self._news.unwatch((partition.topic, partition.partition), partition)
 
     def _evict(self, size: int, is_follower: bool, now_ms: int) -> bool:
         """Free one slot for a session of `size` partitions if any may be pushed out."""
@@ -206,6 +245,12 @@ class FetchSessionCache:
         return False
 
     def _drop(self, session: FetchSession) -> bool:
-        del self._sessions[session.id]
+        self._close(session.id)
         self.eviction_count += 1
         return True
+
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            for partition in session.partitions.values():
+                self._leave(session, partition)

@@ -11,13 +11,14 @@ watermark tries its produces; lost leadership and removed partitions complete ev
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from broker.purgatory import Postpone, Purgatory
 from broker.replica.delayed_delete_records import AwaitedDeletion, DelayedDeleteRecords
-from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
+from broker.replica.delayed_fetch import DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend, DelayedProduce
+from broker.replica.fetch_news import FetchNews
 from broker.replica.partition import NO_EPOCH, Leadership, Partition
 from broker.slices import Slices
 from broker.timer import Timer
@@ -61,6 +62,7 @@ class ReplicaManager:
         fetch_purge_interval: int,
         delete_records_purge_interval: int = 1,
         postpone: Postpone | None = None,
+        fetch_news: FetchNews | None = None,
     ) -> None:
         """`topic_config(topic)` gives the effective configuration of a topic whose overrides were read before."""
         self._broker_id = broker_id
@@ -74,6 +76,7 @@ class ReplicaManager:
         """Told when a partition could not be opened for lack of descriptors or memory: it is worth another try."""
         self.produce_purgatory = Purgatory("Produce", timer, produce_purge_interval)
         self.fetch_purgatory = Purgatory("Fetch", timer, fetch_purge_interval, postpone)
+        self.fetch_news = fetch_news or FetchNews(lambda callback: callback())
         self.delete_records_purgatory = Purgatory("DeleteRecords", timer, delete_records_purge_interval)
         self._leadership_listeners: list[tuple[str, LeadershipListener, LeadershipListener]] = []
 
@@ -124,7 +127,7 @@ class ReplicaManager:
         )
         if partition.advance_high_watermark() and self.produce_purgatory.watched:
             self.produce_purgatory.check_and_complete((partition.topic, partition.partition))
-        if self.fetch_purgatory.watched:
+        if self.fetch_purgatory.watched or self.fetch_news.watched:
             self.wake_readers(partition)
         return result
 
@@ -141,12 +144,19 @@ class ReplicaManager:
         if partition.is_leader and not log.is_offline:
             partition.advance_high_watermark()
         self.produce_purgatory.check_and_complete((log.topic, log.partition))
-        if self.fetch_purgatory.watched:
-            self.wake_readers(partition)
+        self.wake_readers(partition)
+
+    def log_start_raised(self, log: Log) -> None:
+        """Retention has raised the start of a log, which sessions report to their clients."""
+        partition = self.find(log.topic, log.partition)
+        if partition is not None and partition.log is log:
+            self.fetch_news.tell((log.topic, log.partition))
 
     def wake_readers(self, partition: Partition) -> None:
         """Who waits for records of this partition may find some."""
-        self.fetch_purgatory.check_and_complete((partition.topic, partition.partition))
+        key = (partition.topic, partition.partition)
+        self.fetch_news.tell(key)
+        self.fetch_purgatory.check_and_complete(key)
 
     def await_commit(self, appends: list[AwaitedAppend], deadline_ms: int, on_decided: Callable[[], None]) -> None:
         """Call `on_decided` once every append is committed, failed, or `deadline_ms` (monotonic) has passed."""
@@ -159,7 +169,7 @@ class ReplicaManager:
         """Raise the start of the leader's log, and wake who reads below it. Raises KafkaError."""
         deletion = AwaitedDeletion(partition, partition.delete_records_before(offset))
         key = (partition.topic, partition.partition)
-        self.fetch_purgatory.check_and_complete(key)
+        self.wake_readers(partition)
         self.delete_records_purgatory.check_and_complete(key)
         return deletion
 
@@ -180,13 +190,13 @@ class ReplicaManager:
 
     # -- fetching ----------------------------------------------------------------------------------------------------
 
-    def await_bytes(
-        self, partitions: Sequence[AwaitedPartition], bytes_min: int, deadline_ms: int, on_ready: Callable[[], None]
-    ) -> DelayedFetch:
-        """Call `on_ready` once `bytes_min` bytes are readable, something changed, or the deadline has passed."""
-        operation = DelayedFetch(partitions, bytes_min, on_ready)
+    def await_bytes(self, operation: DelayedFetch, deadline_ms: int) -> None:
+        """Let a fetch wait until it has its bytes, something changed, or the deadline (monotonic) has passed."""
         self.fetch_purgatory.try_complete_else_watch(operation, operation.keys, deadline_ms)
-        return operation
+
+    def await_news(self, operation: DelayedFetch, deadline_ms: int) -> None:
+        """As `await_bytes` for a fetch of a session, which is told of its partitions by `fetch_news`."""
+        self.fetch_purgatory.try_complete_else_watch(operation, (), deadline_ms)
 
     # -- what the controller says ------------------------------------------------------------------------------------
 
@@ -343,6 +353,7 @@ class ReplicaManager:
     def _complete_satisfied(self, partition: Partition) -> None:
         """The state of a partition has changed in a way that may concern everybody who waits for it."""
         key = (partition.topic, partition.partition)
+        self.fetch_news.tell(key)
         for purgatory in self.purgatories:
             purgatory.check_and_complete(key)
 
@@ -384,8 +395,10 @@ class ReplicaManager:
         partition.stop()
         if was_leader:
             self._announce(partition, gained=False)
+        key = (partition.topic, partition.partition)
+        self.fetch_news.tell(key)
         for purgatory in self.purgatories:
-            purgatory.force_complete_all((partition.topic, partition.partition))
+            purgatory.force_complete_all(key)
 
     def _announce(self, partition: Partition, *, gained: bool) -> None:
         for topic, on_gained, on_lost in self._leadership_listeners:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from broker.replica.fetch_sessions import FetchPartition, PartitionKey
+from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
 from broker.slices import Slices
 from protocol.errors import ErrorCode, KafkaError
@@ -51,7 +51,6 @@ class FetchLimits:
 class PartitionRead:
     """What one partition answers."""
 
-    key: PartitionKey
     wanted: FetchPartition
     error_code: ErrorCode = ErrorCode.NONE
     high_watermark: int = -1
@@ -79,7 +78,7 @@ class FetchRead:
 
 
 def read_partitions(
-    partitions: Iterable[tuple[PartitionKey, FetchPartition, Partition | None, ErrorCode]],
+    partitions: Iterable[tuple[FetchPartition, Partition | None, ErrorCode]],
     limits: FetchLimits,
     *,
     nowait: bool,
@@ -93,8 +92,8 @@ def read_partitions(
     bytes_left = limits.bytes_max
     needs_whole_batch = limits.is_first_batch_whole
     isolation = limits.isolation
-    for key, wanted, partition, error_code in partitions:
-        read = PartitionRead(key, wanted, error_code, partition=partition)
+    for wanted, partition, error_code in partitions:
+        read = PartitionRead(wanted, error_code, partition=partition)
         answer.partitions.append(read)
         if partition is not None:
             try:

@@ -239,14 +239,6 @@ class TransactionCoordinator:
             for partition in partitions
         }
 
-    def includes(self, transactional_id: str, producer: Producer, partition: TopicPartition) -> bool:
-        """Whether `verify` would say NONE of one partition; False whatever it would say or raise else."""
-        try:
-            _, transaction = self._require(transactional_id)
-        except KafkaError:
-            return False
-        return not transaction.verify(producer) and partition in transaction.current.partitions
-
     def end(self, transactional_id: str, producer: Producer, *, is_committed: bool) -> Awaitable[None] | None:
         """Commit or abort. The outcome is durable then; the partitions get their markers after that.
 

@@ -24,6 +24,3 @@ class LocalCoordinator:
             return self._coordinator.verify(transactional_id, producer, partitions)
         except KafkaError as error:
             return dict.fromkeys(partitions, error.code)
-
-    def includes(self, transactional_id: str, producer: Producer, partition: TopicPartition) -> bool:
-        return self._coordinator.includes(transactional_id, producer, partition)

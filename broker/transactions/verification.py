@@ -67,9 +67,6 @@ class CoordinatorLink(Protocol):
         Never raises: a coordinator that cannot answer gives each partition the code for that. The wait is bounded.
         """
 
-    def includes(self, transactional_id: str, producer: Producer, partition: TopicPartition) -> bool:
-        """Whether the partition is known here and now to be in the producer's open transaction. Asks nobody else."""
-
 
 class Guard:
     """One producer's question about one partition."""
@@ -97,9 +94,6 @@ class Guards:
 
     def __len__(self) -> int:
         return len(self._guards)
-
-    def has(self, partition: TopicPartition, producer_id: int) -> bool:
-        return (partition, producer_id) in self._guards
 
     def take(self, partition: TopicPartition, producer: Producer, sequence: int, now_ms: int) -> Guard:
         """The guard of a producer that is about to append a batch which begins with `sequence`."""
@@ -214,21 +208,6 @@ class TransactionVerifier:
         if isinstance(verdicts, Mapping):
             return Admission(guards, verdicts, is_required=True, says_abortable=says_abortable)
         return _when_known(guards, verdicts, says_abortable=says_abortable)
-
-    def admits_now(
-        self, transactional_id: str, partition: TopicPartition, state: ProducerState, header: BatchHeader
-    ) -> bool:
-        """Whether `admit` and `check` would let the batch be appended in this very step; False also if that takes more
-        than a look. Changes nothing.
-
-        An answer that is used before anything else can happen needs no guard; one that there is has more to say.
-        """
-        if has_open_transaction(state, header) or not self._is_enabled():
-            return True
-        producer = Producer(header.producer_id, header.producer_epoch)
-        return not self._guards.has(partition, header.producer_id) and self._link.includes(
-            transactional_id, producer, partition
-        )
 
     async def admit_offsets(
         self, transactional_id: str, producer: Producer, partition: TopicPartition, *, says_abortable: bool

@@ -6,6 +6,9 @@ ids instead of names (KIP-516), v15 moves the replica into a tagged struct (KIP-
 (KIP-951), v17 the directory of a follower (KIP-853).
 """
 
+from typing import NamedTuple
+from uuid import UUID
+
 from protocol.schema import ZERO_UUID, int8, int16, int32, int64, message, records_, since, string, struct, uuid
 
 
@@ -54,6 +57,42 @@ class FetchRequest:
     topics: list[FetchTopic]
     forgotten_topics_data: list[ForgottenTopic] = since(7, default=[])
     rack_id: string = since(11, ignorable=True, default="")
+
+
+class FetchRow(NamedTuple):
+    """One partition of a request."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    partition_max_bytes: int
+
+
+class ForgottenRow(NamedTuple):
+    """Partitions of one topic that are to be taken out of the session."""
+
+    topic: str
+    topic_id: UUID
+    partitions: list[int]
+
+
+class ScannedFetch(NamedTuple):
+    """A FetchRequest as it is scanned (`protocol.scanner`)."""
+
+    replica_id: int
+    replica_state: ReplicaState | None
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    topics: list[FetchRow]
+    forgotten_topics_data: list[ForgottenRow]
 
 
 @struct

@@ -4,6 +4,8 @@ v0 stored in ZooKeeper, v1+ in the coordinator with generation and member, v1 al
 the client choose the retention, v6 adds leader epochs, v7 static members.
 """
 
+from typing import NamedTuple
+
 from protocol.schema import int16, int32, int64, message, since, string, struct
 
 
@@ -30,6 +32,28 @@ class OffsetCommitRequest:
     group_instance_id: string | None = since(7, default=None)
     retention_time_ms: int64 = since(2, until=4, ignorable=True, default=-1)  # -1: as the broker is configured
     topics: list[OffsetCommitRequestTopic]
+
+
+class OffsetCommitRow(NamedTuple):
+    """One partition of a request."""
+
+    name: str
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    commit_timestamp: int
+    committed_metadata: str | None
+
+
+class ScannedOffsetCommit(NamedTuple):
+    """An OffsetCommitRequest as it is scanned (`protocol.scanner`)."""
+
+    group_id: str
+    generation_id_or_member_epoch: int
+    member_id: str
+    group_instance_id: str | None
+    retention_time_ms: int
+    topics: list[OffsetCommitRow]
 
 
 @struct

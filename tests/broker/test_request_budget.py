@@ -233,6 +233,6 @@ def watched_codec(
 
     monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", limit)
     dispatcher._routes[3, version] = dispatch.Route(
-        api, route.handle, watched("decode", route.decode), watched("encode", route.encode), None
+        api, route.handle, watched("decode", route.decode), watched("encode", route.encode)
     )
     return seen
