@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from broker.replica.fetch_news import FetchNews
 from broker.replica.fetch_sessions import (
     EPOCH_MAX,
     EVICTION_MS,
@@ -12,53 +13,75 @@ from broker.replica.fetch_sessions import (
     INITIAL_EPOCH,
     FetchContext,
     FetchPartition,
+    FetchSession,
     FetchSessionCache,
     PartitionKey,
 )
+from broker.slices import whole
 from protocol.errors import ErrorCode, KafkaError
 
 NO_ID = UUID(int=0)
 
 
-def wanted(topic: str, partition: int, fetch_offset: int = 0) -> tuple[PartitionKey, FetchPartition]:
-    return (topic, partition), FetchPartition(topic, NO_ID, partition, fetch_offset, 1000)
+def wanted(topic: str, partition: int, fetch_offset: int = 0) -> FetchPartition:
+    return FetchPartition((topic, partition), topic, NO_ID, partition, fetch_offset, 1000)
 
 
-def cache_of(slots: int) -> FetchSessionCache:
+def cache_of(slots: int, news: FetchNews | None = None) -> FetchSessionCache:
     numbers = itertools.count(1)
-    return FetchSessionCache(slots, lambda: next(numbers))
+    return FetchSessionCache(slots, lambda: next(numbers), news or no_news())
+
+
+def no_news() -> FetchNews:
+    return FetchNews(lambda callback: callback())
 
 
 def ask(
     cache: FetchSessionCache,
     session_id: int,
     epoch: int,
-    *partitions: tuple[PartitionKey, FetchPartition],
+    *partitions: FetchPartition,
     forgotten: tuple[PartitionKey, ...] = (),
     by_id: bool = False,
     now_ms: int = 0,
 ) -> FetchContext:
-    return cache.context(session_id, epoch, partitions, forgotten, uses_topic_ids=by_id, now_ms=now_ms)
+    return whole(cache.context(session_id, epoch, partitions, forgotten, uses_topic_ids=by_id, now_ms=now_ms))
 
 
 def opened(
-    cache: FetchSessionCache,
-    *partitions: tuple[PartitionKey, FetchPartition],
-    is_follower: bool = False,
-    now_ms: int = 0,
-) -> int:
+    cache: FetchSessionCache, *partitions: FetchPartition, is_follower: bool = False, now_ms: int = 0
+) -> FetchSession | None:
+    """The session, whose partitions all know it, as after a response that mentions all of them."""
     context = ask(cache, 0, INITIAL_EPOCH, *partitions, now_ms=now_ms)
-    return cache.open(context, is_follower=is_follower, uses_topic_ids=False, now_ms=now_ms)
+    session = cache.open(context, is_follower=is_follower, uses_topic_ids=False, now_ms=now_ms)
+    if session is not None:
+        for partition in session.partitions.values():
+            partition.session = session
+    return session
+
+
+def settled(cache: FetchSessionCache, *partitions: FetchPartition) -> FetchSession:
+    """A session whose client knows all there is about each partition."""
+    session = opened(cache, *partitions)
+    assert session is not None
+    for partition in partitions:
+        cache.settle(session, partition)
+    assert not session.news
+    return session
 
 
 def test_a_session_remembers_and_is_changed() -> None:
     cache = cache_of(10)
-    session_id = opened(cache, wanted("a", 0), wanted("a", 1))
-    assert session_id == 1
+    session = opened(cache, wanted("a", 0), wanted("a", 1))
+    assert session is not None
+    assert session.id == 1
+    assert list(session.partitions) == [("a", 0), ("a", 1)]
     assert list(ask(cache, 1, 1).partitions) == [("a", 0), ("a", 1)]
     context = ask(cache, 1, 2, wanted("a", 1, 55), wanted("b", 0), forgotten=(("a", 0),))
-    assert list(context.partitions) == [("a", 1), ("b", 0)]
+    assert context.session is session
+    assert list(session.partitions) == list(context.partitions) == [("a", 1), ("b", 0)]
     assert context.partitions["a", 1].fetch_offset == 55
+    assert {partition.session for partition in session.partitions.values()} == {session}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +118,9 @@ def test_final_and_full_requests_close_the_session_they_name() -> None:
     assert len(cache) == 0
     opened(cache, wanted("a", 0))
     replaced = ask(cache, 2, INITIAL_EPOCH, wanted("b", 0))
-    assert cache.open(replaced, is_follower=False, uses_topic_ids=False, now_ms=0) == 3
+    session = cache.open(replaced, is_follower=False, uses_topic_ids=False, now_ms=0)
+    assert session is not None
+    assert session.id == 3
     assert len(cache) == 1
 
 
@@ -106,43 +131,127 @@ def test_a_session_without_partitions_ends() -> None:
     assert len(cache) == 0
 
 
-def test_only_changes_are_worth_sending_and_served_partitions_move_back() -> None:
+def is_worth_sending(
+    partition: FetchPartition, *, has_records: bool = False, error_code: int = 0, high_watermark: int = 5
+) -> bool:
+    return partition.is_worth_sending(
+        has_records=has_records, error_code=error_code, high_watermark=high_watermark, log_start_offset=0
+    )
+
+
+def test_only_changes_are_worth_sending() -> None:
+    one, other = wanted("a", 0), wanted("a", 1)
+    assert is_worth_sending(one)
+    assert is_worth_sending(other)
+    assert not is_worth_sending(one)
+    assert is_worth_sending(one, has_records=True)
+    assert is_worth_sending(other, high_watermark=6)
+    assert is_worth_sending(other, error_code=3, high_watermark=6)
+    assert is_worth_sending(other, high_watermark=6), "mentioned again once the error is over"
+    assert not is_worth_sending(other, high_watermark=6)
+
+
+def test_served_partitions_are_read_after_the_others() -> None:
     cache = cache_of(10)
-    opened(cache, wanted("a", 0), wanted("a", 1))
-
-    def sent(
-        context: FetchContext,
-        partition: int,
-        *,
-        has_records: bool = False,
-        error_code: int = 0,
-        high_watermark: int = 5,
-    ) -> bool:
-        return context.is_worth_sending(
-            ("a", partition),
-            has_records=has_records,
-            error_code=error_code,
-            high_watermark=high_watermark,
-            log_start_offset=0,
-        )
-
+    session = opened(cache, wanted("a", 0), wanted("a", 1), wanted("a", 2))
+    assert session is not None
     context = ask(cache, 1, 1)
-    assert sent(context, 0)
-    assert sent(context, 1)
-    assert not sent(context, 0)
-    assert sent(context, 0, has_records=True)
+    session.served(context.partitions["a", 0])
+    assert list(context.partitions) == [("a", 1), ("a", 2), ("a", 0)]
+    cache.settle(session, context.partitions["a", 2])
     assert list(context.partitions) == [("a", 1), ("a", 0)]
-    assert sent(context, 1, high_watermark=6)
-    assert sent(context, 1, error_code=3, high_watermark=6)
-    assert sent(context, 1, high_watermark=6), "told again once the error is over"
-    assert not sent(context, 1, high_watermark=6)
+    assert list(session.partitions) == [("a", 0), ("a", 1), ("a", 2)]
+
+
+def test_a_partition_without_news_is_read_again_after_an_event_or_when_it_is_named() -> None:
+    news = no_news()
+    cache = cache_of(10, news)
+    session = settled(cache, wanted("a", 0), wanted("a", 1), wanted("a", 2))
+    assert not ask(cache, 1, 1).partitions
+    news.tell(("a", 2))
+    assert list(ask(cache, 1, 2).partitions) == [("a", 2)]
+    assert list(ask(cache, 1, 3, wanted("a", 1, 7)).partitions) == [("a", 2), ("a", 1)]
+    assert session.partitions["a", 1].fetch_offset == 7
+    news.tell(("a", 1))
+    assert list(ask(cache, 1, 4).partitions) == [("a", 2), ("a", 1)], "it keeps its place"
+
+
+def test_a_waiting_fetch_is_called_at_news_of_its_session() -> None:
+    news = no_news()
+    cache = cache_of(10, news)
+    session = settled(cache, wanted("a", 0), wanted("a", 1))
+    called: list[PartitionKey] = []
+    session.on_news = lambda partition: called.append(partition.key)
+    news.tell(("a", 1))
+    news.tell(("a", 1))
+    assert called == [("a", 1)], "a watch ends with its event"
+    session.on_news = None
+    news.tell(("a", 0))
+    assert called == [("a", 1)]
+    assert list(session.news) == [("a", 1), ("a", 0)]
+
+
+@pytest.mark.parametrize("end", ["final epoch", "replaced", "forgotten", "stale", "a follower needs the slot"])
+def test_a_session_that_ends_leaves_no_watch(end: str) -> None:
+    news = no_news()
+    cache = cache_of(1, news)
+    session = settled(cache, wanted("a", 0), wanted("a", 1))
+    news.tell(("a", 1))
+    assert list(news.watched) == [("a", 0)]
+    match end:
+        case "final epoch":
+            ask(cache, 1, FINAL_EPOCH)
+        case "replaced":
+            ask(cache, 1, INITIAL_EPOCH, wanted("b", 0))
+        case "forgotten":
+            ask(cache, 1, 1, forgotten=(("a", 0), ("a", 1)))
+        case "stale":
+            assert opened(cache, wanted("b", 0), now_ms=EVICTION_MS + 1) is not None
+        case "a follower needs the slot":
+            assert opened(cache, wanted("b", 0), is_follower=True) is not None
+    assert not news.watched
+    assert not session.news
+    called: list[FetchPartition] = []
+    session.on_news = called.append
+    for partition in (wanted("a", 0), *session.partitions.values()):
+        partition.has_news()
+    assert not session.news
+    assert not called
+
+
+def test_a_forgotten_partition_leaves_no_watch() -> None:
+    news = no_news()
+    cache = cache_of(1, news)
+    settled(cache, wanted("a", 0), wanted("a", 1))
+    ask(cache, 1, 1, forgotten=(("a", 0), ("b", 0)))
+    assert list(news.watched) == [("a", 1)]
+
+
+def test_a_request_is_resolved_in_slices_but_its_epoch_is_checked_at_once() -> None:
+    cache = cache_of(10)
+    opened(cache, *(wanted("a", number) for number in range(100)))
+    slices = cache.context(
+        1, 1, [wanted("a", number, 5) for number in range(50)], [("a", 99)], uses_topic_ids=False, now_ms=0
+    )
+    next(slices)
+    with pytest.raises(KafkaError) as caught:
+        ask(cache, 1, 1)
+    assert caught.value.code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    step_count = sum(1 for _ in slices) + 1
+    assert step_count == 51
+    session = ask(cache, 1, 2).session
+    assert session is not None
+    assert len(session.partitions) == 99
+    assert [one.fetch_offset for one in session.partitions.values()] == [5] * 50 + [0] * 49
 
 
 def test_without_a_free_slot_there_is_no_session() -> None:
     cache = cache_of(1)
-    assert opened(cache, wanted("a", 0)) == 1
-    assert opened(cache, wanted("b", 0)) == 0
-    assert opened(cache_of(0), wanted("b", 0)) == 0
+    first = opened(cache, wanted("a", 0))
+    assert first is not None
+    assert first.id == 1
+    assert opened(cache, wanted("b", 0)) is None
+    assert opened(cache_of(0), wanted("b", 0)) is None
 
 
 @pytest.mark.parametrize(
@@ -159,12 +268,15 @@ def test_who_may_take_a_slot(is_follower: bool, size: int, now_ms: int, is_evict
     cache = cache_of(1)
     opened(cache, wanted("a", 0), now_ms=0)
     partitions = [wanted("b", number) for number in range(size)]
-    assert bool(opened(cache, *partitions, is_follower=is_follower, now_ms=now_ms)) is is_evicted
+    session = opened(cache, *partitions, is_follower=is_follower, now_ms=now_ms)
+    assert (session is not None) is is_evicted
 
 
 def test_a_larger_session_takes_the_slot_of_an_old_smaller_one_that_is_in_use() -> None:
     cache = cache_of(1)
     opened(cache, wanted("a", 0), now_ms=0)
     ask(cache, 1, 1, now_ms=EVICTION_MS)
-    assert opened(cache, wanted("b", 0), now_ms=EVICTION_MS + 1) == 0
-    assert opened(cache, wanted("b", 0), wanted("b", 1), now_ms=EVICTION_MS + 1) == 2
+    assert opened(cache, wanted("b", 0), now_ms=EVICTION_MS + 1) is None
+    session = opened(cache, wanted("b", 0), wanted("b", 1), now_ms=EVICTION_MS + 1)
+    assert session is not None
+    assert session.id == 2

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.replica.delayed_fetch import AwaitedPartition
+from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.isr import next_high_watermark
 from broker.replica.manager import ReplicaManager
@@ -253,7 +253,7 @@ def test_who_waits_is_told_when_leadership_is_lost(manager: ReplicaManager, is_s
     done: list[str] = []
     written = append(manager)
     manager.await_commit([written], 1000, lambda: done.append("produce"))
-    manager.await_bytes([reader_of(led(manager))], 1, 1000, lambda: done.append("fetch"))
+    manager.await_bytes(DelayedFetch([reader_of(led(manager))], 1, lambda: done.append("fetch")), 1000)
     assert not done, "nothing is committed, so nothing is readable"
     if is_stopped:
         stop(manager, is_deleted=False)
@@ -435,7 +435,7 @@ def test_a_fetch_wakes_when_enough_is_readable(manager: ReplicaManager) -> None:
     tell(manager)
     size = len(build_batch([RecordData(timestamp=NOW_MS, key=None, value=b"v")]))
     woken: list[str] = []
-    manager.await_bytes([reader_of(led(manager))], 2 * size, 1000, lambda: woken.append("woken"))
+    manager.await_bytes(DelayedFetch([reader_of(led(manager))], 2 * size, lambda: woken.append("woken")), 1000)
     append(manager)
     assert not woken
     append(manager)
@@ -447,7 +447,8 @@ def test_followers_wait_for_the_end_of_the_log_and_consumers_for_the_high_waterm
     woken: list[str] = []
     for who, isolation in (("follower", FetchIsolation.LOG_END), ("consumer", FetchIsolation.HIGH_WATERMARK)):
         awaited = reader_of(led(manager), isolation=isolation)
-        manager.await_bytes([awaited], 1, 1000, lambda who=who: woken.append(who))  # type: ignore[misc]
+        operation = DelayedFetch([awaited], 1, lambda who=who: woken.append(who))  # type: ignore[misc]
+        manager.await_bytes(operation, 1000)
     append(manager)
     assert woken == ["follower"]
     led(manager).follower_fetched(OTHER, 1, 0)
@@ -464,7 +465,8 @@ def test_a_moved_high_watermark_completes_the_fetch_of_a_follower_that_does_not_
     for offset in (0, 1):
         led(manager).follower_fetched(OTHER, offset, 0)
         awaited = reader_of(led(manager), 1, isolation=FetchIsolation.LOG_END, known_high_watermark=0)
-        manager.await_bytes([awaited], 1, 1000, lambda offset=offset: woken.append(offset))  # type: ignore[misc]
+        operation = DelayedFetch([awaited], 1, lambda offset=offset: woken.append(offset))  # type: ignore[misc]
+        manager.await_bytes(operation, 1000)
         assert woken == [1] * offset
     manager.wake_readers(led(manager))
     assert woken == [1, 0]
@@ -476,7 +478,7 @@ def test_a_lower_min_insync_replicas_commits_what_waited(manager: ReplicaManager
     written = append(manager)
     done: list[str] = []
     manager.await_commit([written], 1000, lambda: done.append("produce"))
-    manager.await_bytes([reader_of(led(manager))], 1, 1000, lambda: done.append("fetch"))
+    manager.await_bytes(DelayedFetch([reader_of(led(manager))], 1, lambda: done.append("fetch")), 1000)
     assert not done
     manager.reconfigure("t")
     assert sorted(done) == ["fetch", "produce"]
@@ -494,7 +496,8 @@ def test_a_fetch_that_is_over_keeps_nothing_of_its_answer(manager: ReplicaManage
     tell(manager)
     answer = Answer()
     kept = weakref.ref(answer)
-    operation = manager.await_bytes([reader_of(led(manager))], 1, 1000, answer.wake)
+    operation = DelayedFetch([reader_of(led(manager))], 1, answer.wake)
+    manager.await_bytes(operation, 1000)
     if end == "completed":
         assert operation.force_complete()
     else:
