@@ -27,6 +27,21 @@ def random_message(cls: type, version: int, random: Random, *, list_size_max: in
     return cls(**values)
 
 
+def mutated(data: bytes, random: Random) -> bytes:
+    """The bytes with up to three changed, inserted or removed places."""
+    mutant = bytearray(data or b"\0")
+    for _ in range(random.randint(1, 3)):
+        position = random.randrange(len(mutant))
+        kind = random.randrange(3)
+        if kind == 0:
+            mutant[position] = random.choice((0, 1, 2, 0x7F, 0x80, 0xFF, random.randrange(256)))
+        elif kind == 1:
+            mutant[position:position] = random.randbytes(random.randint(1, 4))
+        elif len(mutant) > 1:
+            del mutant[position]
+    return bytes(mutant)
+
+
 def _random_field(field: Field, version: int, random: Random, list_size_max: int) -> Any:
     is_absent_tag = field.tag is not None and random.random() < 0.4
     if is_absent_tag:

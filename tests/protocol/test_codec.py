@@ -18,7 +18,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.messages.sasl_handshake import SaslHandshakeRequest
 from protocol.schema import message_info
 from tests.protocol import interpreter
-from tests.protocol.random_messages import MESSAGES, random_message, versions_of
+from tests.protocol.random_messages import MESSAGES, mutated, random_message, versions_of
 
 every_message = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 
@@ -73,7 +73,7 @@ def test_mutations_give_what_the_interpreter_gives_or_malformed(cls: type) -> No
     for version in versions_of(cls):
         data = b"".join(encode(random_message(cls, version, random, list_size_max=2), version))
         for _ in range(100):
-            mutant = _mutate(data, random)
+            mutant = mutated(data, random)
             try:
                 message = decode(cls, version, mutant)
             except Malformed:
@@ -82,20 +82,6 @@ def test_mutations_give_what_the_interpreter_gives_or_malformed(cls: type) -> No
             else:
                 twin = interpreter.read(cls, version, mutant)
                 assert b"".join(encode(message, version)) == interpreter.write(twin, version), (version, mutant)
-
-
-def _mutate(data: bytes, random: Random) -> bytes:
-    mutant = bytearray(data or b"\0")
-    for _ in range(random.randint(1, 3)):
-        position = random.randrange(len(mutant))
-        kind = random.randrange(3)
-        if kind == 0:
-            mutant[position] = random.choice((0, 1, 2, 0x7F, 0x80, 0xFF, random.randrange(256)))
-        elif kind == 1:
-            mutant[position:position] = random.randbytes(random.randint(1, 4))
-        elif len(mutant) > 1:
-            del mutant[position]
-    return bytes(mutant)
 
 
 @every_message
