@@ -86,12 +86,12 @@ def assert_same(found: object, expected: object) -> None:
 
 
 def both(cls: type, scanned: type, version: int) -> tuple[Callable[..., Outcome], Callable[..., Outcome]]:
-    """The reader and the scanner of one version as functions whose results can be compared."""
+    """Return the reader and the scanner of one version as functions whose results can be compared."""
 
     def outcomes_of(read: Decoder[Any], as_tuple: Callable[[Any], Any]) -> Callable[..., Outcome]:
         def outcome(data: bytes, elements_left: int = ELEMENTS_UNLIMITED) -> Outcome:
             try:
-                return ("accepted", as_tuple(read(data, 0, elements_left)))
+                return ("accepted", as_tuple(read(memoryview(data), 0, elements_left)))
             except Malformed as error:
                 return ("rejected", type(error), str(error))
 
@@ -118,9 +118,10 @@ def test_a_scanner_returns_what_the_reader_returns_flattened(cls: type, scanned:
             data = encoded(cls, version, Random(seed))
             expected = flattened(decoder(cls, version)(data), scanned)
             scan: Decoder[Any] = scanner(cls, scanned, version)
-            assert_same(scan(data), expected)
-            assert_same(scan(bytearray(data)), expected)
+            assert_same(scan(memoryview(data)), expected)
+            assert_same(scan(memoryview(bytearray(data))), expected)
             assert_same(scan(memoryview(b"...." + data), 4), expected)
+            assert_same(scan(memoryview(b"...." + data)[4:]), expected)
 
 
 @every_scanned
@@ -128,7 +129,7 @@ def test_bytes_after_the_end_are_ignored(cls: type, scanned: type) -> None:
     for version in versions_of(cls):
         data = encoded(cls, version, Random(version))
         scan: Decoder[Any] = scanner(cls, scanned, version)
-        assert_same(scan(data + b"\0\0\0"), scan(data))
+        assert_same(scan(memoryview(data + b"\0\0\0")), scan(memoryview(data)))
 
 
 @every_scanned
@@ -141,7 +142,6 @@ def test_every_truncation_is_rejected_as_by_the_reader(cls: type, scanned: type)
             assert outcome == read(data[:size]), (version, size)
             assert outcome[0] == "rejected"
             assert not PYTHONS_WORDS.search(str(outcome[2]))
-            assert scan(memoryview(data)[:size]) == outcome
 
 
 @every_scanned
@@ -214,7 +214,7 @@ def test_a_hostile_count_allocates_nothing(cls: type, scanned: type, count: int)
                 mutant = data[:position] + hostile + data[position + len(hostile) :]
                 tracemalloc.start()
                 try:
-                    scan(mutant)
+                    scan(memoryview(mutant))
                 except Malformed:
                     pass
                 finally:
@@ -237,7 +237,7 @@ def test_rows_need_no_more_memory_than_objects() -> None:
     def peak_of(read: Decoder[object]) -> int:
         tracemalloc.start()
         try:
-            assert read(data) is not None
+            assert read(memoryview(data)) is not None
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -259,7 +259,7 @@ def test_records_are_views_that_stay_writable() -> None:
     assert not view.readonly
     view[0] = 99
     assert frame.count(bytes([99]) + records[1:]) == 1
-    ((_, _, unwritable),) = scan(bytes(frame)).topic_data
+    ((_, _, unwritable),) = scan(memoryview(bytes(frame))).topic_data
     assert isinstance(unwritable, memoryview)
     assert unwritable.readonly
 
@@ -277,7 +277,7 @@ def test_rows_of_several_topics_keep_their_order_and_empty_topics_have_none() ->
         ],
     )
     for version in versions_of(ProduceRequest):
-        found = scanner(ProduceRequest, ScannedProduce, version)(b"".join(encode(request, version)))
+        found = scanner(ProduceRequest, ScannedProduce, version)(memoryview(b"".join(encode(request, version))))
         expected = [ProduceRow(name, index, None) for name, count in counts.items() for index in range(count)]
         assert_same(found, ScannedProduce(None, -1, 5, expected))
 
@@ -360,7 +360,7 @@ def test_a_tuple_has_any_of_the_fields_in_any_order(scanned: type, version: int)
         random = Random(seed)
         data = encoded(SampleRequest, version, random)
         expected = flattened(decoder(SampleRequest, version)(data), scanned)
-        assert_same(scanner(SampleRequest, scanned, version)(data), expected)
+        assert_same(scanner(SampleRequest, scanned, version)(memoryview(data)), expected)
         for _ in range(20):
             mutant = mutated(data, random)
             elements_left = random.choice((0, 1, 3, 10, ELEMENTS_UNLIMITED))
@@ -373,13 +373,13 @@ def test_fields_that_a_version_lacks_have_their_defaults() -> None:
     )
     data = b"".join(encode(request, 0))
     assert_same(
-        scanner(SampleRequest, ScannedSample, 0)(data),
+        scanner(SampleRequest, ScannedSample, 0)(memoryview(data)),
         ScannedSample([], 4, [SampleRow(1, "t", -3, -7, 5), SampleRow(2, "t", -3, -7, 5)], []),
     )
 
 
 def test_a_default_list_is_fresh_in_every_tuple() -> None:
-    data = b"".join(encode(SampleRequest(topics=[]), 0))
+    data = memoryview(b"".join(encode(SampleRequest(topics=[]), 0)))
     scan = scanner(SampleRequest, ScannedSample, 0)
     assert scan(data).nodes is not scan(data).nodes
 
