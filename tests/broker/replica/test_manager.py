@@ -461,7 +461,7 @@ def test_a_moved_high_watermark_completes_the_fetch_of_a_follower_that_does_not_
 ) -> None:
     tell(manager, isr=(ME, OTHER))
     append(manager)
-    woken: list[str] = []
+    woken: list[int] = []
     for offset in (0, 1):
         led(manager).follower_fetched(OTHER, offset, 0)
         awaited = reader_of(led(manager), 1, isolation=FetchIsolation.LOG_END, known_high_watermark=0)
