@@ -16,7 +16,7 @@ import struct
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 from broker.network.connection import Answer, Buffers
 from broker.promise import Promise
@@ -278,9 +278,12 @@ def _framed(encode: Encoder, header: bytes, response: object, elements_left: int
 
     A handler may have written the body itself, as one or several buffers.
     """
-    buffers: Buffers = [response] if type(response) is bytes else cast(Buffers, response)
-    if type(buffers) is not list:
-        buffers = []
+    if type(response) is bytes:
+        return [LENGTH.pack(len(header) + len(response)) + header + response]
+    buffers: Buffers = []
+    if type(response) is list:
+        buffers += response
+    else:
         encode(response, buffers, elements_left)
     buffers[0] = header + buffers[0]
     buffers[0] = LENGTH.pack(sum(map(len, buffers))) + buffers[0]

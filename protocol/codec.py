@@ -90,7 +90,7 @@ def decoder(cls: type[T], version: int) -> Decoder[T]:
 
 def scanner(cls: type, scanned: type[T], version: int) -> Decoder[T]:
     """The scanner of the request `cls` in `version` that returns a `scanned` (`protocol.scanner`), compiled on first
-    use. ValueError when the class has no such version."""
+    use. It reads memoryviews. ValueError when the class has no such version."""
     found = _decoders.get((scanned, version))
     if found is None:
         source = _source(partial(scanner_source, scanned=scanned), cls, version)

@@ -27,6 +27,8 @@ _FIXED = Layout(">hhi")
 _WITH_CLIENT_ID = Layout(">hhih")
 _CORRELATION_ID = Layout(">i")
 
+_new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
+
 
 class RequestHeader(NamedTuple):
     """Who asks for what. The client id is free text for logs, metrics and quotas."""
@@ -66,11 +68,14 @@ def read_request_header(buffer: Records) -> tuple[RequestHeader, int]:
         if api is None or api_version not in api.versions:
             raise UnsupportedApi(RequestHeader(api_key, api_version, correlation_id, client_id), api)
         if api.flexible is not None and api_version >= api.flexible:
-            position = skip_tags(buffer, position + 1, buffer[position])
+            tag_count = buffer[position]
+            position += 1
+            if tag_count:
+                position = skip_tags(buffer, position, tag_count)
     except (StructError, IndexError) as error:
         part = "before the client id ends" if isinstance(error, StructError) else "in its tagged fields"
         raise Malformed(f"a request header is cut short {part}: the frame has {len(buffer)} bytes") from error
-    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+    return _new_tuple(RequestHeader, (api_key, api_version, correlation_id, client_id)), position
 
 
 def _read_client_id(buffer: Records, length: int) -> tuple[str | None, int]:

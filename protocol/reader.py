@@ -194,6 +194,8 @@ def _element_size_min(field: Field, version: int, is_flexible: bool) -> int:
 class Reader:
     """Makes the source of one reader; `protocol.scanner` changes what becomes of the values."""
 
+    slices = SLICES
+
     def __init__(self, cls: type[Struct], info: MessageInfo, version: int) -> None:
         self.version = version
         self.is_flexible = info.is_flexible_in(version)
@@ -287,7 +289,7 @@ class Reader:
             self.source.add(f"{target} = read_uuid(buffer, position)", "position += 16")
         else:
             with self.length("h" if name == "string" else "i", target, depth, path, is_nullable):
-                self.source.add(f"end = position + n{depth}", f"{target} = {SLICES[name]}", "position = end")
+                self.source.add(f"end = position + n{depth}", f"{target} = {self.slices[name]}", "position = end")
 
     def array(self, field: Field, target: str, depth: int, path: str) -> None:
         count, items = f"n{depth}", f"a{depth}"
@@ -334,7 +336,11 @@ class Reader:
         self.flush()
         if self.is_flexible:
             with self.source.block(f"if {n} > 127:"):
-                self.source.add(f"{n}, position = read_uvarint(buffer, position - 1)")
+                # Most lengths that do not fit in one byte fit in two.
+                with self.source.block("if buffer[position] < 128:"):
+                    self.source.add(f"{n} += (buffer[position] << 7) - 128", "position += 1")
+                with self.source.block("else:"):
+                    self.source.add(f"{n}, position = read_uvarint(buffer, position - 1)")
                 if letter == "h":
                     with self.source.block(f"if {n} > {STRING_SIZE_MAX + 1}:"):
                         self.source.add(f"raise refuse_size({path!r}, {n})")

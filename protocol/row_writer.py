@@ -24,8 +24,8 @@ FIRST_FETCH_VERSION_WITH_IDS = 13
 _COUNT = Layout(">i")
 _STRING_LENGTH = Layout(">h")
 
-Group = tuple[str, Sequence[bytes]]
-"""A name, and its elements."""
+Row = tuple[Any, ...]
+"""A name and numbers."""
 
 
 class RowWriter:
@@ -51,19 +51,38 @@ class RowWriter:
         prefix_size = Layout(">" + _leading_letters(cls, version)).size
         self._prefix, self._suffix = empty[:prefix_size], empty[prefix_size + count_size :]
 
-    def write_element(self, *numbers: int) -> bytes:
-        """The bytes of an element. `numbers` are all that the newest version has, in the order of declaration."""
-        return self._pack(*numbers[: self._number_count], self._tail)
+    def write(self, rows: Iterable[Row]) -> bytes:
+        """The bytes of the message, without a header.
 
-    def write(self, groups: Sequence[Group]) -> bytes:
-        """The bytes of the message, without a header."""
-        parts = [self._prefix, _count(len(groups), self._is_flexible)]
-        for name, elements in groups:
-            parts += (_string(name, self._is_flexible), _count(len(elements), self._is_flexible), *elements)
-            if self._is_flexible:
-                parts.append(b"\0")
+        A row is a name and all numbers that the newest version has, in the order of declaration. Rows that follow one
+        another under one name are a group.
+        """
+        is_flexible, pack, tail, end = self._is_flexible, self._pack, self._tail, 1 + self._number_count
+        parts = [self._prefix, b""]
+        group_count = element_count = count_at = 0
+        last = None
+        for row in rows:
+            name = row[0]
+            if name != last:
+                if group_count:
+                    self._end_group(parts, count_at, element_count)
+                last = name
+                group_count += 1
+                element_count = 0
+                parts += (_string(name, is_flexible), b"")
+                count_at = len(parts) - 1
+            parts.append(pack(*row[1:end], tail))
+            element_count += 1
+        if group_count:
+            self._end_group(parts, count_at, element_count)
+        parts[1] = _count(group_count, is_flexible)
         parts.append(self._suffix)
         return b"".join(parts)
+
+    def _end_group(self, parts: list[bytes], count_at: int, element_count: int) -> None:
+        parts[count_at] = _count(element_count, self._is_flexible)
+        if self._is_flexible:
+            parts.append(b"\0")
 
 
 class FetchWriter:
@@ -145,18 +164,6 @@ def fetch_writer(version: int) -> FetchWriter:
 def row_writer(cls: type[Any], version: int) -> RowWriter:
     """The one writer of `cls` in `version`: see `RowWriter`."""
     return RowWriter(cls, version)
-
-
-def grouped(rows: Iterable[tuple[str, bytes]]) -> list[Group]:
-    """Elements with the names that they belong to; those that follow one another under one name are a group."""
-    groups: list[tuple[str, list[bytes]]] = []
-    last = None
-    for name, element in rows:
-        if name != last:
-            groups.append((name, []))
-            last = name
-        groups[-1][1].append(element)
-    return groups  # type: ignore[return-value]
 
 
 def _count(count: int, is_flexible: bool) -> bytes:

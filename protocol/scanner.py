@@ -26,13 +26,15 @@ stand before the nested list on the wire.
 
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from protocol.reader import Reader
+from protocol.reader import SLICES, Reader
 from protocol.schema import Field, MessageInfo, Struct
 from protocol.source import Source, literal, plan
 
 
 def scanner_source(cls: type[Struct], info: MessageInfo, version: int, scanned: type[Any]) -> Source:
     """A function as `protocol.reader.reader_source` writes it, which returns a `scanned` instead of a `cls`.
+
+    It reads a memoryview alone, of which record sets are slices.
 
     TypeError when `scanned` names what the message does not have.
     """
@@ -48,6 +50,8 @@ class _Rows(NamedTuple):
 
 
 class _Scanner(Reader):
+    slices = {**SLICES, "records": "buffer[position:end]"}
+
     def __init__(self, cls: type[Struct], info: MessageInfo, version: int, scanned: type[Any]) -> None:
         self._scanned = scanned
         self._rows: _Rows | None = None

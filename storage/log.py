@@ -89,6 +89,9 @@ _REPORTS_MAX: Final = 100
 _JOINED_SIZE_MAX: Final = 64 * 1024
 
 
+_new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
+
+
 class AppendResult(NamedTuple):
     """`log_append_time_ms` is -1 with CreateTime. All offsets are -1 when there was nothing to append."""
 
@@ -533,8 +536,8 @@ class Log:
             self._write(accepted, offset, last_offset, header.max_timestamp, last_offset, leader_epoch, now_ms)
             if has_producer:
                 self._take_in(header, offset, marker)
-        return AppendResult(
-            offset, last_offset, log_append_time_ms, self.log_start_offset, records_converted=records_converted
+        return _new_tuple(
+            AppendResult, (offset, last_offset, log_append_time_ms, self.log_start_offset, False, records_converted)
         )
 
     def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendResult:
@@ -1407,7 +1410,7 @@ class Log:
     @property
     def needs_flush(self) -> bool:
         """Whether flush.messages says that the last append has to be synced before it is acknowledged."""
-        return self.unflushed_count >= self.config.flush_messages
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Whether flush.ms has passed since the last flush."""

@@ -548,7 +548,10 @@ class LogManager:
 
     @property
     def has_slow_directory(self) -> bool:
-        return any(writer.is_slow for writer in self.writers.values())
+        for writer in self.writers.values():  # noqa: SIM110 - asked for each Produce; `any` needs a generator
+            if writer.is_slow:
+                return True
+        return False
 
     def when_written(self, action: Callable[[], None]) -> None:
         """Calls `action` once, when nothing waits to be written in any directory; at once where nothing does."""

@@ -105,15 +105,16 @@ def _response(
     others: Mapping[TopicPartition, ErrorCode] = NOTHING_REFUSED,
 ) -> Slices[bytes]:
     """`error` for every partition that is not one of the `others`; each once, and all of a topic in one place."""
-    writer = row_writer(OffsetCommitResponse, version)
-    by_topic: dict[str, dict[int, bytes]] = {}
+    by_topic: dict[str, dict[int, ErrorCode]] = {}
     for number, row in enumerate(request.topics, 1):
         if number % COMMIT_STEP_SIZE == 0:
             yield
         name, index = key = row[:2]
         code = others.get(key, error) if others else error
-        by_topic.setdefault(name, {})[index] = writer.write_element(index, code)
-    return writer.write([(name, list(elements.values())) for name, elements in by_topic.items()])
+        by_topic.setdefault(name, {})[index] = code
+    return row_writer(OffsetCommitResponse, version).write(
+        (name, index, code) for name, codes in by_topic.items() for index, code in codes.items()
+    )
 
 
 async def _store_in_consumers_tree(services: Services, request: ScannedOffsetCommit) -> Slices[bytes]:

@@ -31,8 +31,8 @@ from protocol.messages.produce import (
     ScannedProduce,
     TopicProduceResponse,
 )
-from protocol.row_writer import grouped, row_writer
-from storage.log import AppendOrigin, AppendResult, Refusal
+from protocol.row_writer import row_writer
+from storage.log import AppendOrigin, Refusal
 
 ACKS_NONE = 0
 VALID_ACKS = frozenset({ACKS_ALL, ACKS_NONE, 1})
@@ -128,15 +128,12 @@ def _answer(
     if request.acks == ACKS_NONE:
         _close_for_failures(rows, outcomes)
         return None
-    writer = row_writer(ProduceResponse, context.api_version)
-    write = writer.write_element
-    elements = []
-    for (name, index, _), outcome in zip(rows, outcomes, strict=True):
+    written = []
+    for row, outcome in zip(rows, outcomes, strict=True):
         if type(outcome) is Refusal:
             return _answer_with_refusals(services, rows, outcomes, context)
-        first_offset, _, log_append_time_ms, log_start_offset, _, _ = cast(AppendResult, outcome)
-        elements.append((name, write(index, 0, first_offset, log_append_time_ms, log_start_offset)))
-    return writer.write(grouped(elements))
+        written.append((row[0], row[1], 0, outcome[0], outcome[2], outcome[3]))
+    return row_writer(ProduceResponse, context.api_version).write(written)
 
 
 def _close_for_failures(rows: Sequence[ProduceRow], outcomes: Outcomes) -> None:
