@@ -927,19 +927,6 @@ class Log:
         elif not self._has_moved(error):
             raise self._storage_error(error) from error
 
-    def read_on(
-        self, offset: int, size_min: int, size_max: int, upper_bound_offset: int, head_size: int, tail_size: int
-    ) -> bytearray | None:
-        """A quick `read`, of at least one batch and without waiting, from where an earlier one has ended.
-
-        The records stand in the buffer between `head_size` and `tail_size` zeros, which are the caller's to fill. None
-        when they are fewer than `size_min`, or this needs a closer look: `read` tells why. It raises nothing. Only for
-        the thread that changes the log.
-        """
-        if self.is_offline or offset < self.log_start_offset or self.truncation_count % 2:
-            return None
-        return self._reader.read_on(offset, size_min, size_max, upper_bound_offset, head_size, tail_size)
-
     def _was_truncated_since(self, truncation_count: int) -> bool:
         """Whether what another thread has read meanwhile may be from before and from after a truncation."""
         return truncation_count != self.truncation_count or truncation_count % 2 == 1

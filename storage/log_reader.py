@@ -17,14 +17,13 @@ from itertools import accumulate
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from protocol.errors import Malformed
-from protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from protocol.records.entries import entry_records
 from storage.files import FileSlice
 from storage.mapped_index import CorruptIndexError
 from storage.offset_index import OffsetPosition
-from storage.segment import CorruptSegmentError, Segment, SegmentGoneError
+from storage.segment import CorruptSegmentError, Segment
 from storage.segments import Segments, slot_above, slot_of
-from storage.stored_batch import HEADER_START, Extent, extent_at
+from storage.stored_batch import Extent, extent_at
 from storage.time_index import NO_TIMESTAMP
 from storage.transaction_index import AbortedTransaction
 from storage.validation import PLAIN_SIZE_MAX
@@ -115,45 +114,6 @@ class LogReader:
         read.may_slice = may_slice
         read.with_aborted = with_aborted
         return read.run()
-
-    def read_on(
-        self, offset: int, size_min: int, size_max: int, upper_bound_offset: int, head_size: int, tail_size: int
-    ) -> bytearray | None:
-        """See `Log.read_on`: what `_Read` finds by many steps where the position is known and the first batch fits."""
-        positions = self.positions
-        known = positions.get(offset)
-        end_offset, active, end_position = self.end
-        if known is None or upper_bound_offset < end_offset or self.first_batch_size > size_max:
-            return None
-        segment, position = known
-        left = (end_position if segment is active else segment.size) - position
-        size = size_max if size_max < left else left
-        if size < size_min or not _FIRST_READ_SIZE_MIN <= size < SLICE_SIZE_MIN:
-            return None
-        buffer = bytearray(head_size + size + tail_size)
-        records = memoryview(buffer)[head_size : head_size + size]
-        try:
-            if not segment.read_cached_into(records, position):
-                return None
-            base_offset, length, magic, last_offset_delta = HEADER_START.unpack_from(records)
-            first_size = LOG_OVERHEAD + length
-            next_offset = base_offset + last_offset_delta + 1
-            if magic != MAGIC or not HEADER_SIZE <= first_size <= size or next_offset <= offset:
-                return None
-            if size == left and segment is active:
-                next_offset = end_offset
-            elif size > first_size:
-                # Several batches are few enough to be looked at, or many enough that a look-up does not matter.
-                if size > _BATCHES_WALKED_MAX * first_size:
-                    return buffer
-                last = _last_whole(segment, records, extent_at(records, 0, position))
-                next_offset, size = last.last_offset + 1, last.end - position
-        except (OSError, SegmentGoneError, CorruptSegmentError):
-            return None
-        positions[next_offset] = (segment, position + size)
-        if len(positions) > _POSITIONS_MAX:
-            _forget_oldest(positions)
-        return buffer
 
     def read_without_index(
         self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool, with_aborted: bool

@@ -418,11 +418,6 @@ class Segment:
         """
         return memoryview(self._read(position, size, wait=wait))
 
-    def read_cached_into(self, buffer: memoryview, position: int) -> bool:
-        """The same into `buffer`, which it has to fill, without waiting. False: not all of it is in memory."""
-        self._used = True
-        return self._files.read_cached_into(self._file or self._open(), buffer, position) == len(buffer)
-
     def slice(self, position: int, size: int) -> FileSlice:
         """The same without reading it. Raises NotInMemoryError."""
         file = self._file or self._open()

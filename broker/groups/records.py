@@ -22,8 +22,6 @@ _VERSION = Layout(">h")
 _LENGTH = Layout(">h")
 _OFFSET_KEY_START, _OFFSET_KEY_END = Layout(">hh"), Layout(">i")
 _OFFSET_VALUE_START, _OFFSET_VALUE_END = Layout(">hqih"), Layout(">q")
-OFFSET_POSITION: Final = _VERSION.size
-"""Where in `offset_value` the offset stands; the time of the commit is its end."""
 _OFFSET_KEY_VERSION = 1
 _GROUP_KEY_VERSION = 2
 _VALUE_VERSIONS: Final = range(5)

@@ -156,7 +156,7 @@ async def test_few_bytes_that_open_to_many_are_opened_in_a_thread(
     damaged = usual[:-1] + bytes([usual[-1] ^ 1])
     large = bomb(compression)
     assert len(large) < COSTLY_SIZE
-    for number in range(3):  # the first in the general way, the others by a shortcut
+    for number in range(3):
         answer = await broker.ask(produce(usual))
         assert answer.responses[0].partition_responses[0].base_offset == number * 11
         assert len(prepared_beside) == number
