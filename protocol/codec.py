@@ -47,6 +47,7 @@ class Encoder(Protocol):
 
 # Compiled functions by (class, version). Not state: what is in here follows from the declarations alone.
 _decoders: dict[tuple[type, int], Decoder[object]] = {}
+_scanners: dict[tuple[type, type, int], Decoder[object]] = {}
 _encoders: dict[tuple[type, int], Encoder] = {}
 
 
@@ -91,11 +92,11 @@ def decoder(cls: type[T], version: int) -> Decoder[T]:
 def scanner(cls: type, scanned: type[T], version: int) -> Decoder[T]:
     """The scanner of the request `cls` in `version` that returns a `scanned` (`protocol.scanner`), compiled on first
     use. It reads memoryviews. ValueError when the class has no such version."""
-    found = _decoders.get((scanned, version))
+    found = _scanners.get((cls, scanned, version))
     if found is None:
         source = _source(partial(scanner_source, scanned=scanned), cls, version)
         found = compile_function("read", source.text(), f"scanner of {cls.__name__} v{version}", source.names)
-        _decoders[scanned, version] = found
+        _scanners[cls, scanned, version] = found
     return cast(Decoder[T], found)
 
 

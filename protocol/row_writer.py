@@ -19,6 +19,7 @@ from protocol.schema import REQUIRED, Field, Records, Struct, message_info
 from protocol.source import plan
 from protocol.writer import BY_REFERENCE_SIZE_MIN, SHORT_LENGTHS, long_string_length, uvarint
 
+FIRST_FETCH_VERSION_WITH_SESSIONS = 7
 FIRST_FETCH_VERSION_WITH_IDS = 13
 
 _COUNT = Layout(">i")
@@ -35,10 +36,14 @@ class RowWriter:
 
     def __init__(self, cls: type[Any], version: int) -> None:
         """TypeError when `cls` is no message of this kind; ValueError when it has no such version."""
+        if version not in message_info(cls).versions:
+            raise ValueError(f"{cls.__name__} has no version {version}")
         groups = _only_list(cls, version)
         assert groups.struct is not None
         elements = _only_list(groups.struct, version)
         assert elements.struct is not None
+        _require_name_and_list(groups.struct, version)
+        _require_numbers_before(cls, groups, version)
         letters = _leading_letters(elements.struct, version)
         whole = encode_element(cls, _with_defaults(elements.struct), version)
         numbers = Layout(">" + letters)
@@ -91,13 +96,24 @@ class FetchWriter:
     No partition has an error, aborted transactions or tagged fields.
     """
 
-    __slots__ = ("_is_flexible", "_middles", "_number_count", "_numbers", "_prefix", "_suffix", "_tail", "_uses_ids")
+    __slots__ = (
+        "_has_sessions",
+        "_is_flexible",
+        "_middles",
+        "_number_count",
+        "_numbers",
+        "_prefix",
+        "_suffix",
+        "_tail",
+        "_uses_ids",
+    )
 
     def __init__(self, version: int) -> None:
         letters = _leading_letters(PartitionData, version)
         self._numbers = Layout(">" + letters)
         self._number_count = len(letters)
         self._is_flexible = message_info(FetchResponse).is_flexible_in(version)
+        self._has_sessions = version >= FIRST_FETCH_VERSION_WITH_SESSIONS
         self._uses_ids = version >= FIRST_FETCH_VERSION_WITH_IDS
         self._tail = b"\0" if self._is_flexible else b""
         end = len(self._tail) + (1 if self._is_flexible else _COUNT.size)
@@ -128,7 +144,7 @@ class FetchWriter:
         """
         out: list[Records] = []
         prefix = self._prefix
-        if session_id:
+        if session_id and self._has_sessions:
             prefix = prefix[: -_COUNT.size] + _COUNT.pack(session_id)
         parts: list[Records] = [prefix, _count(len(topics), self._is_flexible)]
         middle, tail, count = self._middles[is_committed], self._tail, self._number_count
@@ -187,6 +203,17 @@ def _only_list(cls: type[Struct], version: int) -> Field:
     return lists[0]
 
 
+def _require_name_and_list(cls: type[Struct], version: int) -> None:
+    fields = plan(cls, version).untagged
+    if len(fields) != 2 or fields[0].is_array or fields[0].wire is None or fields[0].wire.name != "string":
+        raise TypeError(f"{cls.__name__} v{version} has other fields than a name and a list")
+
+
+def _require_numbers_before(cls: type[Any], groups: Field, version: int) -> None:
+    if plan(cls, version).untagged.index(groups) != len(_leading_letters(cls, version)):
+        raise TypeError(f"{cls.__name__} v{version}: other fields than numbers stand before {groups.name}")
+
+
 def _leading_letters(cls: type[Any], version: int) -> str:
     """The `struct` letters of the numbers with which a struct begins."""
     letters = ""
@@ -198,4 +225,8 @@ def _leading_letters(cls: type[Any], version: int) -> str:
 
 
 def _with_defaults(cls: type[Struct]) -> Struct:
-    return cls(**{field.name: 0 for field in cls.__fields__ if field.default is REQUIRED})
+    required = [field for field in cls.__fields__ if field.default is REQUIRED]
+    for field in required:
+        if field.is_array or field.wire is None or not field.wire.letter:
+            raise TypeError(f"{cls.__name__}.{field.name} is no number and has no default")
+    return cls(**{field.name: 0 for field in required})

@@ -67,6 +67,12 @@ class _Scanner(Reader):
         self.fields(cls, "f0_", 0, cls.__name__)
         self.source.add(f"o0 = {self._tuple(self._scanned, [f'f0_{name}' for name in wanted])}")
 
+    def struct(self, cls: type[Struct], depth: int, path: str) -> None:
+        """Read a struct that is no part of rows into an object."""
+        outer, self._rows = self._rows, None
+        super().struct(cls, depth, path)
+        self._rows = outer
+
     def structs(self, cls: type[Struct], target: str, depth: int, path: str) -> None:
         """Read a list of structs into rows; into objects where no row is declared."""
         rows = self._rows
@@ -117,14 +123,17 @@ def _row_classes(scanned: type[Any]) -> dict[str, type[Any]]:
     """The classes of the rows, by the field that they are the elements of."""
     found = {}
     for name, hint in get_type_hints(scanned).items():
-        if get_origin(hint) is list and hasattr(get_args(hint)[0], "_fields"):
-            found[name] = get_args(hint)[0]
+        for part in (hint, *get_args(hint)):  # the list, or the list or None
+            if get_origin(part) is list and hasattr(get_args(part)[0], "_fields"):
+                found[name.removesuffix("_")] = get_args(part)[0]
     return found
 
 
 def _require_before(cls: type[Struct], nested: Field, row: type[Any], version: int) -> None:
     """Raise TypeError when a value of the row would be read after the nested list."""
     fields = plan(cls, version)
+    if nested not in fields.untagged:
+        raise TypeError(f"{row.__name__}: {cls.__name__}.{nested.name} is tagged, or not in version {version}")
     late = [*fields.untagged[fields.untagged.index(nested) + 1 :], *fields.tagged]
     for field in late:
         if field.name in _names(row):

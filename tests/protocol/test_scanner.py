@@ -441,3 +441,72 @@ class ScannedTagged(NamedTuple):
 def test_a_wrong_declaration_is_a_type_error(scanned: type, version: int, text: str) -> None:
     with pytest.raises(TypeError, match=text):
         scanner(SampleRequest, scanned, version)
+
+
+@struct
+class SampleItem:
+    size: int32
+
+
+@struct
+class SampleInfo:
+    items: list[SampleItem]
+
+
+@struct
+class SamplePart:
+    index: int32
+
+
+@struct
+class SampleOwner:
+    info: SampleInfo
+    name: string
+    parts: list[SamplePart] = since(1, default=[])
+
+
+@message(12, versions=range(0, 3), flexible=2)
+class NestingRequest:
+    owners: list[SampleOwner] | None
+
+
+class NestingRow(NamedTuple):
+    info: SampleInfo
+    name: str
+    index_: int
+
+
+class ScannedNesting(NamedTuple):
+    owners_: list[NestingRow] | None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_struct_within_a_row_is_an_object_with_lists_of_its_own(version: int) -> None:
+    info = SampleInfo(items=[SampleItem(size=5), SampleItem(size=6)])
+    owner = SampleOwner(info=info, name="n", parts=[SamplePart(index=7), SamplePart(index=8)])
+    scan = scanner(NestingRequest, ScannedNesting, version)
+    frame = memoryview(b"".join(encode(NestingRequest(owners=[owner]), version)))
+    assert scan(frame).owners_ == [(info, "n", 7), (info, "n", 8)]
+    assert scan(memoryview(b"".join(encode(NestingRequest(owners=None), version)))).owners_ is None
+
+
+def test_rows_need_their_nested_list_in_every_version() -> None:
+    with pytest.raises(TypeError, match=r"SampleOwner\.parts is tagged, or not in version 0"):
+        scanner(NestingRequest, ScannedNesting, 0)
+
+
+def test_one_tuple_of_two_messages_has_two_scanners() -> None:
+    @message(12, versions=range(1), flexible=None)
+    class WideRequest:
+        before: int16
+        acks: int16
+
+    @message(12, versions=range(1), flexible=None)
+    class NarrowRequest:
+        acks: int16
+
+    class ScannedAcks(NamedTuple):
+        acks: int
+
+    assert scanner(NarrowRequest, ScannedAcks, 0)(memoryview(b"\0\1")).acks == 1
+    assert scanner(WideRequest, ScannedAcks, 0)(memoryview(b"\0\1\0\2")).acks == 2
