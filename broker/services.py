@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from broker.client_quotas import ClientQuotas
@@ -23,6 +24,7 @@ from broker.producer_ids import ProducerIds
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.manager import ReplicaManager
+from broker.replica.partition import Partition
 from broker.scram_credentials import ScramCredentials
 from broker.slices import SlicedWork
 from broker.topic_configs import TopicConfigs
@@ -35,7 +37,7 @@ from config.broker import BrokerConfig
 from controller.controller import Controller
 from protocol.api import Api
 from protocol.errors import ErrorCode, KafkaError
-from storage.log import Log
+from storage.log import FlushHeldError, Log
 from storage.log_manager import LogManager
 
 T = TypeVar("T")
@@ -81,11 +83,32 @@ class Services:
             return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    async def flush(self, log: Log) -> None:
-        """Sync a log off the event loop. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
-        now_ms = self.clock.now_ms()
-        await self.run_blocking(lambda: log.flush(now_ms))
+    async def flush(self, partition: Partition) -> None:
+        """Sync a partition's log off the event loop. Raises KafkaError(KAFKA_STORAGE_ERROR).
+
+        If the log moves to another log directory during the sync, the log that has taken its place is synced too: it
+        may hold records that were copied and not synced there.
+        """
+        while True:
+            log = partition.log
+            try:
+                await self.run_blocking(partial(log.flush, self.clock.now_ms()))
+            except FlushHeldError:
+                await _flush_released(log)
+                continue
+            except KafkaError:
+                if partition.log is log:
+                    raise
+            if partition.log is log:
+                return
 
     def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run something that may wait for a disk off the event loop."""
         return asyncio.get_running_loop().run_in_executor(self.blocking, work)
+
+
+async def _flush_released(log: Log) -> None:
+    """Return when `log` may be flushed again, or another one has taken its place."""
+    released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    log.when_flush_released(lambda: None if released.done() else released.set_result(None))
+    await released

@@ -80,6 +80,7 @@ __all__ = [
     "AppendOrigin",
     "AppendResult",
     "FetchedRecords",
+    "FlushHeldError",
     "Log",
     "LogOptions",
     "PreparedAppend",
@@ -93,6 +94,10 @@ _JOINED_SIZE_MAX: Final = 64 * 1024
 
 
 _pack_start = START.pack_into
+
+
+class FlushHeldError(TryLaterError):
+    """The log may not be flushed while it is replaced by its copy in another directory, see `Log.hold_flushes`."""
 
 
 class AppendResult(NamedTuple):
@@ -216,6 +221,7 @@ class Log:
         "_flushed_ms",
         "_flushing",
         "_is_drained",
+        "_is_flush_held",
         "_is_metadata_synced",
         "_last_planned",
         "_lowering",
@@ -232,6 +238,7 @@ class Log:
         "_rules",
         "_segments",
         "_snapshots",
+        "_when_flush_released",
         "_when_stored",
         "_writer",
         "config",
@@ -268,6 +275,8 @@ class Log:
         self._planned_size = 0  # of the segment that will be the active one
         self._when_stored: list[Action] = []
         self._is_drained = False
+        self._is_flush_held = False
+        self._when_flush_released: list[Action] = []
         self._directory = directory
         self._previous_directory: str | None = None
         self._naming = threading.Lock()  # held while the directory gets another name
@@ -1461,7 +1470,7 @@ class Log:
         """Makes everything appended so far durable and moves the recovery point. Any thread; one after the other.
 
         Raises KafkaError KAFKA_STORAGE_ERROR, and never tries again, nor does who waits meanwhile: after a failed sync
-        the kernel may have dropped what it could not write, and says so only once.
+        the kernel may have dropped what it could not write, and says so only once. Raises FlushHeldError.
         """
         truncation_count, end_offset = self.truncation_count, self.log_end_offset
         had_unflushed = self.recovery_point < end_offset
@@ -1478,14 +1487,38 @@ class Log:
         with self._flushing:
             try:
                 self._flush(with_active=False)
-            except OutOfResourcesError:
+            except TryLaterError:
                 self._options.on_flush_wanted(self)  # nothing else would sync these segments before the next roll
                 raise
+
+    def hold_flushes(self) -> None:
+        """Makes `flush` and `flush_sealed` raise FlushHeldError until `release_flushes`.
+
+        So the recovery point does not pass what the log's copy has synced while the copy takes the log's place. A flush
+        that is under way ends as usual, and covers nothing that is appended from now on.
+        """
+        self._is_flush_held = True
+
+    def release_flushes(self) -> None:
+        """Allows flushes again. Nothing if they are allowed."""
+        self._is_flush_held = False
+        due, self._when_flush_released = self._when_flush_released, []
+        for action in due:
+            action()
+
+    def when_flush_released(self, action: Action) -> None:
+        """Calls `action` once, when flushes are allowed: now, or at `release_flushes`."""
+        if self._is_flush_held:
+            self._when_flush_released.append(action)
+        else:
+            action()
 
     def _flush(self, *, with_active: bool) -> None:
         self._refuse_offline()
         truncation_count = self.truncation_count  # first, so that no truncation comes between it and the end
         end_offset = self.log_end_offset if with_active else self._segments.active.base_offset
+        if self._is_flush_held:  # after the look at the end, see `hold_flushes`
+            raise FlushHeldError(f"{self._directory} is being moved")
         started_s = time.perf_counter()
         try:
             self._sync_files(end_offset)

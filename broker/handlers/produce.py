@@ -356,7 +356,7 @@ async def _when_safe(
     )
     for _, append in appends:
         if append.partition.log.needs_flush:
-            await services.flush(append.partition.log)
+            await services.flush(append.partition)
     await _until_decided(services, [append for _, append in appends], deadline_ms)
     _decide(appends)
     for answer, append in appends:
