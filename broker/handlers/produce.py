@@ -356,7 +356,10 @@ async def _when_safe(
     )
     for _, append in appends:
         if append.partition.log.needs_flush:
-            await services.flush(append.partition)
+            try:
+                await services.flush(append.partition)
+            except KafkaError as error:
+                append.error = error.code
     await _until_decided(services, [append for _, append in appends], deadline_ms)
     _decide(appends)
     for answer, append in appends:

@@ -384,6 +384,26 @@ async def test_flush_that_fails_in_the_old_log_counts_in_the_new_one(
         assert new_log.recovery_point == 4
 
 
+async def test_one_log_that_cannot_be_flushed_fails_its_partition_alone(
+    disks: Disks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with disks.running() as broker:
+        await broker.create_topic("t", 2, flush_messages="1")
+        log = broker.services.log_manager.get("t", 0)
+        assert log is not None
+        flush = Log.flush
+
+        def fail_at_first(self: Log, now_ms: int) -> None:
+            if self is log:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no more")
+            flush(self, now_ms)
+
+        monkeypatch.setattr(Log, "flush", fail_at_first)
+        answers = await produce(broker, "t", {0: batch_of(b"x"), 1: batch_of(b"x")})
+        assert [answers[number].error_code for number in (0, 1)] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+        monkeypatch.setattr(Log, "flush", flush)
+
+
 # The pace
 
 
