@@ -238,6 +238,7 @@ class Log:
         "_rules",
         "_segments",
         "_snapshots",
+        "_was_scanned",
         "_when_flush_released",
         "_when_stored",
         "_writer",
@@ -296,6 +297,7 @@ class Log:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
+        self._was_scanned = loaded.was_scanned  # and not flushed since
         self.high_watermark = loaded.log_start_offset
         self.is_offline = False
         active = loaded.segments.active
@@ -1463,8 +1465,8 @@ class Log:
         return self.unflushed_count >= self.config.flush_messages
 
     def is_flush_due(self, now_ms: int) -> bool:
-        """Whether flush.ms has passed since the last flush."""
-        return self.unflushed_count > 0 and now_ms - self._flushed_ms >= self.config.flush_ms
+        """Whether flush.ms has passed since the last flush, or the load has written indexes that nothing has synced."""
+        return self.unflushed_count > 0 and (self._was_scanned or now_ms - self._flushed_ms >= self.config.flush_ms)
 
     def flush(self, now_ms: int) -> None:
         """Makes everything appended so far durable and moves the recovery point. Any thread; one after the other.
@@ -1481,6 +1483,7 @@ class Log:
             if self.is_offline or not was_done_meanwhile:
                 self._flush(with_active=True)
         self._flushed_ms = now_ms
+        self._was_scanned = False
 
     def flush_sealed(self) -> None:
         """`flush` after a roll, of all segments but the one that is appended to: that one is left to the kernel."""
@@ -1604,7 +1607,7 @@ class Log:
         """A clean end: indexes at their length, a snapshot at the log's end, everything synced, nothing held.
 
         A log that has nothing to sync is not synced: most are idle, and a stop must not take a second for each hundred.
-        What was only cut or derived meanwhile is made again at the next start. Raises KafkaError KAFKA_STORAGE_ERROR.
+        What was only cut meanwhile is cut again at the next start. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         self._refuse_planned()
         try:

@@ -691,12 +691,15 @@ class LogManager:
             self._to_remove.append(_ToRemove(now_ms + log.config.file_delete_delay_ms, directory, path, log))
         return copy
 
-    def finish_move(self, log: Log, old_directory: LogDirectory) -> None:
+    def finish_move(self, log: Log, old_directory: LogDirectory, *, now_ms: int) -> None:
         """Makes durable that `log` has taken the place of the one in `old_directory`. Waits for the disk."""
         directory = self._home.get(log)
         if directory is None:
             return  # deleted meanwhile
-
+        # With what it knows only from the old log, see `Log.take_over_state`.
+        is_flushed = any(True for _ in self._each_online(lambda each: each.flush(now_ms), [log]))
+        if not is_flushed:
+            return  # the marker stays, and the next start finishes the move
         if self._each_directory(LogDirectory.sync, [directory, old_directory]) and not old_directory.is_offline:
             # Otherwise the old log may still have its name there, and the next start must know which of them to take.
             self._each_directory(lambda one: log_moves.remove_marker(self._files, str(log.directory)), [directory])
@@ -783,7 +786,7 @@ class LogManager:
             yield None
 
     def flush_due(self, now_ms: int) -> int:
-        """Syncs the sealed segments of logs that have rolled, and logs whose flush.ms is over; returns how many."""
+        """Syncs the sealed segments of logs that have rolled, and whole logs that are due; returns how many."""
         wanted, self._flush_wanted = self._flush_wanted, {}
         logs = self._logs_and_copies()
         due = [log for log in logs if log.is_flush_due(now_ms)]

@@ -527,6 +527,10 @@ class Segment:
     def sync(self) -> None:
         """Makes log and indexes durable. Any thread."""
         self._files.sync(self._file or self._open())
+        self.sync_indexes()
+
+    def sync_indexes(self) -> None:
+        """Makes the indexes durable, but not their names. Any thread."""
         self.offset_index.sync()
         self.time_index.sync()
         self.transaction_index.sync()

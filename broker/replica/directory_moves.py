@@ -232,7 +232,7 @@ class DirectoryMoves:
         logger.info("moved %s to %s", move.title, copy.directory)
         self.on_moved(copy, old_directory)
         log.release_flushes()  # producers need not wait for the rest
-        await self._in_thread(lambda: self._log_manager.finish_move(copy, old_directory))
+        await self._in_thread(lambda: self._log_manager.finish_move(copy, old_directory, now_ms=self._clock.now_ms()))
         return True
 
     def _prepare(self, move: _Move) -> None:

@@ -70,7 +70,7 @@ def switch(manager: LogManager, log: Log, copy: Log) -> Log:
     old_directory = manager.directory_of(*NAME)
     assert old_directory is not None
     moved = manager.put_future_in_service(*NAME, now_ms=NOW_MS)
-    manager.finish_move(moved, old_directory)
+    manager.finish_move(moved, old_directory, now_ms=NOW_MS)
     return moved
 
 

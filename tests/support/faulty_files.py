@@ -51,6 +51,13 @@ class FaultyFiles(OsFiles):
         self._crash_at = number
         self._torn_bytes = torn_bytes
 
+    def adopt(self, root: Path) -> None:
+        """All that is below `root` now was synced by an earlier process."""
+        for directory, _, file_names in os.walk(root):
+            self._durable_names[directory] = {name: self._id_of(f"{directory}/{name}") for name in file_names}
+            for name, file_id in self._durable_names[directory].items():
+                self._durable_contents[file_id] = Path(directory, name).read_bytes()
+
     def bury(self) -> None:
         """What the kernel does for a dead process: its locks are free."""
         self._is_crashed = True
