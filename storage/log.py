@@ -640,9 +640,13 @@ class Log:
         started_s = now_s()
         try:
             # The first append is `_store` of nearly all batches, without another call.
-            if leader_epoch > self.leader_epochs.latest_written or not segment.append(
-                records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms
-            ):
+            try:
+                is_stored = leader_epoch <= self.leader_epochs.latest_written and segment.append(
+                    records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms
+                )
+            except (CorruptSegmentError, CorruptIndexError):
+                is_stored = False  # `_store` meets the same damage
+            if not is_stored:
                 segment = self._store(
                     records,
                     first_offset,
@@ -677,11 +681,19 @@ class Log:
         """Puts batches into the active segment, or a new one; returns which. Raises OSError: nothing was put there.
 
         `end_offset` is the end of what is stored, which in the directory's thread may be ahead of `log_end_offset`.
+        Where damage in the active segment hides its first or greatest timestamp, by which it is rolled and indexed, a
+        new segment begins: producers can go on, and what is good in the damaged one can be read.
         """
         if leader_epoch > self.leader_epochs.latest_written:
             self.leader_epochs.assign(leader_epoch, first_offset)
         segment = self._segments.active
-        if not segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms):
+        try:
+            taken = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
+        except (CorruptSegmentError, CorruptIndexError) as damage:
+            self._count_damage(damage)
+            self._report_once(f"{damage}; a new segment begins at offset {end_offset}")
+            taken = False
+        if not taken:
             # At the log's end also where the leader's log has a gap behind that, so that a start after a crash can
             # tell such a gap from records that were lost. Only a gap of 2^31 offsets is too wide for a segment.
             base_offset = first_offset if last_offset - end_offset > RELATIVE_OFFSET_MAX else end_offset
