@@ -1149,10 +1149,7 @@ class Log:
             self._raise_log_start(offset)
 
     def _raise_log_start(self, offset: int) -> None:
-        try:
-            self.leader_epochs.truncate_from_start(offset)
-        except OSError as error:
-            raise self._storage_error(error) from error
+        self.leader_epochs.truncate_from_start(offset)
         self.log_start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
         self.recovery_point = max(self.recovery_point, offset)
@@ -1628,6 +1625,7 @@ class Log:
             if self.config.preallocate:
                 active.cut_preallocation()
             self._write_snapshot(self._producers)
+            self.leader_epochs.write_pending()
         except OSError as error:
             raise self._storage_error(error) from error
         if self.unflushed_count:
