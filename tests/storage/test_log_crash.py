@@ -38,6 +38,7 @@ from tests.storage.builders import (
     append_marker,
     batch,
     create_log,
+    created,
     done,
     load_log,
     log_config,
@@ -71,8 +72,8 @@ class Life:
 
     def run(self, directory: Path, files: Files) -> None:
         manager = start(directory, files)
-        log = manager.get_or_create("topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
-        manager.get_or_create("other", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+        log = created(manager, "topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+        created(manager, "other", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
         for number in range(6):
             self.append(log, batch(2, size=40, producer_id=7, sequence=2 * number))
         self.flush(log)
@@ -254,7 +255,7 @@ def write_aborted(directory: Path) -> list[AbortedTransaction]:
     """A log of several segments with aborted transactions in the first and in the last one, synced, not closed."""
     files = FaultyFiles()
     manager = start(directory, files)
-    log = manager.get_or_create("topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+    log = created(manager, "topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
     for producer_id in (8, 9):
         append(log, batch(1, producer_id=producer_id, sequence=0, is_transactional=True))
         append_marker(log, marker(ControlType.ABORT, producer_id))
@@ -343,7 +344,7 @@ def start_compacted(directory: Path, files: Files) -> LogManager:
 def fill_compacted(directory: Path, files: Files) -> dict[int, bytes]:
     """A log with few keys, closed; the record that each offset holds."""
     manager = start_compacted(directory, files)
-    log = manager.get_or_create("topic", 0, topic_id=None, config=COMPACTED, now_ms=NOW_MS)
+    log = created(manager, "topic", 0, topic_id=None, config=COMPACTED, now_ms=NOW_MS)
     for number in range(20):
         records = [RecordData(NOW_MS, f"key-{number % 4}".encode(), f"value-{number}".encode() * 5)]
         append(log, memoryview(bytearray(build_batch(records))))
