@@ -168,10 +168,16 @@ def ping_times(port: int) -> Iterator[float]:
             time.sleep(0.005)
 
 
-async def test_clients_of_a_slow_directory_hold_nobody_up(disk: SlowDisk) -> None:
+async def test_clients_of_a_slow_directory_hold_nobody_up(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worst time is not compared: on a busy machine the scheduler alone takes more than 50 ms now and then.
+
+    That the loop never waits for the slow disk is checked by its calls instead.
+    """
     async with running(disk) as broker:
         client = broker.client
         await broker.make_slow()
+        work = FileWork(disk.path)
+        work.patch(monkeypatch)
         written: list[bytes] = []
         is_over = False
 
@@ -190,6 +196,7 @@ async def test_clients_of_a_slow_directory_hold_nobody_up(disk: SlowDisk) -> Non
         good_s = time.perf_counter() - good_began_s
         is_over = True
         await asyncio.gather(*producers)
+        assert work.on_loop == []
         assert times[PINGS * 9 // 10] < 0.05, times
         assert good_s < 10 * 0.05
         found = [value async for value in values(client, "slow")]
@@ -447,3 +454,12 @@ def disk_logs(broker: Broker, topic: str) -> list[Log]:
     """The logs of a topic that lie on the slow disk."""
     logs = broker.client.services.log_manager.logs()
     return [log for log in logs if log.topic == topic and log.directory.is_relative_to(broker.disk.path)]
+
+
+async def test_start_does_no_file_work_on_the_loop(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = FileWork(disk.path)
+    work.patch(monkeypatch)
+    for _ in range(2):
+        async with running(disk):
+            pass
+    assert work.on_loop == []
