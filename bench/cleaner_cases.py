@@ -33,7 +33,7 @@ from storage.checkpoints import TopicPartition, read_offsets
 from storage.cleaner import CleaningJob, CleaningResult, clean
 from storage.files import OsFiles
 from storage.log_cleaning import CleanerSettings, LogCleaning
-from storage.log_manager import LogManager, LogManagerSettings
+from storage.log_manager import LogManager, LogManagerSettings, NewLog
 from storage.meta_properties import MetaProperties
 
 KEYS_PER_RECORD = 0.625  # so many keys, drawn at random, leave half of the records
@@ -60,7 +60,11 @@ def clean_records(folder: Path, scale: Scale, *, record_size: int) -> Values:
     manager.open()
     manager.claim(MetaProperties(1, "bench"))
     manager.load(lambda topic: config, now_ms=now_ms())
-    log = manager.get_or_create("bench", 0, topic_id=None, config=config, now_ms=now_ms())
+    for work in manager.create([NewLog(TopicPartition("bench", 0), None, config)], now_ms=now_ms()):
+        if work is not None:
+            work()
+    log = manager.get("bench", 0)
+    assert log is not None
     for batch in superseding_batches(byte_count, KIB_16, record_size):
         log.append_as_leader(memoryview(bytearray(batch.data)), leader_epoch=0, now_ms=now_ms())
     log.advance_high_watermark(log.log_end_offset)

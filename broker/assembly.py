@@ -113,7 +113,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         bytes_per_second_max=lambda: config[properties.REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND],
     )
     replica_manager.on_opened = directory_moves.resume
-    channels = LocalChannels(clock, metadata, replica_manager, topic_configs, sliced_work, broker_epoch)
+    channels = LocalChannels(clock, metadata, replica_manager, topic_configs, sliced_work, on.blocking, broker_epoch)
     controller = Controller(on.broker_id, on.store, channels, controller_settings(config), clock, on.random)
     topics = TopicAdministration(controller, metadata, config, timer, clock)
     groups = GroupCoordinator(

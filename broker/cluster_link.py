@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import Executor
 
 from broker.clock import Clock
+from broker.housekeeping import take_steps
 from broker.metadata_cache import MetadataCache
 from broker.replica.manager import ReplicaManager
 from broker.slices import SlicedWork
@@ -70,15 +72,20 @@ class LocalChannels:
         replica_manager: ReplicaManager,
         topic_configs: TopicConfigs,
         sliced_work: SlicedWork,
+        blocking: Executor,
         broker_epoch: Callable[[], int],
     ) -> None:
-        """`broker_epoch()` is the epoch of this broker's registration, -1 before it is registered."""
+        """`blocking` runs what waits for a disk.
+
+        `broker_epoch()` is the epoch of this broker's registration, -1 before it is registered.
+        """
         self._fence = ControlFence(broker_epoch)
         self._clock = clock
         self._metadata = metadata
         self._replica_manager = replica_manager
         self._topic_configs = topic_configs
         self._sliced_work = sliced_work
+        self._blocking = blocking
         self.on_metadata: Callable[[set[str]], None] = lambda topics: None
         """Told which topics an UpdateMetadata touched, once it is in force."""
         self._in_order = asyncio.Lock()
@@ -96,9 +103,12 @@ class LocalChannels:
                     self._replica_manager.stop_replicas(request, self._clock.now_ms())
                 )
             await self._load_configs(request)
-            return await self._sliced_work.finished(
-                self._replica_manager.become_leader_or_follower(request, self._clock.now_ms())
+            # Shielded: a log is known only after the last step.
+            creating = take_steps(
+                self._replica_manager.create_logs(request, self._clock.now_ms()), self._clock, self._blocking
             )
+            await asyncio.shield(asyncio.ensure_future(creating))
+            return await self._sliced_work.finished(self._replica_manager.become_leader_or_follower(request))
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
         for topic in request.topic_states:

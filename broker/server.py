@@ -254,7 +254,7 @@ class Server:
             reserved_id_max=config[properties.RESERVED_BROKER_MAX_ID],
         )
         await record_directories(store, log_manager, accepted)
-        log_manager.claim(MetaProperties(broker_id, cluster_id))
+        await self._in_thread(lambda: log_manager.claim(MetaProperties(broker_id, cluster_id)))
         loop_timer = LoopTimer(self._loop, clock)
         self._undo.callback(loop_timer.close)
         return Foundation(

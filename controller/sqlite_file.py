@@ -7,8 +7,11 @@ Invariants: one process at a time (the file is locked as long as it is open); a 
 log, synchronous FULL) before `apply` returns. The file is written only between `begin_session` and `close`.
 """
 
+import errno
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -294,6 +297,8 @@ def _check_size(path: str, data: bytes | None) -> None:
 
 # -- errors --------------------------------------------------------------------------------------------------------
 
+_SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_DESCRIPTORS_OF_A_FILE: Final = 3  # the database, its write-ahead log, and the directory while it is synced
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _DISK_FAILURE: Final = _DAMAGE | {
     sqlite3.SQLITE_CANTOPEN,
@@ -308,6 +313,36 @@ def is_disk_failure(error: sqlite3.Error) -> bool:
     """Whether the file cannot be used any more. Otherwise the statement failed and changed nothing."""
     code = getattr(error, "sqlite_errorcode", None)
     return code != sqlite3.SQLITE_IOERR_NOMEM and _primary_code(error) in _DISK_FAILURE
+
+
+def may_be_shortage(error: sqlite3.Error) -> bool:
+    """Whether SQLite may have met a shortage of descriptors or memory, which it reports as a file it cannot open."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code == sqlite3.SQLITE_IOERR_NOMEM or _primary_code(error) in {
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,  # a file that could be opened for reading a moment later
+    }
+
+
+def is_shortage(error: Exception, path: Path) -> bool:
+    """Whether `error`, met at the file at `path`, comes of a shortage of descriptors or memory that still lasts."""
+    if isinstance(error, OSError):
+        return error.errno in _SHORTAGES
+    if not isinstance(error, sqlite3.Error) or not may_be_shortage(error):
+        return False
+    return _primary_code(error) not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY} or _lacks_descriptors(path)
+
+
+def _lacks_descriptors(path: Path) -> bool:
+    """SQLite does not pass on what the operating system said, so the system is asked again."""
+    with ExitStack() as opened:
+        try:
+            for _ in range(_DESCRIPTORS_OF_A_FILE):
+                opened.callback(os.close, os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            return error.errno in _SHORTAGES
+    return False
 
 
 def is_in_use(error: sqlite3.Error) -> bool:

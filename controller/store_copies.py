@@ -15,6 +15,7 @@ is replaced in one step (written beside, synced, renamed), and one that holds wh
 import logging
 import os
 import sqlite3
+import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -22,7 +23,16 @@ from typing import Final, NamedTuple, TypeVar
 
 from controller import paths
 from controller.clock import Clock
-from controller.sqlite_file import DamagedFileError, Session, SqliteFile, Transaction, is_disk_failure, is_in_use
+from controller.sqlite_file import (
+    DamagedFileError,
+    Session,
+    SqliteFile,
+    Transaction,
+    is_disk_failure,
+    is_in_use,
+    is_shortage,
+    may_be_shortage,
+)
 from controller.state_store import Node, Operation, Result, StoreUnavailable, WatchEvent
 
 logger = logging.getLogger("kafka.zk.KafkaZkClient")
@@ -31,6 +41,9 @@ T = TypeVar("T")
 
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 _REPLACEMENT: Final = ".tmp"
+OPEN_TRIES: Final = 5
+OPEN_RETRY_S: Final = 0.2
+"""How often and how far apart a copy is opened that may only lack descriptors or memory."""
 
 
 class FoundCopy(NamedTuple):
@@ -43,16 +56,23 @@ class FoundCopy(NamedTuple):
 class StoreCopies:
     """`examine` opens the newest copy for reading, `begin_session` brings the others up to date; then `apply` works.
 
-    `on_disk_failed(path, error)` is called for each copy whose disk has failed, once it is given up.
+    `on_disk_failed(path, error)` is called for each copy whose disk has failed, once it is given up. `sleep(seconds)`
+    waits before a copy is opened once more.
     """
 
     def __init__(
-        self, file_paths: Sequence[Path], clock: Clock, on_disk_failed: Callable[[Path, Exception], None]
+        self,
+        file_paths: Sequence[Path],
+        clock: Clock,
+        on_disk_failed: Callable[[Path, Exception], None],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         assert file_paths
         self._paths = file_paths
         self._clock = clock
         self._on_disk_failed = on_disk_failed
+        self._sleep = sleep
         self._copies: list[SqliteFile] = []
         self._others: dict[Path, SqliteFile] = {}
         self._damaged: set[Path] = set()
@@ -69,8 +89,8 @@ class StoreCopies:
     def examine(self) -> list[FoundCopy]:
         """Open and lock what is there, and read from the newest copy from now on. Changes no content.
 
-        Raises StoreUnavailable when a file is in use, the copies belong to different clusters, or none can be read;
-        sqlite3.Error.
+        Raises StoreUnavailable when a file is in use, the copies belong to different clusters, none can be read, or
+        descriptors or memory are short; sqlite3.Error.
         """
         opened: list[SqliteFile] = []
         try:
@@ -98,7 +118,7 @@ class StoreCopies:
             if not path.exists():
                 continue
             try:
-                opened.append(SqliteFile(path, is_checked=has_several))
+                opened.append(self._opened(path, is_checked=has_several))
             except DamagedFileError as error:
                 self._damaged.add(path)
                 errors.append(str(error))
@@ -110,6 +130,23 @@ class StoreCopies:
                 errors.append(f"{path}: {error}")
                 self._on_disk_failed(path, error)
         return errors
+
+    def _opened(self, path: Path, *, is_checked: bool = False) -> SqliteFile:
+        """Open a copy; while that may lack descriptors or memory, up to OPEN_TRIES times.
+
+        A shortage is no failure of the disk, so it never takes a copy out of use. Raises StoreUnavailable if it lasts,
+        and what `SqliteFile` raises.
+        """
+        for number in range(OPEN_TRIES):
+            try:
+                return SqliteFile(path, is_checked=is_checked)
+            except sqlite3.Error as error:
+                if number < OPEN_TRIES - 1 and may_be_shortage(error):
+                    self._sleep(OPEN_RETRY_S)
+                    continue
+                _refuse_shortage(error, path)
+                raise
+        raise AssertionError("every try returns or raises")
 
     def _zxid_of(self, path: Path) -> int:
         zxids = {copy.path: copy.zxid for copy in (*self._copies, *self._others.values())}
@@ -141,22 +178,23 @@ class StoreCopies:
     def _first_copy(self, usable: Sequence[Path]) -> SqliteFile:
         for path in usable[:-1]:
             try:
-                return SqliteFile(path)
+                return self._opened(path)
             except sqlite3.Error as error:
                 if not _is_disk_failure(error):
                     raise
                 self._on_disk_failed(path, error)
-        return SqliteFile(usable[-1])
+        return self._opened(usable[-1])
 
     def _mirror(self, newest: SqliteFile, other: SqliteFile | None, path: Path) -> None:
         """Put a copy like the newest at `path` into service."""
         try:
             if other is None or not _is_same(other, newest):
                 self._replace(newest, other, path)
-                other = SqliteFile(path)
+                other = self._opened(path)
         except (OSError, sqlite3.Error, DamagedFileError) as error:
             if other is not None:
                 _close_all([other])
+            _refuse_shortage(error, path)
             self._on_disk_failed(path, error)
         else:
             self._copies.append(other)
@@ -284,6 +322,14 @@ def _close_all(copies: Collection[SqliteFile]) -> None:
             copy.close()
         except sqlite3.Error as error:
             logger.warning("%s: %s", copy.path, error)
+
+
+def _refuse_shortage(error: Exception, path: Path) -> None:
+    """Raises StoreUnavailable if `error` comes of a shortage: the start can be repeated once there is enough."""
+    if is_shortage(error, path):
+        raise StoreUnavailable(
+            f"{path}: out of descriptors or memory, which is no error of the disk: {error}"
+        ) from error
 
 
 def _is_disk_failure(error: Exception) -> bool:

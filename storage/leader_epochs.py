@@ -31,14 +31,19 @@ class EpochEnd(NamedTuple):
 
 
 class LeaderEpochs:
-    """`write` persists all entries; it is called after each change but `begin`, before the change counts."""
+    """`write` persists all entries; it is called after each change, before the change counts.
 
-    __slots__ = ("_entries", "_write", "latest", "latest_written")
+    Not after `begin` and `truncate_from_start`, which a load repeats from the offsets of the log. `write_pending`
+    brings the file up to date.
+    """
+
+    __slots__ = ("_entries", "_is_start_pending", "_write", "latest", "latest_written")
 
     def __init__(self, entries: Iterable[EpochStart], write: Callable[[Sequence[EpochStart]], None]) -> None:
         """`entries` are those in the file."""
         self._entries: tuple[EpochStart, ...] = tuple(entries)
         self._write = write
+        self._is_start_pending = False  # the file does not know of the last `truncate_from_start`
         self.latest = self._entries[-1].epoch if self._entries else NO_EPOCH
         self.latest_written = self.latest
         """The last epoch in the file. `latest` is above it while an epoch that has begun has no record."""
@@ -92,11 +97,20 @@ class LeaderEpochs:
             self._replace(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log now starts at `start_offset`: the epoch that wrote it begins there, older ones are gone."""
+        """The log now starts at `start_offset`: the epoch that wrote it begins there, older ones are gone.
+
+        The file keeps what it has until the next write of another reason, so that nobody waits for the disk.
+        """
         slot = bisect_right(self._entries, start_offset, key=_start_offset)
         if slot == 0 or (slot == 1 and self._entries[0].start_offset == start_offset):
             return
-        self._replace([EpochStart(self._entries[slot - 1].epoch, start_offset), *self._entries[slot:]])
+        self._entries = (EpochStart(self._entries[slot - 1].epoch, start_offset), *self._entries[slot:])
+        self._is_start_pending = True
+
+    def write_pending(self) -> None:
+        """Persist what `truncate_from_start` has left out of the file. Waits for the disk. Raises OSError."""
+        if self._is_start_pending:
+            self._replace(self._entries)
 
     def clear(self) -> None:
         if self._entries:
@@ -119,4 +133,5 @@ class LeaderEpochs:
         replacement = tuple(entries)
         self._write(replacement)
         self._entries = replacement
+        self._is_start_pending = False
         self.latest = self.latest_written = replacement[-1].epoch if replacement else NO_EPOCH

@@ -77,6 +77,7 @@ __all__ = [
     "AppendOrigin",
     "AppendResult",
     "FetchedRecords",
+    "FlushHeldError",
     "Log",
     "LogOptions",
     "PreparedAppend",
@@ -90,6 +91,10 @@ _JOINED_SIZE_MAX: Final = 64 * 1024
 
 
 _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
+
+
+class FlushHeldError(TryLaterError):
+    """The log may not be flushed while it is replaced by its copy in another directory, see `Log.hold_flushes`."""
 
 
 class AppendResult(NamedTuple):
@@ -214,6 +219,7 @@ class Log:
         "_flushed_ms",
         "_flushing",
         "_is_drained",
+        "_is_flush_held",
         "_is_metadata_synced",
         "_last_planned",
         "_lowering",
@@ -230,6 +236,8 @@ class Log:
         "_rules",
         "_segments",
         "_snapshots",
+        "_was_scanned",
+        "_when_flush_released",
         "_when_stored",
         "_writer",
         "config",
@@ -266,6 +274,8 @@ class Log:
         self._planned_size = 0  # of the segment that will be the active one
         self._when_stored: list[Action] = []
         self._is_drained = False
+        self._is_flush_held = False
+        self._when_flush_released: list[Action] = []
         self._directory = directory
         self._previous_directory: str | None = None
         self._naming = threading.Lock()  # held while the directory gets another name
@@ -285,6 +295,7 @@ class Log:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
+        self._was_scanned = loaded.was_scanned  # and not flushed since
         self.high_watermark = loaded.log_start_offset
         self.is_offline = False
         active = loaded.segments.active
@@ -587,9 +598,13 @@ class Log:
         started_s = now_s()
         try:
             # The first append is `_store` of nearly all batches, without another call.
-            if leader_epoch > self.leader_epochs.latest_written or not segment.append(
-                records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms
-            ):
+            try:
+                is_stored = leader_epoch <= self.leader_epochs.latest_written and segment.append(
+                    records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms
+                )
+            except (CorruptSegmentError, CorruptIndexError):
+                is_stored = False  # `_store` meets the same damage
+            if not is_stored:
                 segment = self._store(
                     records,
                     first_offset,
@@ -624,11 +639,19 @@ class Log:
         """Puts batches into the active segment, or a new one; returns which. Raises OSError: nothing was put there.
 
         `end_offset` is the end of what is stored, which in the directory's thread may be ahead of `log_end_offset`.
+        Where damage in the active segment hides its first or greatest timestamp, by which it is rolled and indexed, a
+        new segment begins: producers can go on, and what is good in the damaged one can be read.
         """
         if leader_epoch > self.leader_epochs.latest_written:
             self.leader_epochs.assign(leader_epoch, first_offset)
         segment = self._segments.active
-        if not segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms):
+        try:
+            taken = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
+        except (CorruptSegmentError, CorruptIndexError) as damage:
+            self._count_damage(damage)
+            self._report_once(f"{damage}; a new segment begins at offset {end_offset}")
+            taken = False
+        if not taken:
             # At the log's end also where the leader's log has a gap behind that, so that a start after a crash can
             # tell such a gap from records that were lost. Only a gap of 2^31 offsets is too wide for a segment.
             base_offset = first_offset if last_offset - end_offset > RELATIVE_OFFSET_MAX else end_offset
@@ -1071,10 +1094,7 @@ class Log:
             self._raise_log_start(offset)
 
     def _raise_log_start(self, offset: int) -> None:
-        try:
-            self.leader_epochs.truncate_from_start(offset)
-        except OSError as error:
-            raise self._storage_error(error) from error
+        self.leader_epochs.truncate_from_start(offset)
         self.log_start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
         self.recovery_point = max(self.recovery_point, offset)
@@ -1242,12 +1262,15 @@ class Log:
 
         `drop_expired` and `mark_dropped` then remove them, which must wait until the new start is on the disk: a crash
         may keep any of their files, and a log start above a gap between them is what makes the gap harmless. The last
-        segment goes only after a new one has been started. Raises KafkaError.
+        segment goes only after a new one has been started, which waits until the directory is written directly: the
+        other thread alone may begin a segment before that. Raises KafkaError.
         """
         self._refuse_change()
         try:
             segments = self._segments.all()
             count = self._count_expired(segments, now_ms)
+            if count == len(segments) and self.is_slow:
+                count -= 1
             if count and count == len(segments):
                 self._roll(self.log_end_offset, now_ms)
         except OSError as error:
@@ -1400,14 +1423,14 @@ class Log:
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     def is_flush_due(self, now_ms: int) -> bool:
-        """Whether flush.ms has passed since the last flush."""
-        return self.unflushed_count > 0 and now_ms - self._flushed_ms >= self.config.flush_ms
+        """Whether flush.ms has passed since the last flush, or the load has written indexes that nothing has synced."""
+        return self.unflushed_count > 0 and (self._was_scanned or now_ms - self._flushed_ms >= self.config.flush_ms)
 
     def flush(self, now_ms: int) -> None:
         """Makes everything appended so far durable and moves the recovery point. Any thread; one after the other.
 
         Raises KafkaError KAFKA_STORAGE_ERROR, and never tries again, nor does who waits meanwhile: after a failed sync
-        the kernel may have dropped what it could not write, and says so only once.
+        the kernel may have dropped what it could not write, and says so only once. Raises FlushHeldError.
         """
         truncation_count, end_offset = self.truncation_count, self.log_end_offset
         had_unflushed = self.recovery_point < end_offset
@@ -1418,20 +1441,45 @@ class Log:
             if self.is_offline or not was_done_meanwhile:
                 self._flush(with_active=True)
         self._flushed_ms = now_ms
+        self._was_scanned = False
 
     def flush_sealed(self) -> None:
         """`flush` after a roll, of all segments but the one that is appended to: that one is left to the kernel."""
         with self._flushing:
             try:
                 self._flush(with_active=False)
-            except OutOfResourcesError:
+            except TryLaterError:
                 self._options.on_flush_wanted(self)  # nothing else would sync these segments before the next roll
                 raise
+
+    def hold_flushes(self) -> None:
+        """Makes `flush` and `flush_sealed` raise FlushHeldError until `release_flushes`.
+
+        So the recovery point does not pass what the log's copy has synced while the copy takes the log's place. A flush
+        that is under way ends as usual, and covers nothing that is appended from now on.
+        """
+        self._is_flush_held = True
+
+    def release_flushes(self) -> None:
+        """Allows flushes again. Nothing if they are allowed."""
+        self._is_flush_held = False
+        due, self._when_flush_released = self._when_flush_released, []
+        for action in due:
+            action()
+
+    def when_flush_released(self, action: Action) -> None:
+        """Calls `action` once, when flushes are allowed: now, or at `release_flushes`."""
+        if self._is_flush_held:
+            self._when_flush_released.append(action)
+        else:
+            action()
 
     def _flush(self, *, with_active: bool) -> None:
         self._refuse_offline()
         truncation_count = self.truncation_count  # first, so that no truncation comes between it and the end
         end_offset = self.log_end_offset if with_active else self._segments.active.base_offset
+        if self._is_flush_held:  # after the look at the end, see `hold_flushes`
+            raise FlushHeldError(f"{self._directory} is being moved")
         started_s = time.perf_counter()
         try:
             self._sync_files(end_offset)
@@ -1517,7 +1565,7 @@ class Log:
         """A clean end: indexes at their length, a snapshot at the log's end, everything synced, nothing held.
 
         A log that has nothing to sync is not synced: most are idle, and a stop must not take a second for each hundred.
-        What was only cut or derived meanwhile is made again at the next start. Raises KafkaError KAFKA_STORAGE_ERROR.
+        What was only cut meanwhile is cut again at the next start. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         self._refuse_planned()
         try:
@@ -1526,6 +1574,7 @@ class Log:
             if self.config.preallocate:
                 active.cut_preallocation()
             self._write_snapshot(self._producers)
+            self.leader_epochs.write_pending()
         except OSError as error:
             raise self._storage_error(error) from error
         if self.unflushed_count:

@@ -58,6 +58,8 @@ class LoadedLog:
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
+    was_scanned: bool = False
+    """Whether segments were scanned; their indexes, which the scan wrote, lie above `recovery_point`."""
 
 
 class LogLoader:
@@ -124,8 +126,9 @@ class LogLoader:
             )
             self._repair(repair, without_index, first_to_scan)
             segments, log_end_offset, producer_state = repair.segments, repair.log_end_offset, repair.producer_state
+            scanned_from = repair.scanned_from
         else:
-            log_end_offset, producer_state = self._log_start_offset, None
+            log_end_offset, producer_state, scanned_from = self._log_start_offset, None, None
         if not segments or log_end_offset < self._log_start_offset:
             segments, log_end_offset, producer_state = self._start_anew(segments), self._log_start_offset, None
         log_start_offset = max(self._log_start_offset, segments[0].base_offset)
@@ -133,6 +136,9 @@ class LogLoader:
         leader_epochs.truncate_from_start(log_start_offset)
         snapshots.delete_outside(log_start_offset, log_end_offset)
         ordered = Segments(segments)
+        recovery_point = min(log_end_offset if self._is_clean else self._recovery_point, log_end_offset)
+        if scanned_from is not None:
+            recovery_point = min(recovery_point, max(scanned_from, log_start_offset))
         if producer_state is None:
             producer_state = state_at(
                 log_end_offset,
@@ -150,7 +156,8 @@ class LogLoader:
             topic_id=self._read_topic_id(),
             log_start_offset=log_start_offset,
             log_end_offset=log_end_offset,
-            recovery_point=min(log_end_offset if self._is_clean else self._recovery_point, log_end_offset),
+            recovery_point=recovery_point,
+            was_scanned=scanned_from is not None,
         )
 
     def _segment(self, base_offset: int, sizes: Mapping[str, int]) -> Segment:
@@ -219,7 +226,7 @@ class LogLoader:
         segments = repair.segments
         for number, segment in enumerate(segments[:first_to_scan]):
             if segment.base_offset in without_index:
-                repair.rebuild_indexes(number)
+                repair.rebuild_indexes(number, lambda: self._files.sync_directory(self._directory))
         if self._is_clean:
             repair.verify_end()
         else:
@@ -255,6 +262,8 @@ class _Repair:
         self.segments = segments
         self.log_end_offset = log_start_offset
         self.producer_state: ProducerState | None = None
+        self.scanned_from: int | None = None
+        """Base offset of the first segment that `scan_from` has read."""
         self._name = name
         self._snapshots = snapshots
         self._leader_epochs = leader_epochs
@@ -262,8 +271,12 @@ class _Repair:
         self._progress = progress
         self._gaps_below = gaps_below
 
-    def rebuild_indexes(self, number: int) -> None:
-        """Of a sealed segment. Nothing is cut: what lies behind damage was synced once, and is reported, not judged."""
+    def rebuild_indexes(self, number: int, sync_names: Callable[[], None]) -> None:
+        """Of a sealed segment. Nothing is cut: what lies behind damage was synced once, and is reported, not judged.
+
+        The files are durable when this returns: no flush syncs what lies below the recovery point. The transaction
+        index is durable first: while the others have the length of indexes that grow, a start rebuilds all three.
+        """
         segment = self.segments[number]
         self._progress.on_damage(f"{segment.path}: an index is missing, cut off or garbled, rebuilt")
         producer_state = self._state_at(segment.base_offset)
@@ -271,7 +284,11 @@ class _Repair:
         if scan.damage is not None:
             self._progress.on_damaged_batch(scan.damage)
             self._progress.on_damage(str(scan.damage))
+        segment.transaction_index.sync()
+        sync_names()
         segment.seal()
+        segment.sync_indexes()
+        sync_names()
 
     def verify_end(self) -> None:
         """Believes the last segment if its indexes look right and its tail is whole; scans it otherwise."""
@@ -291,7 +308,8 @@ class _Repair:
         cleaning leaves them below the recovery point, and what is below that was synced. Damage and gaps below the log
         start end nothing: a deletion that a crash has stopped may have left them, and nobody reads there.
         """
-        producer_state = self._state_at(self.segments[first].base_offset)
+        self.scanned_from = self.segments[first].base_offset
+        producer_state = self._state_at(self.scanned_from)
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
             if number > first:

@@ -6,9 +6,9 @@ directory fails. Must not know replicas, leaders or requests. Has no timer: the 
 A log that is being moved has a copy in another directory, its future log (`storage.log_moves`). The copy is flushed,
 checkpointed and closed like a log, and is found by `future` only.
 
-Threads: `get`, `get_or_create`, `delete`, what concerns future logs, `run_retention`, `expire_producers` and
-`release_idle` belong to the thread that owns the logs; the last three go over all logs in steps, between which others
-may have their turn (see `Steps`). `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`, `free_names`,
+Threads: `get`, `create`, `delete`, what concerns future logs, `run_retention`, `expire_producers` and `release_idle`
+belong to the thread that owns the logs; `create` and the last three go over logs in steps, between which others may
+have their turn (see `Steps`). `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`, `free_names`,
 `mark_future_whole` and `finish_move` wait for the disk and are meant for another one. `open`, `load` and `close` block
 until done and use threads of their own for the logs of a directory.
 
@@ -61,6 +61,7 @@ __all__ = [
     "LogManager",
     "LogManagerSettings",
     "LogObserver",
+    "NewLog",
     "NoUsableDirectoryError",
     "Steps",
     "WrongDirectoryError",
@@ -118,6 +119,14 @@ class LoadStatus(NamedTuple):
     logs_total: int
     bytes_done: int
     bytes_total: int
+
+
+class NewLog(NamedTuple):
+    """A log to be created; `topic_id` is None if the controller is too old to know it."""
+
+    name: TopicPartition
+    topic_id: UUID | None
+    config: LogConfig
 
 
 class _Progress(LoadProgress):
@@ -223,6 +232,7 @@ class LogManager:
         """Told of each append that waited for a slow directory, when it was written or has failed."""
         self.on_log_start_raised: Callable[[Log], object] = lambda log: None
         """Told when the start of a log in service was raised, in the thread that owns it."""
+        self._creating: set[TopicPartition] = set()  # logs whose files are being made
         self._leaving: set[TopicPartition] = set()  # deleted logs whose directory still has its name
         self._logs_to_load: Counter[str] = Counter()  # logs by directory while they are loaded, none before and after
         self.directories = [LogDirectory(files, path) for path in log_dirs]
@@ -517,24 +527,66 @@ class LogManager:
     def live_directories(self) -> list[LogDirectory]:
         return [directory for directory in self.directories if not directory.is_offline]
 
-    def get_or_create(
-        self, topic: str, partition: int, *, topic_id: UUID | None, config: LogConfig, now_ms: int
-    ) -> Log:
-        """A new log goes where `prefer` said, or else to the live directory with the fewest, copies counted.
+    def create(self, wanted: Iterable[NewLog], *, now_ms: int) -> Steps[dict[TopicPartition, KafkaError]]:
+        """Creates empty logs; returns which could not be created, with a KAFKA_STORAGE_ERROR each.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR. Also when directories are offline and the log may lie in one of them is
-        a new one made: whether that is right is for the replica layer to know.
+        A log that exists stays as it is. A new one goes where `prefer` said, or else to the live directory with the
+        fewest, copies counted. Also when directories are offline and the log may lie in one of them is a new one made:
+        whether that is right is for the replica layer to know. The steps must be run to their end.
         """
-        name = TopicPartition(topic, partition)
-        log = self._logs.get(name)
-        if log is not None:
-            return log
-        directory = self._preferred.pop(name, None)
-        if directory is None or directory.is_offline:
-            directory = min(self.live_directories, key=lambda candidate: len(candidate.logs), default=None)
-        if directory is None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "All log directories are offline")
-        return self._create(directory, directory.path_of(name), name, config, topic_id, now_ms)
+        failed: dict[TopicPartition, KafkaError] = {}
+        pending = [new for new in wanted if new.name not in self._logs]
+        while pending:
+            placed = self._placed(pending, failed)
+            created: list[Log | KafkaError | None] = []
+            yield lambda: created.extend([self._create_in(*each, now_ms) for each in placed])  # noqa: B023
+            pending = []
+            for (directory, new), log in zip(placed, created, strict=True):
+                self._creating.discard(new.name)
+                if log is None:
+                    pending.append(new)
+                elif isinstance(log, KafkaError):
+                    failed[new.name] = log
+                elif directory.is_offline:
+                    log.take_offline()
+                    failed[new.name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
+                else:
+                    self._add(log, directory)
+                yield None
+        return failed
+
+    def _placed(
+        self, wanted: Iterable[NewLog], failed: dict[TopicPartition, KafkaError]
+    ) -> list[tuple[LogDirectory, NewLog]]:
+        """Chooses a directory for each new log; adds to `failed` those that none can have now."""
+        placed: list[tuple[LogDirectory, NewLog]] = []
+        planned: Counter[str] = Counter()
+        for new in wanted:
+            directory = self._preferred.pop(new.name, None)
+            if directory is None or directory.is_offline:
+                directory = min(
+                    self.live_directories, key=lambda each: len(each.logs) + planned[each.path], default=None
+                )
+            try:
+                if directory is None:
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "All log directories are offline")
+                self._refuse_taken(new.name)
+            except KafkaError as error:
+                failed[new.name] = error
+                continue
+            planned[directory.path] += 1
+            self._creating.add(new.name)
+            placed.append((directory, new))
+        return placed
+
+    def _create_in(self, directory: LogDirectory, new: NewLog, now_ms: int) -> Log | KafkaError | None:
+        """The log, made in a directory; None if that has failed before, and another may be chosen. Any thread."""
+        if directory.is_offline:
+            return None
+        try:
+            return self._create_files(directory, directory.path_of(new.name), new, now_ms)
+        except KafkaError as error:
+            return error
 
     def write_in_threads(self, start: Callable[[str], Start]) -> None:
         """Lets slow directories be written by a thread of their own; `start(path)` gives the port to it."""
@@ -571,24 +623,22 @@ class LogManager:
         if name not in self._logs and len(self._preferred) < _PREFERENCES_MAX:
             self._preferred[name] = directory
 
-    def _create(
-        self,
-        directory: LogDirectory,
-        path: str,
-        name: TopicPartition,
-        config: LogConfig,
-        topic_id: UUID | None,
-        now_ms: int,
-    ) -> Log:
+    def _refuse_taken(self, name: TopicPartition) -> None:
+        """Raises TryLaterError while the directory of another log has the name."""
         if name in self._leaving:
             raise TryLaterError(f"The deleted log of {name.topic}-{name.partition} is being written")
+        if name in self._creating:
+            raise TryLaterError(f"The log of {name.topic}-{name.partition} is being created")
+
+    def _create_files(self, directory: LogDirectory, path: str, new: NewLog, now_ms: int) -> Log:
+        """Waits for the disk. Any thread. Raises KafkaError KAFKA_STORAGE_ERROR."""
         try:
-            directory.free_name(name)
-            log = Log.create(self._options[directory.path], path, name, config, topic_id=topic_id, now_ms=now_ms)
+            directory.free_name(new.name)
+            return Log.create(
+                self._options[directory.path], path, new.name, new.config, topic_id=new.topic_id, now_ms=now_ms
+            )
         except OSError as error:
             raise self._storage_error(directory, error) from error
-        self._add(log, directory)
-        return log
 
     def delete(self, topic: str, partition: int, *, now_ms: int) -> None:
         """Takes a log away, and its copy. Its name is free at once, its files go after `file.delete.delay.ms`.
@@ -666,8 +716,11 @@ class LogManager:
             )
         if not can_have_future(log.topic, log.partition):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
+        self._refuse_taken(log.name)
         path = f"{directory.path}/{_marked(log.name, DirectoryState.FUTURE)}"
-        return self._create(directory, path, log.name, log.config, log.topic_id, now_ms)
+        copy = self._create_files(directory, path, NewLog(log.name, log.topic_id, log.config), now_ms)
+        self._add(copy, directory)
+        return copy
 
     def drop_future(self, topic: str, partition: int, *, now_ms: int) -> None:
         """Gives a move up. Nothing when there is none. Raises KafkaError KAFKA_STORAGE_ERROR."""
@@ -696,12 +749,15 @@ class LogManager:
             self._to_remove.append(_ToRemove(now_ms + log.config.file_delete_delay_ms, directory, path, log))
         return copy
 
-    def finish_move(self, log: Log, old_directory: LogDirectory) -> None:
+    def finish_move(self, log: Log, old_directory: LogDirectory, *, now_ms: int) -> None:
         """Makes durable that `log` has taken the place of the one in `old_directory`. Waits for the disk."""
         directory = self._home.get(log)
         if directory is None:
             return  # deleted meanwhile
-
+        # With what it knows only from the old log, see `Log.take_over_state`.
+        is_flushed = any(True for _ in self._each_online(lambda each: each.flush(now_ms), [log]))
+        if not is_flushed:
+            return  # the marker stays, and the next start finishes the move
         if self._each_directory(LogDirectory.sync, [directory, old_directory]) and not old_directory.is_offline:
             # Otherwise the old log may still have its name there, and the next start must know which of them to take.
             self._each_directory(lambda one: log_moves.remove_marker(self._files, str(log.directory)), [directory])
@@ -788,7 +844,7 @@ class LogManager:
             yield None
 
     def flush_due(self, now_ms: int) -> int:
-        """Syncs the sealed segments of logs that have rolled, and logs whose flush.ms is over; returns how many."""
+        """Syncs the sealed segments of logs that have rolled, and whole logs that are due; returns how many."""
         wanted, self._flush_wanted = self._flush_wanted, {}
         logs = self._logs_and_copies()
         due = [log for log in logs if log.is_flush_due(now_ms)]

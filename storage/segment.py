@@ -500,13 +500,20 @@ class Segment:
         self._cut_file(position)
 
     def seal(self) -> None:
-        """Brings every file to its final length: the segment is no longer appended, or the log closes."""
+        """Brings every file to its final length: the segment is no longer appended, or the log closes.
+
+        If the file of an index is damaged, both go: the next start rebuilds them.
+        """
         self._cut_tail()
-        # Where damage hides the greatest timestamp the time index ends earlier. Who looks for it there reports that.
-        with contextlib.suppress(CorruptSegmentError):
-            self.time_index.append_if_later(*self.largest())
-        self.offset_index.seal()
-        self.time_index.seal()
+        try:
+            # Where damage hides the greatest timestamp the time index ends earlier. Who looks for it reports that.
+            with contextlib.suppress(CorruptSegmentError):
+                self.time_index.append_if_later(*self.largest())
+            self.offset_index.seal()
+            self.time_index.seal()
+        except CorruptIndexError:
+            self.offset_index.reset()
+            self.time_index.reset()
 
     def cut_preallocation(self) -> None:
         self._files.truncate(self._file or self._open(), self.size)
@@ -522,6 +529,10 @@ class Segment:
     def sync(self) -> None:
         """Makes log and indexes durable. Any thread."""
         self._files.sync(self._file or self._open())
+        self.sync_indexes()
+
+    def sync_indexes(self) -> None:
+        """Makes the indexes durable, but not their names. Any thread."""
         self.offset_index.sync()
         self.time_index.sync()
         self.transaction_index.sync()

@@ -40,7 +40,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRow
 from protocol.records.batch import TRANSACTIONAL_BIT, BatchHeader
 from protocol.records.compression import Buffer
-from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend, Refusal
+from storage.log import AppendOrigin, AppendResult, FlushHeldError, Log, PreparedAppend, Refusal
 from storage.producer_state import ProducerState
 from storage.validation import TooCostlyError
 
@@ -263,7 +263,10 @@ class Appends:
         )
         for append in waiting.values():
             if append.partition.log.needs_flush:
-                await self._in_thread(partial(append.partition.log.flush, self._clock.now_ms()))
+                try:
+                    await self._flush(append.partition)
+                except KafkaError as error:
+                    append.error = error.code
         await self._until_decided(list(waiting.values()), deadline_ms)
         return [
             Refusal.of(KafkaError(waiting[position].error or ErrorCode.NONE))
@@ -271,6 +274,25 @@ class Appends:
             else (outcome.result if isinstance(outcome, _Waiting) else cast(Outcome, outcome))
             for position, outcome in enumerate(outcomes)
         ]
+
+    async def _flush(self, partition: Partition) -> None:
+        """Sync a partition's log. Raises KafkaError(KAFKA_STORAGE_ERROR).
+
+        If the log moves to another log directory during the sync, the log that has taken its place is synced too: it
+        may hold records that were copied and not synced there.
+        """
+        while True:
+            log = partition.log
+            try:
+                await self._in_thread(partial(log.flush, self._clock.now_ms()))
+            except FlushHeldError:
+                await _flush_released(log)
+                continue
+            except KafkaError:
+                if partition.log is log:
+                    raise
+            if partition.log is log:
+                return
 
     async def _append_prepared(
         self, row: ProduceRow, costly: _Costly, terms: AppendTerms, admission: Admission | None
@@ -292,6 +314,13 @@ class Appends:
                 appends, deadline_ms, lambda: None if decided.done() else decided.set_result(None)
             )
             await decided
+
+
+async def _flush_released(log: Log) -> None:
+    """Return when `log` may be flushed again, or another one has taken its place."""
+    released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    log.when_flush_released(lambda: None if released.done() else released.set_result(None))
+    await released
 
 
 def _check_admission(partition: Partition, records: Buffer, admission: Admission | None) -> None:

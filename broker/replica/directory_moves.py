@@ -8,7 +8,8 @@ and ends by itself when one of them went. A copy that is left over on the disk i
 opened. While a copy exists, retention and the cleaner leave the log alone.
 
 Invariants: only the thread of its move changes a copy; the change from log to copy happens between two requests, when
-the copy holds everything, and what was synced in the log is synced in the copy.
+the copy holds everything, and what was synced in the log is synced in the copy. What is synced after the change began
+is acknowledged only when the copy was synced too (`Appends`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from broker.clock import Clock
@@ -40,7 +42,6 @@ PACE_CHECK_MS_MAX = 1_000
 """The limit may be raised while a move waits for its turn."""
 RETRY_SECONDS = 0.01
 SHORTAGE_RETRY_SECONDS = 1.0
-FLUSHES_MAX = 5
 
 MovedListener = Callable[[Log, LogDirectory], None]
 
@@ -188,13 +189,7 @@ class DirectoryMoves:
             is_first = False
             await self._wait_for_turn()
             size_max = max(1, min(CHUNK_SIZE, self._bytes_per_second_max()))
-            size, now_ms = 0, self._clock.now_ms()
-            try:
-                size = await self._in_thread(lambda: catch_up(log, copy, size_max, now_ms=now_ms))  # noqa: B023
-            except KafkaError as error:
-                # The log was truncated, or its start was raised, while it was read.
-                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                    raise
+            size = await self._in_thread(partial(self._copy_piece, move, size_max))
             self._pacer.passed(size)
             if not size:
                 await asyncio.sleep(RETRY_SECONDS)
@@ -208,24 +203,26 @@ class DirectoryMoves:
 
     async def _switch(self, move: _Move) -> bool:
         """Put the copy in the place of the log; False when there is too much to copy first, or the move is over."""
+        await self._in_thread(lambda: self._prepare(move))
+        # From here on nothing more is synced in the log, and whoever waits for a sync gets one of the log in service.
+        move.log.hold_flushes()
         try:
-            return await self._switch_drained(move)
+            return await self._switch_held(move)
         finally:
             move.log.end_drain()
+            move.log.release_flushes()
 
-    async def _switch_drained(self, move: _Move) -> bool:
+    async def _switch_held(self, move: _Move) -> bool:
         log, copy, partition = move.log, move.copy, move.partition
-        for is_last in (*[False] * FLUSHES_MAX, True):
-            await self._in_thread(lambda: self._prepare(move))
-            if log.has_planned:
-                await _drained(log)
-            # From here to the end nothing waits, so nobody appends, reads or truncates meanwhile.
-            if not self._goes_on(move) or log.has_planned or not self._copy_rest(move):
-                return False
-            if is_last:
-                copy.flush(self._clock.now_ms())
-            if copy.recovery_point >= log.recovery_point:
-                break
+        if not await self._in_thread(lambda: self._copy_and_flush(move)):
+            return False
+        if log.has_planned:
+            await _drained(log)
+        # From here to the end nothing waits, so nobody appends, reads or truncates meanwhile.
+        if not self._goes_on(move) or log.has_planned or not self._copy_rest(move):
+            return False
+        if copy.log_end_offset != log.log_end_offset or copy.recovery_point < log.recovery_point:
+            return False
         old_directory = self._log_manager.directory_of(partition.topic, partition.partition)
         assert old_directory is not None
         copy.take_over_state(log)
@@ -234,24 +231,42 @@ class DirectoryMoves:
         )
         logger.info("moved %s to %s", move.title, copy.directory)
         self.on_moved(copy, old_directory)
-        await self._in_thread(lambda: self._log_manager.finish_move(copy, old_directory))
+        log.release_flushes()  # producers need not wait for the rest
+        await self._in_thread(lambda: self._log_manager.finish_move(copy, old_directory, now_ms=self._clock.now_ms()))
         return True
 
     def _prepare(self, move: _Move) -> None:
-        """What waits for the disk before a switch."""
+        """Sync most of the copy, while the log may still be synced too, and mark the copy as whole."""
         move.copy.flush(self._clock.now_ms())
         self._log_manager.mark_future_whole(move.copy, move.log)
 
+    def _copy_and_flush(self, move: _Move) -> bool:
+        """Sync in the copy whatever is synced in the log; False when there is too much to copy first."""
+        if not self._copy_rest(move):
+            return False
+        move.copy.flush(self._clock.now_ms())
+        return self._copy_rest(move)  # what was appended during the sync, so that less is left for the event loop
+
     def _copy_rest(self, move: _Move) -> bool:
-        """Copy what was appended since, which is in memory; False when that is too much for one step."""
+        """Copy what was appended since, which is in memory; False when that is too much for one step. Any thread."""
         log, copy = move.log, move.copy
         if copy.log_end_offset < log.log_end_offset:
             size = log.size_between(copy.log_end_offset, log.log_end_offset)
             if size is None or size > CHUNK_SIZE:
                 return False
-        while catch_up(log, copy, CHUNK_SIZE, now_ms=self._clock.now_ms()):
+        while self._copy_piece(move, CHUNK_SIZE):
             pass
-        return copy.log_end_offset == log.log_end_offset
+        return True
+
+    def _copy_piece(self, move: _Move, size_max: int) -> int:
+        """Copy about `size_max` bytes and return how many; 0 also when the log was changed while it was read."""
+        try:
+            return catch_up(move.log, move.copy, size_max, now_ms=self._clock.now_ms())
+        except KafkaError as error:
+            # The log was truncated, or its start was raised.
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            return 0
 
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         if self._executor is None:

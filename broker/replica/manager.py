@@ -38,8 +38,9 @@ from protocol.messages.stop_replica import (
     StopReplicaResponse,
 )
 from protocol.schema import ZERO_UUID
+from storage import checkpoints
 from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend
-from storage.log_manager import LogManager
+from storage.log_manager import LogManager, NewLog, Steps
 from storage.shortages import TryLaterError
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
@@ -70,6 +71,7 @@ class ReplicaManager:
         self._topic_config = topic_config
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: set[TopicPartition] = set()
+        self._not_created: dict[checkpoints.TopicPartition, KafkaError] = {}
         self.on_opened: Callable[[Partition], None] = lambda partition: None
         """Told of each partition that is hosted from now on."""
         self.on_not_opened: Callable[[], None] = lambda: None
@@ -200,15 +202,42 @@ class ReplicaManager:
 
     # -- what the controller says ------------------------------------------------------------------------------------
 
-    def become_leader_or_follower(self, request: LeaderAndIsrRequest, now_ms: int) -> Slices[LeaderAndIsrResponse]:
-        """Apply the leadership states of one LeaderAndIsr request; each partition gets its own error code."""
+    def create_logs(self, request: LeaderAndIsrRequest, now_ms: int) -> Steps[None]:
+        """Create the logs of replicas that are new to this broker, before `become_leader_or_follower`.
+
+        A log that cannot be created gets its error there.
+        """
+        wanted: list[NewLog] = []
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                name = checkpoints.TopicPartition(topic.topic_name, state.partition_index)
+                if not self._lacks_log(name, state):
+                    continue
+                if not state.is_new and not self._may_begin_anew(name):
+                    continue
+                wanted.append(NewLog(name, _known_id(topic.topic_id), self._topic_config(name.topic)))
+        self._not_created = yield from self._log_manager.create(wanted, now_ms=now_ms)
+
+    def _lacks_log(self, name: TopicPartition, state: LeaderAndIsrPartitionState) -> bool:
+        return (
+            name not in self._offline
+            and name not in self._partitions
+            and self._broker_id in state.replicas
+            and self._log_manager.get(*name) is None
+        )
+
+    def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> Slices[LeaderAndIsrResponse]:
+        """Apply the leadership states of one LeaderAndIsr request; each partition gets its own error code.
+
+        `create_logs` comes first.
+        """
         response = LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=[], topics=[])
         for topic in request.topic_states:
-            topic_id = None if topic.topic_id == ZERO_UUID else topic.topic_id
+            topic_id = _known_id(topic.topic_id)
             answered = LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=[])
             response.topics.append(answered)
             for state in topic.partition_states:
-                code = self._apply(topic.topic_name, topic_id, state, now_ms)
+                code = self._apply(topic.topic_name, topic_id, state)
                 answered.partition_errors.append(
                     LeaderAndIsrPartitionError(
                         topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
@@ -270,7 +299,7 @@ class ReplicaManager:
             self._close(partition.topic, partition.partition)
         return [(partition.topic, partition.partition) for partition in lost]
 
-    def _apply(self, topic: str, topic_id: UUID | None, state: LeaderAndIsrPartitionState, now_ms: int) -> ErrorCode:
+    def _apply(self, topic: str, topic_id: UUID | None, state: LeaderAndIsrPartitionState) -> ErrorCode:
         """`topic_id` is None if the controller is too old to know it."""
         key = (topic, state.partition_index)
         if key in self._offline:
@@ -285,7 +314,7 @@ class ReplicaManager:
                 logger.warning("ignoring LeaderAndIsr for %s-%d: its replicas are %s", *key, state.replicas)
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if partition is None:
-                partition = self._open(topic, topic_id, state, now_ms)
+                partition = self._open(topic, topic_id, state)
             elif state.partition_epoch < partition.leadership.partition_epoch:
                 logger.warning("skipping LeaderAndIsr for %s-%d: its partition epoch is old", *key)
                 return ErrorCode.NONE
@@ -307,36 +336,31 @@ class ReplicaManager:
             return error.code
         return ErrorCode.NONE
 
-    def _open(self, topic: str, topic_id: UUID | None, state: LeaderAndIsrPartitionState, now_ms: int) -> Partition:
-        if not state.is_new and self._log_manager.get(topic, state.partition_index) is None:
-            self._log_is_missing(topic, state.partition_index)
-        log = self._log_manager.get_or_create(
-            topic,
-            state.partition_index,
-            topic_id=topic_id,
-            config=self._topic_config(topic),
-            now_ms=now_ms,
-        )
+    def _open(self, topic: str, topic_id: UUID | None, state: LeaderAndIsrPartitionState) -> Partition:
+        name = checkpoints.TopicPartition(topic, state.partition_index)
+        log = self._log_manager.get(*name)
+        if log is None:
+            raise self._not_created.pop(name)
         _require_same_topic(log, topic_id)
         if log.topic_id is None and topic_id is not None:
             # Written by a broker of a time before there were ids.
             log.assign_topic_id(topic_id)
         partition = Partition(topic, state.partition_index, self._broker_id, log)
-        self._partitions[topic, state.partition_index] = partition
+        self._partitions[name] = partition
         self.on_opened(partition)
         return partition
 
-    def _log_is_missing(self, topic: str, partition_index: int) -> None:
-        """An existing replica has no log. Raises KafkaError while a log directory that may hold it is offline."""
+    def _may_begin_anew(self, name: TopicPartition) -> bool:
+        """An existing replica has no log; False while a log directory that may hold it is offline."""
         if self._log_manager.has_offline_directory:
             # An empty log in its place would be taken for the whole truth.
-            self._offline.add((topic, partition_index))
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its log may lie in a log directory that is offline")
-        vanished = self._log_manager.take_vanished(topic, partition_index)
+            self._offline.add(name)
+            logger.error("cannot serve %s-%d: its log may lie in a log directory that is offline", *name)
+            return False
+        vanished = self._log_manager.take_vanished(*name)
         known = "" if vanished is None else f"; it was in {vanished[0]}, committed up to offset {vanished[1]}"
-        logger.warning(
-            "no log directory holds %s-%d, which exists: an empty log is created%s", topic, partition_index, known
-        )
+        logger.warning("no log directory holds %s-%d, which exists: an empty log is created%s", *name, known)
+        return True
 
     def _lead_or_follow(self, partition: Partition, leadership: Leadership) -> None:
         was_leader = partition.is_leader
@@ -404,6 +428,11 @@ class ReplicaManager:
         for topic, on_gained, on_lost in self._leadership_listeners:
             if topic == partition.topic:
                 (on_gained if gained else on_lost)(partition)
+
+
+def _known_id(topic_id: UUID) -> UUID | None:
+    """None if the controller is too old to know it."""
+    return None if topic_id == ZERO_UUID else topic_id
 
 
 def _require_same_topic(log: Log, topic_id: UUID | None) -> None:

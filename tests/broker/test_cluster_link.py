@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -53,7 +54,9 @@ class Door:
         self.told: list[set[str]] = []
         clock = ManualClock()
         sliced_work = SlicedWork(clock.monotonic_ms)
-        self.channels = LocalChannels(clock, self.metadata, self.manager, configs, sliced_work, lambda: self.own_epoch)
+        self.channels = LocalChannels(
+            clock, self.metadata, self.manager, configs, sliced_work, ThreadPoolExecutor(1), lambda: self.own_epoch
+        )
         self.channels.on_metadata = self.told.append
         self.leader_epoch = 0
 

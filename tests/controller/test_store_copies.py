@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
+import resource
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ import pytest
 from controller import paths, sqlite_file, store_copies
 from controller.sqlite_file import SqliteFile, Transaction
 from controller.state_store import Create, NodeExists, Operation, Result, SetData, StoreUnavailable
-from controller.store_copies import StoreCopies
+from controller.store_copies import OPEN_RETRY_S, OPEN_TRIES, StoreCopies
 from tests.support.manual_clock import ManualClock
 
 CLUSTER, OTHER_CLUSTER = "7ym0r3ycTc-XAnwnQmXzjg", "pSEGtdSkRXmCBClYmmbVaw"
@@ -31,6 +34,8 @@ class Disks:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.failed: list[str] = []
+        self.waits: list[float] = []
+        self.on_wait: Callable[[], object] = lambda: None
         for name in NAMES:
             (folder / name).mkdir(parents=True, exist_ok=True)
 
@@ -39,7 +44,13 @@ class Disks:
 
     def store(self, names: Iterable[str] | None = None) -> StoreCopies:
         files = [self.path(name) for name in (NAMES if names is None else names)]
-        return StoreCopies(files, ManualClock(), lambda path, error: self.failed.append(path.parent.name))
+        return StoreCopies(
+            files, ManualClock(), lambda path, error: self.failed.append(path.parent.name), sleep=self._wait
+        )
+
+    def _wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.on_wait()
 
     def open(self, names: Iterable[str] | None = None) -> StoreCopies:
         store = self.store(names)
@@ -571,5 +582,99 @@ def test_a_directory_that_cannot_be_written_at_the_start_is_left_out(
     monkeypatch.setattr(store_copies, "_sync", failing)
     store = disks.open()
     assert disks.failed == [name]
+    assert store.count == 2
+    store.close()
+
+
+# Shortages
+
+
+@contextmanager
+def no_descriptors_left() -> Iterator[Callable[[], None]]:
+    """From here on this process can open nothing, until the end or a call of what is returned."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def end() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield end
+    finally:
+        end()
+
+
+@pytest.mark.parametrize("names", [NAMES, NAMES[:1]])
+def test_shortage_of_descriptors_refuses_the_start_and_fails_no_disk(disks: Disks, names: Sequence[str]) -> None:
+    disks.new_cluster(names).close()
+    store = disks.store(names)
+    expected = f"^{disks.path('a')}: out of descriptors or memory, which is no error of the disk: "
+    with no_descriptors_left(), pytest.raises(StoreUnavailable, match=expected):
+        store.examine()
+    assert disks.failed == []
+    assert disks.waits == [OPEN_RETRY_S] * (OPEN_TRIES - 1)
+    store.examine()
+    store.begin_session()
+    assert store.count == len(names)
+    store.close()
+
+
+def test_copy_is_opened_once_a_shortage_of_descriptors_is_over(disks: Disks) -> None:
+    disks.new_cluster().close()
+    with no_descriptors_left() as end:
+        disks.on_wait = end
+        store = disks.open()
+    assert disks.waits == [OPEN_RETRY_S]
+    assert disks.failed == []
+    assert store.count == 3
+    store.close()
+
+
+def test_shortage_of_memory_refuses_the_start_and_fails_no_disk(disks: Disks, monkeypatch: pytest.MonkeyPatch) -> None:
+    disks.new_cluster().close()
+    opened = SqliteFile
+
+    def short(path: Path, *, is_checked: bool = False) -> SqliteFile:
+        if path == disks.path("b"):
+            raise out_of_memory()
+        return opened(path, is_checked=is_checked)
+
+    monkeypatch.setattr(store_copies, "SqliteFile", short)
+    with pytest.raises(StoreUnavailable, match="out of descriptors or memory"):
+        disks.store().examine()
+    assert disks.failed == []
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_shortage_while_a_copy_is_made_refuses_the_start(
+    disks: Disks, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disks.new_cluster(["c"]).close()
+    real = store_copies._sync
+
+    def short(path: Path) -> None:
+        if path.is_relative_to(disks.folder / name):
+            raise OSError(errno.ENFILE, "Too many open files in system", str(path))
+        real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_copies, "_sync", short)
+        store = disks.store()
+        store.examine()
+        with pytest.raises(StoreUnavailable, match="out of descriptors or memory"):
+            store.begin_session()
+        store.close()
+    assert disks.failed == []
+    store = disks.open()
+    assert store.count == 3
+    store.close()
+    assert disks.tree_of("a") == disks.tree_of("b") == disks.tree_of("c")
+
+
+def test_file_that_cannot_be_opened_for_another_reason_fails_its_disk(disks: Disks) -> None:
+    disks.new_cluster(["a", "c"]).close()
+    disks.path("b").mkdir()
+    store = disks.open()
+    assert set(disks.failed) == {"b"}
     assert store.count == 2
     store.close()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import TypeVar
+from uuid import UUID
 
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
@@ -15,7 +16,7 @@ from storage.checkpoints import TopicPartition
 from storage.files import Files, OpenFile, OsFiles
 from storage.log import AppendOrigin, AppendResult, Log, LogOptions
 from storage.log_loader import LoadProgress
-from storage.log_manager import Steps
+from storage.log_manager import LogManager, NewLog, Steps
 
 T = TypeVar("T")
 
@@ -147,6 +148,19 @@ def done(steps: Steps[T]) -> T:
             return result
         if work is not None:
             work()
+
+
+def created(
+    manager: LogManager, topic: str, partition: int, *, topic_id: UUID | None, config: LogConfig, now_ms: int
+) -> Log:
+    """The log of that name, created if there is none. Raises KafkaError."""
+    name = TopicPartition(topic, partition)
+    failed = done(manager.create([NewLog(name, topic_id, config)], now_ms=now_ms))
+    if name in failed:
+        raise failed[name]
+    log = manager.get(topic, partition)
+    assert log is not None
+    return log
 
 
 def delete_expired(log: Log, now_ms: int) -> int:

@@ -11,7 +11,7 @@ from storage.log import Log
 from storage.log_cleaning import CleanerSettings, LogCleaning
 from storage.log_manager import LogManager, LogManagerSettings
 from storage.meta_properties import MetaProperties
-from tests.storage.builders import NAME, NOW_MS, QuickFiles, log_config, read_all
+from tests.storage.builders import NAME, NOW_MS, QuickFiles, created, log_config, read_all
 
 COMPACT = frozenset({"compact"})
 CONFIG = log_config(
@@ -39,7 +39,7 @@ class Broker:
         self.cleaning.load()
 
     def log(self, name: TopicPartition = NAME) -> Log:
-        return self.manager.get_or_create(*name, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+        return created(self.manager, *name, topic_id=None, config=CONFIG, now_ms=NOW_MS)
 
     def clean(self, now_ms: int = NOW_MS) -> bool:
         """One pass over the log that needs it most; False when none does."""

@@ -14,7 +14,7 @@ from storage.damaged_batches import DamagedBatches, MetBy
 from storage.log import Log
 from storage.log_manager import LogManager, LogManagerSettings
 from storage.meta_properties import MetaProperties
-from tests.storage.builders import NOW_MS, QuickFiles, append, batch, log_config
+from tests.storage.builders import NOW_MS, QuickFiles, append, batch, created, log_config
 from tests.storage.compacted import Broker, commit_and_roll, keyed
 
 SIZE = len(batch(1, size=100))
@@ -33,7 +33,7 @@ def start(directory: Path) -> LogManager:
 
 
 def filled(manager: LogManager) -> Log:
-    log = manager.get_or_create("topic", 0, topic_id=None, config=log_config(), now_ms=NOW_MS)
+    log = created(manager, "topic", 0, topic_id=None, config=log_config(), now_ms=NOW_MS)
     for _ in range(10):
         append(log, batch(1, size=100))
     return log

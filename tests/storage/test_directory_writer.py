@@ -33,6 +33,7 @@ from tests.storage.builders import (
     append_marker,
     batch,
     create_log,
+    created,
     done,
     load_log,
     log_config,
@@ -607,7 +608,7 @@ class Manager:
         self.writer.note_slow_write(1.0)
 
     def log(self, topic: str) -> Log:
-        return self.manager.get_or_create(topic, 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+        return created(self.manager, topic, 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
 
 
 def test_the_logs_of_a_directory_take_turns_and_write_at_once_what_waits(tmp_path: Path) -> None:

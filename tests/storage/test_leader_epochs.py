@@ -105,3 +105,18 @@ def test_every_change_is_written_before_it_counts() -> None:
         epochs.assign(1, 5)
     assert written == [((0, 0),)]
     assert epochs.latest == 0
+
+
+def test_raised_start_is_written_with_the_next_epoch_or_on_request() -> None:
+    written: list[Sequence[EpochStart]] = []
+    epochs = LeaderEpochs([EpochStart(2, 10), EpochStart(5, 20)], written.append)
+    epochs.truncate_from_start(20)
+    assert not written
+    epochs.assign(6, 30)
+    assert written == [((5, 20), (6, 30))]
+    epochs.write_pending()
+    assert len(written) == 1
+    epochs.truncate_from_start(35)
+    epochs.write_pending()
+    epochs.write_pending()
+    assert written[1:] == [((6, 35),)]

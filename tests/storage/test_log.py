@@ -506,6 +506,27 @@ def test_legacy_offsets(tmp_path: Path) -> None:
 # Deleting
 
 
+def test_deletion_of_records_does_no_file_work(tmp_path: Path) -> None:
+    """It is done on the event loop. The file of the epochs follows at the stop, and a start after a kill needs none."""
+    files = FaultyFiles()
+    log = create_log(tmp_path, options=log_options(files))
+    for epoch in (1, 2, 3):
+        append(log, batch(2), leader_epoch=epoch)
+    log.advance_high_watermark(6)
+    calls = list(files.calls)
+    log.delete_records_before(3)
+    assert files.calls == calls
+    expected = [(2, 3), (3, 4)]
+    assert list(log.leader_epochs.entries) == expected
+    log.flush(NOW_MS)
+    killed = load_log(tmp_path, log_start_offset=3, recovery_point=6)
+    assert list(killed.leader_epochs.entries) == expected
+    checkpoint = log.directory / names.LEADER_EPOCH_CHECKPOINT
+    assert checkpoint.read_text() == "0\n3\n1 0\n2 2\n3 4\n"
+    log.close(NOW_MS)
+    assert checkpoint.read_text() == "0\n2\n2 3\n3 4\n"
+
+
 def test_delete_records(tmp_path: Path) -> None:
     config = log_config(segment_bytes=2 * len(batch(1)), file_delete_delay_ms=100)
     log = create_log(tmp_path, config)

@@ -19,6 +19,7 @@ import pytest
 from protocol.errors import KafkaError
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType
+from storage import names
 from storage.cleaner import clean
 from storage.compaction import CleanedSegment
 from storage.files import Files
@@ -29,6 +30,7 @@ from storage.meta_properties import MetaProperties
 from storage.producer_snapshots import encode
 from storage.producer_state import ProducerState
 from storage.recovery import replay
+from storage.transaction_index import AbortedTransaction
 from tests.storage.builders import (
     NOW_MS,
     QuickFiles,
@@ -36,6 +38,7 @@ from tests.storage.builders import (
     append_marker,
     batch,
     create_log,
+    created,
     done,
     load_log,
     log_config,
@@ -69,8 +72,8 @@ class Life:
 
     def run(self, directory: Path, files: Files) -> None:
         manager = start(directory, files)
-        log = manager.get_or_create("topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
-        manager.get_or_create("other", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+        log = created(manager, "topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+        created(manager, "other", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
         for number in range(6):
             self.append(log, batch(2, size=40, producer_id=7, sequence=2 * number))
         self.flush(log)
@@ -235,6 +238,88 @@ def test_every_call_fails_once_or_from_then_on(memory_path: Path, calls: int, er
         pass
 
 
+# Indexes that a start has rebuilt
+
+
+def start_anew(directory: Path) -> tuple[FaultyFiles, LogManager, Log]:
+    """Another process, which finds what the one before has synced."""
+    files = FaultyFiles()
+    files.adopt(directory)
+    manager = start(directory, files)
+    log = manager.get("topic", 0)
+    assert log is not None
+    return files, manager, log
+
+
+def write_aborted(directory: Path) -> list[AbortedTransaction]:
+    """A log of several segments with aborted transactions in the first and in the last one, synced, not closed."""
+    files = FaultyFiles()
+    manager = start(directory, files)
+    log = created(manager, "topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+    for producer_id in (8, 9):
+        append(log, batch(1, producer_id=producer_id, sequence=0, is_transactional=True))
+        append_marker(log, marker(ControlType.ABORT, producer_id))
+        if producer_id == 8:
+            for _ in range(8):
+                append(log, batch(2, size=90))
+    log.advance_high_watermark(log.log_end_offset)
+    log.flush(NOW_MS)
+    manager.checkpoint_recovery_points()
+    assert log.segment_count > 2
+    files.bury()
+    return log.aborted_transactions(0, log.log_end_offset)
+
+
+def index_entries(log: Log) -> list[object]:
+    return [[*segment.offset_index, *segment.time_index] for segment in log.segments.all()]
+
+
+@pytest.mark.parametrize("suffix", [names.OFFSET_INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX])
+def test_index_rebuilt_below_recovery_point_survives_power_loss_after_clean_stop(
+    memory_path: Path, suffix: str
+) -> None:
+    for seed in range(30):
+        directory = memory_path / str(seed)
+        expected = write_aborted(directory)
+        (directory / "topic-0" / names.segment_file(0, suffix)).write_bytes(b"damaged")
+        files, manager, log = start_anew(directory)
+        assert log.aborted_transactions(0, log.log_end_offset) == expected
+        entries = index_entries(log)
+        manager.close(NOW_MS)
+        files.free_locks()
+        files.lose_unsynced(directory, Random(seed))
+        _, manager, log = start_anew(directory)
+        assert log.aborted_transactions(0, log.log_end_offset) == expected, seed
+        assert index_entries(log) == entries, seed
+        manager.unlock()
+
+
+def test_index_scanned_at_recovery_point_survives_power_loss_after_clean_stop(memory_path: Path) -> None:
+    """All was synced before the kill, so that the scan of the last segment finds nothing above the recovery point."""
+    for seed in range(30):
+        directory = memory_path / str(seed)
+        expected = write_aborted(directory)
+        files, manager, log = start_anew(directory)
+        assert log.aborted_transactions(0, log.log_end_offset) == expected
+        manager.close(NOW_MS)
+        files.free_locks()
+        files.lose_unsynced(directory, Random(seed))
+        _, manager, log = start_anew(directory)
+        assert log.aborted_transactions(0, log.log_end_offset) == expected, seed
+        manager.unlock()
+
+
+def test_recovered_log_is_flushed_once_by_the_next_periodic_flush(tmp_path: Path) -> None:
+    write_aborted(tmp_path)
+    _, manager, log = start_anew(tmp_path)
+    assert log.unflushed_count
+    assert manager.flush_due(NOW_MS) == 1
+    assert log.recovery_point == log.log_end_offset
+    append(log, batch(1))
+    assert manager.flush_due(NOW_MS) == 0
+    manager.unlock()
+
+
 # Cleaning
 
 
@@ -259,7 +344,7 @@ def start_compacted(directory: Path, files: Files) -> LogManager:
 def fill_compacted(directory: Path, files: Files) -> dict[int, bytes]:
     """A log with few keys, closed; the record that each offset holds."""
     manager = start_compacted(directory, files)
-    log = manager.get_or_create("topic", 0, topic_id=None, config=COMPACTED, now_ms=NOW_MS)
+    log = created(manager, "topic", 0, topic_id=None, config=COMPACTED, now_ms=NOW_MS)
     for number in range(20):
         records = [RecordData(NOW_MS, f"key-{number % 4}".encode(), f"value-{number}".encode() * 5)]
         append(log, memoryview(bytearray(build_batch(records))))

@@ -21,7 +21,18 @@ from storage.log_moves import FoundLog, Settled, catch_up, settle
 from storage.meta_properties import MetaProperties
 from storage.names import DirectoryState
 from storage.producer_snapshots import encode
-from tests.storage.builders import NOW_MS, QuickFiles, append, append_marker, batch, done, log_config, marker, read_all
+from tests.storage.builders import (
+    NOW_MS,
+    QuickFiles,
+    append,
+    append_marker,
+    batch,
+    created,
+    done,
+    log_config,
+    marker,
+    read_all,
+)
 from tests.support.faulty_files import Crashed, FaultyFiles
 
 CONFIG = log_config(segment_bytes=600, index_interval_bytes=100, segment_index_bytes=240, file_delete_delay_ms=1000)
@@ -45,7 +56,7 @@ def log_of(manager: LogManager) -> Log:
 
 
 def create(manager: LogManager) -> Log:
-    return manager.get_or_create(*NAME, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+    return created(manager, *NAME, topic_id=None, config=CONFIG, now_ms=NOW_MS)
 
 
 def copy_of(manager: LogManager) -> Log:
@@ -70,7 +81,7 @@ def switch(manager: LogManager, log: Log, copy: Log) -> Log:
     old_directory = manager.directory_of(*NAME)
     assert old_directory is not None
     moved = manager.put_future_in_service(*NAME, now_ms=NOW_MS)
-    manager.finish_move(moved, old_directory)
+    manager.finish_move(moved, old_directory, now_ms=NOW_MS)
     return moved
 
 
@@ -353,7 +364,7 @@ def test_no_move_begins_while_a_directory_is_offline(tmp_path: Path) -> None:
 
 def test_a_name_without_room_for_the_ending_of_a_copy_is_refused(tmp_path: Path) -> None:
     manager = start(tmp_path)
-    log = manager.get_or_create("t" * 249, 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+    log = created(manager, "t" * 249, 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
     with pytest.raises(KafkaError) as caught:
         manager.create_future(log, manager.directories[1], now_ms=NOW_MS)
     assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -362,11 +373,11 @@ def test_a_name_without_room_for_the_ending_of_a_copy_is_refused(tmp_path: Path)
 def test_a_remembered_preference_decides_where_a_log_is_made(tmp_path: Path) -> None:
     manager = start(tmp_path)
     manager.prefer("wanted", 0, manager.directories[1])
-    manager.get_or_create("wanted", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+    created(manager, "wanted", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
     assert manager.directory_of("wanted", 0) is manager.directories[1]
     manager.prefer("wanted", 0, manager.directories[0])
     manager.delete("wanted", 0, now_ms=NOW_MS)
-    manager.get_or_create("other", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+    created(manager, "other", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
     assert manager.directory_of("other", 0) is manager.directories[0]
 
 
@@ -377,7 +388,7 @@ COMPACTED = log_config(cleanup_policy=frozenset({"compact"}), segment_bytes=300,
 
 
 def fill_compacted(manager: LogManager) -> Log:
-    log = manager.get_or_create(*NAME, topic_id=None, config=COMPACTED, now_ms=NOW_MS)
+    log = created(manager, *NAME, topic_id=None, config=COMPACTED, now_ms=NOW_MS)
     for _ in range(10):
         append(log, batch(2, size=50))
     log.advance_high_watermark(log.log_end_offset)

@@ -12,7 +12,7 @@ from storage.files import Files, OpenFile, failure
 from storage.log import Log
 from storage.log_manager import LogManager, LogManagerSettings
 from storage.meta_properties import MetaProperties
-from tests.storage.builders import NOW_MS, QuickFiles, append, batch, done, log_config, read_all
+from tests.storage.builders import NOW_MS, QuickFiles, append, batch, created, done, log_config, read_all
 from tests.support.faulty_files import FaultyFiles
 
 CONFIG = log_config(segment_bytes=300, retention_ms=1000, file_delete_delay_ms=1000)
@@ -52,7 +52,7 @@ def start(directory: Path, files: Files | None = None) -> LogManager:
 
 def expirable(manager: LogManager) -> Log:
     """Segments 0 to 4 of one batch each, of which the first three are too old in ten seconds."""
-    log = manager.get_or_create("topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+    log = created(manager, "topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
     for number in range(5):
         append(log, batch(1, size=200, timestamp_ms=NOW_MS + (0 if number < 3 else 9_500)))
     log.advance_high_watermark(5)

@@ -31,6 +31,7 @@ from tests.storage.builders import (
     append_marker,
     batch,
     create_log,
+    created,
     delete_expired,
     done,
     load_log,
@@ -263,7 +264,7 @@ def opened(tmp_path: Path, files: Files, failed: list[str]) -> LogManager:
 
 
 def made(manager: LogManager, topic: str = "t") -> Log:
-    return manager.get_or_create(topic, 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+    return created(manager, topic, 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
 
 
 def test_a_log_that_could_not_be_made_is_made_at_the_next_try(tmp_path: Path) -> None:
@@ -272,9 +273,7 @@ def test_a_log_that_could_not_be_made_is_made_at_the_next_try(tmp_path: Path) ->
     manager = opened(tmp_path, files, failed)
     config = dataclasses.replace(CONFIG, preallocate=True)
     for number in range(5):
-        create = partial(
-            manager.get_or_create, f"t{number}", 0, topic_id=UUID(int=number + 1), config=config, now_ms=NOW_MS
-        )
+        create = partial(created, manager, f"t{number}", 0, topic_id=UUID(int=number + 1), config=config, now_ms=NOW_MS)
         files.fail(range(number, number + 1), errno.EMFILE)
         with pytest.raises(OutOfResourcesError):
             create()

@@ -51,6 +51,13 @@ class FaultyFiles(OsFiles):
         self._crash_at = number
         self._torn_bytes = torn_bytes
 
+    def adopt(self, root: Path) -> None:
+        """All that is below `root` now was synced by an earlier process."""
+        for directory, _, file_names in os.walk(root):
+            self._durable_names[directory] = {name: self._id_of(f"{directory}/{name}") for name in file_names}
+            for name, file_id in self._durable_names[directory].items():
+                self._durable_contents[file_id] = Path(directory, name).read_bytes()
+
     def bury(self) -> None:
         """What the kernel does for a dead process: its locks are free."""
         self._is_crashed = True
@@ -99,7 +106,7 @@ class FaultyFiles(OsFiles):
 
     def sync(self, file: OpenFile) -> None:
         self._count("sync", file.path)
-        self._durable_contents[self._id_of(file.path)] = super().read(file, super().size(file), 0)
+        self._durable_contents[self._id_of(self._present_path(file))] = super().read(file, super().size(file), 0)
 
     def sync_directory(self, path: str) -> None:
         self._count("sync directory", path)
@@ -158,8 +165,8 @@ class FaultyFiles(OsFiles):
 
     # After a power cut
 
-    def lose_unsynced(self, root: Path, random: Random | None = None) -> None:
-        """Rebuilds the tree below `root` from what was synced.
+    def lose_unsynced(self, root: Path, random: Random | None = None, *, into: Path | None = None) -> None:
+        """Rebuilds the tree below `root` from what was synced, there or in another folder.
 
         With `random` each file and each directory may also have got further than its last sync: a file may hold any
         beginning of what was written, or zeros in its place.
@@ -171,11 +178,13 @@ class FaultyFiles(OsFiles):
                 names = {name: self._id_of(f"{directory}/{name}") for name in file_names}
             for name, file_id in names.items():
                 survivors[f"{directory}/{name}"] = self._surviving_content(f"{directory}/{name}", file_id, random)
-        shutil.rmtree(root, ignore_errors=True)
-        root.mkdir(parents=True)
+        target = root if into is None else into
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
         for path, content in survivors.items():
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            Path(path).write_bytes(content)
+            survivor = target / Path(path).relative_to(root)
+            survivor.parent.mkdir(parents=True, exist_ok=True)
+            survivor.write_bytes(content)
 
     def _surviving_content(self, path: str, file_id: int, random: Random | None) -> bytes:
         durable = self._durable_contents.get(file_id, b"")
@@ -189,6 +198,12 @@ class FaultyFiles(OsFiles):
             return written
         kept = random.randint(len(durable), len(written))
         return written[:kept] + (bytes(len(written) - kept) if fate == 2 else b"")
+
+    def _present_path(self, file: OpenFile) -> str:
+        """The file, or a directory above it, may have been renamed since it was opened."""
+        inode = os.fstat(file.descriptor).st_ino
+        paths = (path for path in (file.path, *self._file_ids) if os.path.exists(path))
+        return next((path for path in paths if os.stat(path).st_ino == inode), file.path)
 
     def _id_of(self, path: str) -> int:
         if path not in self._file_ids:

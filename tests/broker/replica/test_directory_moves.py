@@ -1,15 +1,17 @@
 """Logs that move between log directories of a running broker, beside producers and consumers and over restarts."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import pytest
 
 from broker.replica.directory_moves import PACE_CHECK_MS_MAX, Pacer
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -24,7 +26,12 @@ from protocol.messages.incremental_alter_configs import (
 )
 from protocol.records.batch import batches, records
 from protocol.schema import ZERO_UUID
+from storage.files import OpenFile, OsFiles
+from storage.log import Log
+from storage.log_manager import LogManager, LogManagerSettings
 from tests.broker.handlers.test_produce_and_fetch import SIZE_MAX, batch_of, fetch, produce
+from tests.storage.builders import NOW_MS, log_config, read_all
+from tests.support.faulty_files import FaultyFiles
 from tests.support.in_process import InProcessBroker, running_broker
 
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -273,6 +280,128 @@ async def test_a_replica_that_is_not_there_yet_is_made_where_it_is_wanted(disks:
             assert await move(broker, f"t{number}", path) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             await broker.create_topic(f"t{number}")
             assert await places(broker, f"t{number}") == [Place(path, False, 0)]
+
+
+# Syncs
+
+
+class Gate:
+    """Holds up each call of one kind to one file, from the `number`-th on, until it is opened."""
+
+    def __init__(self, ending: str, number: int = 0) -> None:
+        self._ending = ending
+        self._left = number
+        self._open = threading.Event()
+        self.has_held = threading.Event()
+
+    def open(self) -> None:
+        self._open.set()
+
+    def pass_by(self, path: str) -> None:
+        if path.endswith(self._ending):
+            self._left -= 1
+            if self._left < 0:
+                self.has_held.set()
+                assert self._open.wait(TIMEOUT_S)
+
+
+class GatedFiles(FaultyFiles):
+    """A sync waits at the gates once it has synced what there was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates: list[Gate] = []
+
+    def sync(self, file: OpenFile) -> None:
+        super().sync(file)
+        for gate in self.gates:
+            gate.pass_by(file.path)
+
+
+@pytest.mark.parametrize("sync_of_copy", [0, 1])
+async def test_flushed_record_survives_power_loss_after_move(
+    disks: Disks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync_of_copy: int
+) -> None:
+    """It is appended while the copy is synced, so the copy gets it behind that sync."""
+    files = GatedFiles()
+    monkeypatch.setattr("broker.server.OsFiles", lambda: files)
+    async with disks.running() as broker:
+        await broker.create_topic("t", flush_messages="1")
+        await fill(broker, "t", 3)
+        ((here, _, _),) = await places(broker, "t")
+        old = Gate(f"{here}/t-0/00000000000000000000.log")
+        copy = Gate("-future/00000000000000000000.log", sync_of_copy)
+        files.gates += [old, copy]
+        assert await move(broker, "t", disks.other(here)) is ErrorCode.NONE
+        assert await asyncio.to_thread(copy.has_held.wait, TIMEOUT_S)
+        producing = asyncio.create_task(produce(broker, "t", {0: batch_of(b"last")}))
+        await asyncio.sleep(0)
+        log = broker.services.log_manager.get("t", 0)
+        assert log is not None
+        assert log.log_end_offset == 4
+        assert not producing.done()
+        copy.open()
+        await until_it_lies_in(broker, "t", disks.other(here))
+        old.open()
+        assert (await producing)[0].error_code == ErrorCode.NONE
+        files.lose_unsynced(tmp_path, into=tmp_path / "after")
+    after = LogManager(
+        [str(tmp_path / "after" / Path(path).name) for path in disks.paths],
+        LogManagerSettings(),
+        OsFiles(),
+        random=Random(1),
+    )
+    after.open()
+    after.load(lambda topic: log_config(), now_ms=NOW_MS)
+    survivor = after.get("t", 0)
+    assert survivor is not None
+    assert survivor.log_end_offset == 4
+    assert b"last" in [content for _, content in read_all(survivor)][-1]
+
+
+async def test_flush_that_fails_in_the_old_log_counts_in_the_new_one(
+    disks: Disks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = GatedFiles()
+    monkeypatch.setattr("broker.server.OsFiles", lambda: files)
+    async with disks.running() as broker:
+        await broker.create_topic("t", flush_messages="1")
+        await fill(broker, "t", 3)
+        ((here, _, _),) = await places(broker, "t")
+        old_log = broker.services.log_manager.get("t", 0)
+        assert old_log is not None
+        old = Gate(f"{here}/t-0/00000000000000000000.log")
+        files.gates.append(old)
+        producing = asyncio.create_task(produce(broker, "t", {0: batch_of(b"last")}))
+        assert await asyncio.to_thread(old.has_held.wait, TIMEOUT_S)
+        assert await move(broker, "t", disks.other(here)) is ErrorCode.NONE
+        await until_it_lies_in(broker, "t", disks.other(here))
+        old_log.take_offline()
+        old.open()
+        assert (await producing)[0].error_code == ErrorCode.NONE
+        new_log = broker.services.log_manager.get("t", 0)
+        assert new_log is not None
+        assert new_log.recovery_point == 4
+
+
+async def test_one_log_that_cannot_be_flushed_fails_its_partition_alone(
+    disks: Disks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with disks.running() as broker:
+        await broker.create_topic("t", 2, flush_messages="1")
+        log = broker.services.log_manager.get("t", 0)
+        assert log is not None
+        flush = Log.flush
+
+        def fail_at_first(self: Log, now_ms: int) -> None:
+            if self is log:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no more")
+            flush(self, now_ms)
+
+        monkeypatch.setattr(Log, "flush", fail_at_first)
+        answers = await produce(broker, "t", {0: batch_of(b"x"), 1: batch_of(b"x")})
+        assert [answers[number].error_code for number in (0, 1)] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+        monkeypatch.setattr(Log, "flush", flush)
 
 
 # The pace

@@ -30,6 +30,7 @@ from storage.checkpoints import read_partition_metadata
 from storage.files import OsFiles
 from storage.log_manager import LogManager, LogManagerSettings
 from storage.names import PARTITION_METADATA
+from tests.storage.builders import created, done
 
 ME, OTHER = 0, 1
 TOPIC_ID = UUID(int=7)
@@ -84,16 +85,14 @@ def tell(
         replicas=list(replicas),
         is_new=is_new,
     )
-    work = manager.become_leader_or_follower(
-        LeaderAndIsrRequest(
-            controller_id=ME,
-            controller_epoch=1,
-            topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])],
-            live_leaders=[],
-        ),
-        NOW_MS,
+    request = LeaderAndIsrRequest(
+        controller_id=ME,
+        controller_epoch=1,
+        topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])],
+        live_leaders=[],
     )
-    response = whole(work)
+    done(manager.create_logs(request, NOW_MS))
+    response = whole(manager.become_leader_or_follower(request))
     return ErrorCode(response.topics[0].partition_errors[0].error_code)
 
 
@@ -349,7 +348,7 @@ def test_another_topic_of_the_same_name_is_refused(manager: ReplicaManager) -> N
 def test_a_log_that_was_there_before(
     manager: ReplicaManager, log_manager: LogManager, found_id: UUID | None, expected: ErrorCode
 ) -> None:
-    log = log_manager.get_or_create("t", 0, topic_id=found_id, config=CONFIG, now_ms=NOW_MS)
+    log = created(log_manager, "t", 0, topic_id=found_id, config=CONFIG, now_ms=NOW_MS)
     assert tell(manager) == expected
     if expected == ErrorCode.NONE:
         assert led(manager).log is log
@@ -394,7 +393,7 @@ def test_a_new_partition_is_not_warned_of(manager: ReplicaManager, caplog: pytes
 def test_logs_that_the_controller_does_not_assign_are_reported_and_kept(
     manager: ReplicaManager, log_manager: LogManager, caplog: pytest.LogCaptureFixture
 ) -> None:
-    unknown = log_manager.get_or_create("unknown", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
+    unknown = created(log_manager, "unknown", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
     tell(manager, is_new=True)
     manager.report_unclaimed_logs()
     (line,) = caplog.messages
@@ -406,7 +405,7 @@ def test_logs_that_the_controller_does_not_assign_are_reported_and_kept(
 def test_a_log_that_no_partition_holds_goes_when_the_controller_deletes_it(
     manager: ReplicaManager, log_manager: LogManager
 ) -> None:
-    log = log_manager.get_or_create("t", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
+    log = created(log_manager, "t", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
     assert tell(manager) == ErrorCode.INCONSISTENT_TOPIC_ID
     stop(manager, is_deleted=True)
     assert log_manager.get("t", 0) is None

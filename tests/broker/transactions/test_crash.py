@@ -40,7 +40,7 @@ from storage.files import Files
 from storage.log_manager import LogManager, LogManagerSettings
 from storage.meta_properties import MetaProperties
 from tests.broker.transactions.fakes import BROKER, FakeLeaders
-from tests.storage.builders import QuickFiles, log_config, read_all
+from tests.storage.builders import QuickFiles, done, log_config, read_all
 from tests.support.faulty_files import Crashed, FaultyFiles
 from tests.support.manual_clock import ManualClock
 
@@ -105,7 +105,8 @@ class World:
             request = LeaderAndIsrRequest(
                 controller_id=BROKER, controller_epoch=1, topic_states=topics, live_leaders=[]
             )
-            whole(self.replica_manager.become_leader_or_follower(request, self.clock.now_ms()))
+            done(self.replica_manager.create_logs(request, self.clock.now_ms()))
+            whole(self.replica_manager.become_leader_or_follower(request))
         self.coordinator.become_leader(0, self.epoch)
         await self.idle()
 
