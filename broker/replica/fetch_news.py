@@ -9,11 +9,14 @@ partitions that something happened to.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
 Postpone = Callable[[Callable[[], None]], object]
+
+logger = logging.getLogger("kafka.server.FetchManager")
 
 TOLD_TOGETHER_MAX = 64
 """So many watchers are told in one step; consumers that wait are answered in it."""
@@ -59,10 +62,18 @@ class FetchNews:
             self._tell_in_parts(deque(watchers))
             return
         for watcher in watchers:
-            watcher.has_news()
+            _tell(watcher)
 
     def _tell_in_parts(self, watchers: deque[Watcher]) -> None:
         for _ in range(min(len(watchers), TOLD_TOGETHER_MAX)):
-            watchers.popleft().has_news()
+            _tell(watchers.popleft())
         if watchers:
             self._postpone(lambda: self._tell_in_parts(watchers))
+
+
+def _tell(watcher: Watcher) -> None:
+    """A watcher that fails is a bug of ours, and neither the others' concern nor that of who caused the event."""
+    try:
+        watcher.has_news()
+    except Exception:
+        logger.exception("a fetch session could not be told of news")

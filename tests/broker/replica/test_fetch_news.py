@@ -127,7 +127,6 @@ def test_an_event_while_watchers_are_told_in_parts_concerns_those_that_watch_aga
     assert [watcher.told_count for watcher in watchers] == [2] + [1] * (2 * TOLD_TOGETHER_MAX - 1)
 
 
-@pytest.mark.xfail(strict=True, reason="FetchNews.tell and _tell_in_parts do not contain a watcher's exception")
 @pytest.mark.parametrize("failing", [0, TOLD_TOGETHER_MAX])
 def test_a_watcher_that_fails_fails_neither_the_others_nor_the_event(
     news: FetchNews, postponed: Postponed, failing: int
