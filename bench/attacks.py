@@ -353,10 +353,10 @@ def generated() -> Iterator[tuple[str, Callable[[], Attack]]]:
         for path in list_paths(api.request, version):
             name = f"{api.name} v{version}: {'.'.join(field.name for field in path)}"
             count_max = elements_max(key, 0) // _elements_of_one(path[-1], version) - 100
-            stuffed = partial(_stuffed, api.request, version, path, count_max)
-            yield f"{name}, the same", partial(stuffed, is_distinct=False)
-            if _named_field(path[-1], version) is not None:
-                yield f"{name}, distinct", partial(stuffed, is_distinct=True)
+            send = partial(_sent_stuffed, api.request, version, path, count_max)
+            yield f"{name}, the same", partial(send, is_distinct=False)
+            if has_distinct(path[-1], version):
+                yield f"{name}, distinct", partial(send, is_distinct=True)
 
 
 def _elements_of_one(field: Field, version: int) -> int:
@@ -377,20 +377,35 @@ def list_paths(cls: type[Struct], version: int) -> Iterator[tuple[Field, ...]]:
                 yield (field, *path)
 
 
-def _stuffed(cls: type[Struct], version: int, path: Sequence[Field], count_max: int, *, is_distinct: bool) -> Attack:
+def _sent_stuffed(
+    cls: type[Struct], version: int, path: Sequence[Field], count_max: int, *, is_distinct: bool
+) -> Attack:
     def attack(client: Client) -> None:
-        request = smallest(cls)
-        _stuff(request, version, path, count_max, is_distinct=is_distinct)
-        client.send(framed(request, version))
+        client.send(framed(stuffed(cls, version, path, count_max, is_distinct=is_distinct), version))
         client.receive()
 
     return attack
 
 
+def stuffed(cls: type[Struct], version: int, path: Sequence[Field], count_max: int, *, is_distinct: bool) -> Any:
+    """Return the smallest request whose list at `path` has as many of the smallest elements as 1 MiB has room for.
+
+    `count_max` bounds their number. Distinct elements have a name or number of their own.
+    """
+    request = smallest(cls)
+    _stuff(request, version, path, count_max, is_distinct=is_distinct)
+    return request
+
+
+def has_distinct(field: Field, version: int) -> bool:
+    """Whether the elements of this list have a name or number to differ in."""
+    return _named_field(field, version) is not None
+
+
 def _stuff(value: Any, version: int, path: Sequence[Field], count_max: int, *, is_distinct: bool) -> None:
     field, *rest = path
     if not rest:
-        setattr(value, field.name, _elements(field, version, is_distinct=is_distinct)[:count_max])
+        setattr(value, field.name, _elements(field, version, count_max, is_distinct=is_distinct))
         return
     assert field.struct is not None
     inner = smallest(field.struct)
@@ -398,21 +413,24 @@ def _stuff(value: Any, version: int, path: Sequence[Field], count_max: int, *, i
     setattr(value, field.name, [inner] if field.is_array else inner)
 
 
-def _elements(field: Field, version: int, *, is_distinct: bool) -> list[Any]:
+def _elements(field: Field, version: int, count_max: int, *, is_distinct: bool) -> list[Any]:
+    def count(size: int) -> int:
+        return min(GENERATED_SIZE // size, count_max)
+
     if field.struct is None:
         assert field.wire is not None
         if is_distinct:
-            return [f"{number:x}" for number in range(GENERATED_SIZE // 7)]
+            return [f"{number:x}" for number in range(count(7))]
         if field.wire.letter:
-            return list(range(GENERATED_SIZE // struct.calcsize(field.wire.letter)))
-        return [_smallest_value(field)] * (GENERATED_SIZE // (16 if field.wire.name == "uuid" else 2))
+            return list(range(count(struct.calcsize(field.wire.letter))))
+        return [_smallest_value(field)] * count(16 if field.wire.name == "uuid" else 2)
     size = size_min(field.struct, version, is_flexible=True)
     if not is_distinct:
-        return [smallest(field.struct)] * (GENERATED_SIZE // size)
+        return [smallest(field.struct)] * count(size)
     name = _named_field(field, version)
     assert name is not None
     elements = []
-    for number in range(GENERATED_SIZE // (size + 6)):
+    for number in range(count(size + 6)):
         element = smallest(field.struct)
         setattr(element, name.name, f"{number:x}" if name.wire and not name.wire.letter else number)
         elements.append(element)

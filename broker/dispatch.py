@@ -114,6 +114,7 @@ class RequestDispatcher:
         try:
             request = route.decode(frame, position, ELEMENTS_ON_LOOP_MAX)
         except TooManyElements:
+            context.is_frame_kept = True
             return asyncio.ensure_future(self._serve_large(route, kept(frame), position, context))
         except Malformed as error:
             raise Malformed(f"{_named(route.api, header)}: {error}") from error

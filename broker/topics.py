@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from broker.clock import Clock
 from broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
@@ -33,6 +34,8 @@ logger = logging.getLogger("kafka.server.AutoTopicCreationManager")
 
 FROM_DEFAULTS = -1
 AUTOMATIC_CREATION_TIMEOUT_MS = 5_000
+AUTOMATIC_CREATIONS_MAX = 100
+"""Topics of one request that are created at the same time. Each is an event of the controller and a task here."""
 # Clients ask again every 100 ms for as long as an internal topic is missing.
 FAILURE_REPORT_INTERVAL_MS = 60_000
 
@@ -144,15 +147,20 @@ class TopicAdministration:
         await self._await({partition.topic for partition in elected}, lambda: all(map(is_led, elected)), timeout_ms)
         return results | {it: ApiError(ErrorCode.REQUEST_TIMED_OUT) for it in elected if not is_led(it)}
 
-    async def create_automatically(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+    async def create_automatically(self, names: Collection[str]) -> dict[str, ErrorCode]:
         """Create topics that a client named, with this broker's defaults; for each of them, what the client is told.
 
         That is why it could not be created, or LEADER_NOT_AVAILABLE: ask again. Kafka answers so too, since it does
         not wait for the leaders, and clients tell by it that the topic was not there. Concurrent callers share one
         creation of a topic.
         """
-        tasks = {name: self._creation_of(name) for name in dict.fromkeys(names)}
-        return {name: await asyncio.shield(task) or ErrorCode.LEADER_NOT_AVAILABLE for name, task in tasks.items()}
+        codes: dict[str, ErrorCode] = {}
+        remaining = iter(names)
+        while chunk := list(islice(remaining, AUTOMATIC_CREATIONS_MAX)):
+            tasks = [self._creation_of(name) for name in chunk]
+            for name, task in zip(chunk, tasks, strict=True):
+                codes[name] = await asyncio.shield(task) or ErrorCode.LEADER_NOT_AVAILABLE
+        return codes
 
     async def ensure_internal(self, name: str) -> None:
         """Create an internal topic unless it exists. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) when it cannot be."""
