@@ -108,7 +108,9 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     )
     replica_manager.on_opened = directory_moves.resume
     channels = LocalChannels(clock, metadata, replica_manager, topic_configs, sliced_work, broker_epoch)
-    controller = Controller(on.broker_id, on.store, channels, controller_settings(config), clock, on.random)
+    controller = Controller(
+        on.broker_id, on.store, channels, controller_settings(config), clock, on.random, sliced_work.pace
+    )
     topics = TopicAdministration(controller, metadata, config, timer, clock)
     groups = GroupCoordinator(
         CoordinatorSettings.from_config(config),

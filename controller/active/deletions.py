@@ -62,7 +62,7 @@ class Deletions:
         errors = {(it.topic_name, it.partition_index): it.error_code for it in event.response.partition_errors}
         done: list[PartitionReplica] = []
         failed: list[PartitionReplica] = []
-        for partition in sorted(event.deleted):
+        async for partition in self._term.turns.through(sorted(event.deleted)):
             replica = PartitionReplica(partition, event.broker_id)
             if self._context.replica_state(replica) is ReplicaState.DELETION_STARTED:
                 code = event.response.error_code or errors.get(partition, ErrorCode.NONE)
@@ -131,7 +131,7 @@ class Deletions:
                 [it for it in unseen if self._context.can_move_partition(it, target)], target
             )
         self._context.topics_with_deletion_started |= set(topics)
-        transitions.send_metadata(self._context.live_brokers, partitions)
+        await transitions.send_metadata(self._context.live_brokers, partitions)
         possible: list[PartitionReplica] = []
         impossible: list[PartitionReplica] = []
         for topic in topics:
