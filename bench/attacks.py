@@ -39,6 +39,7 @@ from protocol.codec import decode, encode
 from protocol.frame import LENGTH
 from protocol.headers import read_response_header, request_header
 from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -237,9 +238,14 @@ def empty_topics(size: int) -> bytes:
     )
 
 
-def topic_of(partitions: int) -> Any:
-    topic = made(CreatableTopic, name="wide", num_partitions=partitions, replication_factor=1)
+def topic_of(partitions: int, name: str = "wide") -> Any:
+    topic = made(CreatableTopic, name=name, num_partitions=partitions, replication_factor=1)
     return made(CreateTopicsRequest, topics=[topic], timeout_ms=60_000)
+
+
+def topic_grown_to(partitions: int, name: str) -> Any:
+    topic = made(CreatePartitionsTopic, name=name, count=partitions, assignments=None)
+    return made(CreatePartitionsRequest, topics=[topic], timeout_ms=60_000)
 
 
 def produce_everywhere(partitions: int) -> Any:
@@ -339,6 +345,11 @@ NAMED: Mapping[str, Callable[[], Attack]] = {
         made(DeleteTopicsRequest, topic_names=["wide"], timeout_ms=60_000),
         5,
         1,
+    ),
+    "CreateTopics of 5,000 partitions": lambda: repeated(topic_of(5000, "wider"), 5, 1),
+    "CreatePartitions from 5,000 to 10,000": lambda: repeated(topic_grown_to(10_000, "wider"), 3, 1),
+    "DeleteTopics of 10,000 partitions": lambda: repeated(
+        made(DeleteTopicsRequest, topic_names=["wider"], timeout_ms=60_000), 5, 1
     ),
 }
 

@@ -125,23 +125,21 @@ class Deletions:
         """Make brokers forget the topics, stop their replicas, and have those that can be reached deleted."""
         partitions = [partition for topic in topics for partition in self._context.partitions_of(topic)]
         unseen = [it for it in partitions if it.topic not in self._context.topics_with_deletion_started]
-        transitions = self._term.transitions
+        transitions, through = self._term.transitions, self._term.turns.through
         for target in (PartitionState.OFFLINE, PartitionState.NON_EXISTENT):
-            await transitions.move_partitions(
-                [it for it in unseen if self._context.can_move_partition(it, target)], target
-            )
+            movable = [it async for it in through(unseen) if self._context.can_move_partition(it, target)]
+            await transitions.move_partitions(movable, target)
         self._context.topics_with_deletion_started |= set(topics)
         await transitions.send_metadata(self._context.live_brokers, partitions)
         possible: list[PartitionReplica] = []
         impossible: list[PartitionReplica] = []
-        for topic in topics:
+        async for topic in through(topics):
             there, gone = replicas_to_delete(self._context, topic)
             possible += there
             impossible += gone
-        await transitions.move_replicas(
-            [it for it in impossible if self._context.can_move_replica(it, ReplicaState.DELETION_INELIGIBLE)],
-            ReplicaState.DELETION_INELIGIBLE,
-        )
+        target_state = ReplicaState.DELETION_INELIGIBLE
+        held_back = [it async for it in through(impossible) if self._context.can_move_replica(it, target_state)]
+        await transitions.move_replicas(held_back, target_state)
         self.mark_ineligible({replica.partition.topic for replica in impossible})
         await transitions.move_replicas(possible, ReplicaState.OFFLINE)
         await transitions.move_replicas(possible, ReplicaState.DELETION_STARTED)

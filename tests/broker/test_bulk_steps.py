@@ -21,6 +21,9 @@ from broker.request_budget import BULK_APIS
 from broker.slices import SLICE_MS
 from protocol.api import APIS
 from protocol.errors import Malformed
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from tests.support.in_process import InProcessBroker, running_broker
 from tests.support.manual_clock import SteppingClock
@@ -130,3 +133,23 @@ async def test_no_step_goes_over_all_partitions_of_a_fetch_session(
             forgetting = await broker.ask(fetch(session_id, 2, [], forgotten), 12)
     assert {session_id, changed.session_id, forgetting.session_id} == {session_id} != {0}
     assert 0 < steps.longest.total() < ELEMENTS, steps.longest.most_common(5)
+
+
+async def test_topics_of_many_partitions_are_created_grown_and_deleted_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left in one step copies or assigns partitions: some ten lines for each, where all takes hundreds."""
+    count = 200
+    created = CreatableTopic(name="wide", num_partitions=count, replication_factor=1, assignments=[], configs=[])
+    grown = CreatePartitionsTopic(name="wide", count=2 * count, assignments=None)
+    requests = (
+        (CreateTopicsRequest(topics=[created], timeout_ms=60_000), 5, count),
+        (CreatePartitionsRequest(topics=[grown], timeout_ms=60_000, validate_only=False), 3, 2 * count),
+        (DeleteTopicsRequest(topic_names=["wide"], timeout_ms=60_000), 5, 2 * count),
+    )
+    async with broker_in_single_steps(tmp_path / "data", monkeypatch) as broker:
+        for request, version, partitions in requests:
+            steps = Steps()
+            with steps.counted():
+                await broker.ask(request, version)
+            assert 0 < steps.longest.total() < 20 * partitions + 1_000, (type(request), steps.longest.most_common(8))
