@@ -346,9 +346,9 @@ NAMED: Mapping[str, Callable[[], Attack]] = {
         5,
         1,
     ),
-    "CreateTopics of 5,000 partitions": lambda: repeated(topic_of(5000, "wider"), 5, 1),
-    "CreatePartitions from 5,000 to 10,000": lambda: repeated(topic_grown_to(10_000, "wider"), 3, 1),
-    "DeleteTopics of 10,000 partitions": lambda: repeated(
+    "CreateTopics of 2,500 partitions": lambda: repeated(topic_of(2500, "wider"), 5, 1),
+    "CreatePartitions from 2,500 to 5,000": lambda: repeated(topic_grown_to(5000, "wider"), 3, 1),
+    "DeleteTopics of 5,000 partitions": lambda: repeated(
         made(DeleteTopicsRequest, topic_names=["wider"], timeout_ms=60_000), 5, 1
     ),
 }

@@ -138,7 +138,7 @@ async def test_no_step_goes_over_all_partitions_of_a_fetch_session(
 async def test_topics_of_many_partitions_are_created_grown_and_deleted_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left in one step copies or assigns partitions: some ten lines for each, where all takes hundreds."""
+    """What is left in one step lists or assigns partitions: some twenty lines for each, where all takes hundreds."""
     count = 200
     created = CreatableTopic(name="wide", num_partitions=count, replication_factor=1, assignments=[], configs=[])
     grown = CreatePartitionsTopic(name="wide", count=2 * count, assignments=None)
@@ -152,4 +152,4 @@ async def test_topics_of_many_partitions_are_created_grown_and_deleted_in_slices
             steps = Steps()
             with steps.counted():
                 await broker.ask(request, version)
-            assert 0 < steps.longest.total() < 20 * partitions + 1_000, (type(request), steps.longest.most_common(8))
+            assert 0 < steps.longest.total() < 30 * partitions + 1_000, (type(request), steps.longest.most_common(8))
