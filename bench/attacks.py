@@ -84,6 +84,7 @@ class Client:
     """One connection on which requests and raw frames are sent and answers are read whole."""
 
     def __init__(self, port: int) -> None:
+        self.port = port
         self._socket = socket.create_connection(("127.0.0.1", port), ANSWER_TIMEOUT_S)
         self.sent_size = 0
         self.received_size = 0
@@ -192,6 +193,23 @@ def repeated(request: object, version: int, count: int) -> Attack:
     return attack
 
 
+def crowd(request: object, version: int, connections: int) -> Attack:
+    """Send one request on each of many connections, then read all answers."""
+
+    def attack(client: Client) -> None:
+        frame = framed(request, version)
+        others = [Client(client.port) for _ in range(connections)]
+        for each in others:
+            each.send(frame)
+        for each in others:
+            each.receive()
+            each.close()
+        client.sent_size = sum(each.sent_size for each in others)
+        client.received_size = sum(each.received_size for each in others)
+
+    return attack
+
+
 def raw(frame: bytes) -> Attack:
     def attack(client: Client) -> None:
         client.send(frame)
@@ -236,6 +254,11 @@ def empty_topics(size: int) -> bytes:
         ),
         9,
     )
+
+
+def unknown_topics(count: int) -> Any:
+    topics = [made(MetadataRequestTopic, name=f"t{number:x}") for number in range(count)]
+    return made(MetadataRequest, topics=topics, allow_auto_topic_creation=False)
 
 
 def topic_of(partitions: int, name: str = "wide") -> Any:
@@ -327,15 +350,10 @@ NAMED: Mapping[str, Callable[[], Attack]] = {
     "FindCoordinator with 60,000 keys": lambda: repeated(
         made(FindCoordinatorRequest, key_type=0, coordinator_keys=[f"{number:x}" for number in range(60_000)]), 4, 1
     ),
-    "Metadata of 50,000 unknown topics": lambda: repeated(
-        made(
-            MetadataRequest,
-            topics=[made(MetadataRequestTopic, name=f"t{number:x}") for number in range(50_000)],
-            allow_auto_topic_creation=False,
-        ),
-        9,
-        1,
-    ),
+    "Metadata of 50,000 unknown topics": lambda: repeated(unknown_topics(50_000), 9, 1),
+    "Metadata of 3,900 unknown topics on 200 connections": lambda: crowd(unknown_topics(3900), 9, 200),
+    "Metadata of 95 unknown topics on 1,000 connections": lambda: crowd(unknown_topics(95), 9, 1000),
+    "OffsetCommit of 3,900 partitions on 200 connections": lambda: crowd(commit("wide", 3900), 8, 200),
     "CreateTopics of 1,000 partitions": lambda: repeated(topic_of(1000), 5, 1),
     "the first Produce to 1,000 partitions": lambda: repeated(produce_everywhere(1000), 9, 1),
     "Fetch of 1,000 partitions, 5 times": lambda: repeated(fetch_everywhere(1000), 11, 5),

@@ -87,9 +87,9 @@ T = TypeVar("T")
 
 GROUP_PROTOCOLS = {"classic"}
 # What start-up builds never dies: scanning it over and over would take a fifth of a start with thousands of partitions,
-# and would stall the loop afterwards. Garbage collection stops every thread for some 100 ns an object that it scans. The
-# first two thresholds bound what it scans of large requests that are being served: 110,000 objects, where a request of
-# 64,000 elements has half a million. All objects made since the start are scanned as seldom as 50 million new ones come.
+# and would stall the loop afterwards. A garbage collection stops all threads for some 100 ns an object that it scans.
+# The first two thresholds bound what it scans of large requests that are being served to 110,000 objects; a request of
+# 64,000 elements may have half a million. All objects since the start are scanned after 50 million new ones.
 GC_THRESHOLDS = (10_000, 10, 500)
 # How long the event loop waits at the most for a thread that computes; Python's own 5 ms would be felt.
 SWITCH_INTERVAL_S = 0.001
