@@ -300,8 +300,15 @@ class Server:
         await self._start_cleaning()
         housekeeping = Housekeeping(
             [
-                *storage_jobs(self._config, self._clock, self._log_manager, DirtyPages(), self._background),
-                *transaction_jobs(self._clock, services.late_transactions),
+                *storage_jobs(
+                    self._config,
+                    self._clock,
+                    self._log_manager,
+                    DirtyPages(),
+                    services.sliced_work,
+                    self._background,
+                ),
+                *transaction_jobs(self._clock, services.late_transactions, services.sliced_work),
             ]
         )
         housekeeping.start()
@@ -334,6 +341,7 @@ class Server:
             WorkerProcess,
             self._background,
             self._clock,
+            self._services.sliced_work,
             count=config[properties.LOG_CLEANER_THREADS],
             backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS],
         )
