@@ -111,7 +111,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     controller = Controller(
         on.broker_id, on.store, channels, controller_settings(config), clock, on.random, sliced_work.pace
     )
-    topics = TopicAdministration(controller, metadata, config, timer, clock)
+    topics = TopicAdministration(controller, metadata, config, timer, clock, sliced_work)
     groups = GroupCoordinator(
         CoordinatorSettings.from_config(config),
         PartitionOffsetsLog(GROUP_METADATA_TOPIC, replica_manager, metadata, clock, on.in_thread),

@@ -34,6 +34,7 @@ BULK_APIS = frozenset(
         9,  # OffsetFetch
         10,  # FindCoordinator
         15,  # DescribeGroups
+        19,  # CreateTopics
         21,  # DeleteRecords
         23,  # OffsetForLeaderEpoch
         27,  # WriteTxnMarkers
@@ -43,6 +44,7 @@ BULK_APIS = frozenset(
         34,  # AlterReplicaLogDirs
         35,  # DescribeLogDirs
         42,  # DeleteGroups
+        43,  # ElectLeaders
         44,  # IncrementalAlterConfigs
         45,  # AlterPartitionReassignments
         46,  # ListPartitionReassignments

@@ -31,7 +31,7 @@ class Deletions:
     async def delete_topics(self, event: DeleteTopics) -> list[TopicResult]:
         """Begin to delete what can be deleted; one result a name."""
         results = [TopicResult(name) for name in event.names]
-        twice = repeated(event.names)
+        twice = await self._term.turns.finished(repeated(event.names))
         wanted: list[str] = []
         for result in results:
             try:

@@ -32,7 +32,7 @@ class Topics:
 
     async def create_topics(self, event: CreateTopics) -> list[TopicResult]:
         """Create what can be created; one result an entry. The topics have leaders in the store when this returns."""
-        twice = repeated(topic.name for topic in event.topics)
+        twice = await self._term.turns.finished(repeated(topic.name for topic in event.topics))
         results: list[TopicResult] = []
         created: list[str] = []
         existing = TopicNames(self._context.topic_ids)
@@ -121,7 +121,7 @@ class Topics:
 
     async def create_partitions(self, event: CreatePartitions) -> list[TopicResult]:
         """Grow topics; one result a name."""
-        twice = repeated(topic.name for topic in event.topics)
+        twice = await self._term.turns.finished(repeated(topic.name for topic in event.topics))
         results: list[TopicResult] = []
         async for request in self._term.turns.through({topic.name: topic for topic in event.topics}.values()):
             try:
