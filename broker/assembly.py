@@ -163,7 +163,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
             on_broker_changed=changed.broker,
         ),
         client_quotas=ClientQuotas(on.store),
-        scram_credentials=ScramCredentials(on.store),
+        scram_credentials=ScramCredentials(on.store, sliced_work),
         producer_ids=producer_ids,
         groups=groups,
         transactions=transactions,
