@@ -352,7 +352,7 @@ NAMED: Mapping[str, Callable[[], Attack]] = {
     ),
     "Metadata of 50,000 unknown topics": lambda: repeated(unknown_topics(50_000), 9, 1),
     "Metadata of 3,900 unknown topics on 200 connections": lambda: crowd(unknown_topics(3900), 9, 200),
-    "Metadata of 95 unknown topics on 1,000 connections": lambda: crowd(unknown_topics(95), 9, 1000),
+    "Metadata of 45 unknown topics on 1,000 connections": lambda: crowd(unknown_topics(45), 9, 1000),
     "OffsetCommit of 3,900 partitions on 200 connections": lambda: crowd(commit("wide", 3900), 8, 200),
     "CreateTopics of 1,000 partitions": lambda: repeated(topic_of(1000), 5, 1),
     "the first Produce to 1,000 partitions": lambda: repeated(produce_everywhere(1000), 9, 1),

@@ -10,7 +10,7 @@ with more than `elements_max` closes its connection.
 
 from __future__ import annotations
 
-ELEMENTS_AT_ONCE_MAX = 100
+ELEMENTS_AT_ONCE_MAX = 50
 """Lists, list elements and tagged fields of a request that is served as soon as it has arrived. A request with more
 shares the slice of works that are new in this turn of the event loop with those of all other connections: what arrives
 when the slice is over waits in the queue of works."""
