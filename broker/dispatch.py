@@ -17,11 +17,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from broker.network.connection import Answer, AwaitedAnswer, Buffers
 from broker.promise import Promise
-from broker.request_budget import ELEMENTS_ON_LOOP_MAX, LARGE_REQUESTS_MAX, RESPONSE_SIZE_MAX, elements_max
+from broker.request_budget import (
+    ELEMENTS_AT_ONCE_MAX,
+    ELEMENTS_ON_LOOP_MAX,
+    LARGE_REQUESTS_MAX,
+    REQUESTS_IN_TURN_MAX,
+    RESPONSE_SIZE_MAX,
+    elements_max,
+)
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
 from broker.services import Services
@@ -78,6 +85,7 @@ class RequestDispatcher:
         self._table = table
         self._routes: dict[tuple[int, int], Route] = {}
         self._large_requests = asyncio.Semaphore(LARGE_REQUESTS_MAX)
+        self._requests_in_turn = asyncio.Semaphore(REQUESTS_IN_TURN_MAX)
         self.unexpected_error_count = 0
 
     def warm_up(self) -> None:
@@ -112,9 +120,14 @@ class RequestDispatcher:
             )
         context = RequestContext(header.api_key, header.api_version, header.correlation_id, header.client_id, peer)
         try:
-            request = route.decode(frame, position, ELEMENTS_ON_LOOP_MAX)
+            request = route.decode(frame, position, ELEMENTS_AT_ONCE_MAX)
         except TooManyElements:
-            return asyncio.ensure_future(self._serve_large(route, kept(frame), position, context))
+            has_time = self._services.sliced_work.has_time()
+            request = self._decoded_if_few(route, frame, position, context) if has_time else None
+            if request is None:
+                context.is_frame_kept = True
+                serve = self._serve_large if has_time else self._serve_in_turn
+                return asyncio.ensure_future(serve(route, kept(frame), position, context))
         except Malformed as error:
             raise Malformed(f"{_named(route.api, header)}: {error}") from error
         is_served = False
@@ -143,15 +156,43 @@ class RequestDispatcher:
             return self._promised(route, seen, request, context, response)
         return asyncio.ensure_future(self._later(route, request, context, response))
 
+    async def _serve_in_turn(
+        self, route: Route, frame: memoryview, position: int, context: RequestContext
+    ) -> Buffers | None:
+        """Answer a request that arrived when this turn's slice of new works was over."""
+        try:
+            return await self._serve_later(
+                route, frame, position, context, self._requests_in_turn, self._decoded_in_turn
+            )
+        except TooManyElements:
+            return await self._serve_large(route, frame, position, context)
+
     async def _serve_large(
         self, route: Route, frame: memoryview, position: int, context: RequestContext
     ) -> Buffers | None:
-        """Answer a request of many elements: all that depends on their number is done in threads or in slices."""
+        """Answer a request that has too many elements to be decoded on the event loop."""
+        return await self._serve_later(
+            route, frame, position, context, self._large_requests, self._decoded_beside_the_loop
+        )
+
+    async def _serve_later(
+        self,
+        route: Route,
+        frame: memoryview,
+        position: int,
+        context: RequestContext,
+        served: asyncio.Semaphore,
+        decode: Callable[[Route, memoryview, int, RequestContext], Awaitable[object]],
+    ) -> Buffers | None:
+        """Answer a request of many elements: all that depends on their number is done in threads or in slices.
+
+        `served` bounds how many such requests are decoded and served at a time.
+        """
         services = self._services
         request: object = None
         try:
-            async with self._large_requests:
-                request = await self._decoded_beside_the_loop(route, frame, position, context)
+            async with served:
+                request = await decode(route, frame, position, context)
                 response = route.handle(services, request, context)
                 if is_sliced(response):
                     response = await services.sliced_work.finished(response)
@@ -162,6 +203,27 @@ class RequestDispatcher:
             failure = error
             response = await services.computing.run(lambda: self._failure(route, request, context, failure))
         return None if response is None else await self._framed_beside_the_loop(route, context, response)
+
+    def _decoded_if_few(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object | None:
+        """The request, None if it has too many elements to be decoded on the event loop."""
+        try:
+            return self._decoded_on_loop(route, frame, position, context)
+        except TooManyElements:
+            return None
+
+    async def _decoded_in_turn(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object:
+        """The request, once it is its turn. Raises TooManyElements."""
+        await self._services.sliced_work.turn()
+        return self._decoded_on_loop(route, frame, position, context)
+
+    def _decoded_on_loop(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object:
+        """Raises TooManyElements."""
+        try:
+            return cast(object, route.decode(frame, position, ELEMENTS_ON_LOOP_MAX))
+        except TooManyElements:
+            raise
+        except Malformed as error:
+            raise Malformed(f"{_named(route.api, context)}: {error}") from error
 
     async def _decoded_beside_the_loop(
         self, route: Route, frame: memoryview, position: int, context: RequestContext

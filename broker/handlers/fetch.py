@@ -11,7 +11,7 @@ where the leader is, with codes 6 and 74 (KIP-951).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import cast
 
@@ -100,9 +100,11 @@ class _Fetch:
         self._located: list[Located]
 
     def serve(self) -> Slices[FetchResponse | Awaitable[FetchResponse]]:
-        requested = yield from each(self._requested(), lambda wanted: wanted)
-        self._wanted = self._resolve_session(requested)
-        self._located = yield from each(list(self._wanted.partitions.items()), lambda item: self._locate(*item))
+        requested = yield from self._requested()
+        self._wanted = yield from self._resolve_session(requested)
+        # Another request of the session may change its partitions between two slices.
+        wanted = self._wanted.partitions.copy()
+        self._located = yield from each(wanted.items(), lambda item: self._locate(*item))
         if self._services.unsent_answers.is_full:
             return self._answer_with_room()
         read = yield from self._read_warm()
@@ -129,6 +131,7 @@ class _Fetch:
                 refuse_zstd(partition_read, self._context.api_version)
                 if partition_read.error_code is ErrorCode.KAFKA_STORAGE_ERROR and not self._knows_storage_errors:
                     partition_read.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                yield
         return read
 
     def _is_ready(self, read: FetchRead) -> bool:
@@ -229,19 +232,19 @@ class _Fetch:
                 log_start_offset=partition_read.log_start_offset,
             ):
                 _add(topics, partition_read)
+            if session is None:
+                partition_read.wanted.sent_high_watermark = partition_read.high_watermark
+                partition_read.wanted.sent_log_start_offset = partition_read.log_start_offset
             yield
         if session is not None:
-            return self._with_leaders(FetchResponse(session_id=session.id, responses=topics), read)
-        for partition_read in read.partitions:
-            partition_read.wanted.sent_high_watermark = partition_read.high_watermark
-            partition_read.wanted.sent_log_start_offset = partition_read.log_start_offset
+            return (yield from self._with_leaders(FetchResponse(session_id=session.id, responses=topics), read))
         session_id = sessions.open(
             self._wanted,
             is_follower=self._is_follower,
             uses_topic_ids=self._uses_topic_ids,
             now_ms=self._services.clock.monotonic_ms(),
         )
-        return self._with_leaders(FetchResponse(session_id=session_id, responses=topics), read)
+        return (yield from self._with_leaders(FetchResponse(session_id=session_id, responses=topics), read))
 
     @property
     def _replica_id(self) -> int:
@@ -255,7 +258,7 @@ class _Fetch:
     def _knows_storage_errors(self) -> bool:
         return self._context.api_version >= FIRST_VERSION_WITH_STORAGE_ERROR
 
-    def _with_leaders(self, response: FetchResponse, read: FetchRead) -> FetchResponse:
+    def _with_leaders(self, response: FetchResponse, read: FetchRead) -> Slices[FetchResponse]:
         """Say of partitions that were asked in the wrong place, or time, where their leader is (version 16 and up)."""
         if not read.has_news or self._context.api_version < FIRST_VERSION_WITH_LEADERS:
             return response
@@ -263,6 +266,7 @@ class _Fetch:
         listener = self._context.listener
         for topic in response.responses:
             for data in topic.partitions:
+                yield
                 if data.error_code not in LEADER_ERRORS:
                     continue
                 hint = leader_hint(self._services, topic.topic, data.partition_index, listener)
@@ -279,21 +283,27 @@ class _Fetch:
     def _uses_topic_ids(self) -> bool:
         return self._context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
 
-    def _resolve_session(self, requested: Iterable[tuple[PartitionKey, FetchPartition]]) -> FetchContext:
+    def _resolve_session(self, requested: dict[PartitionKey, FetchPartition]) -> Slices[FetchContext]:
         request = self._request
-        return self._services.fetch_sessions.context(
-            request.session_id,
-            request.session_epoch,
-            requested,
-            self._forgotten(),
-            uses_topic_ids=self._uses_topic_ids,
-            now_ms=self._services.clock.monotonic_ms(),
+        forgotten = yield from self._forgotten()
+        return (
+            yield from self._services.fetch_sessions.context(
+                request.session_id,
+                request.session_epoch,
+                requested,
+                forgotten,
+                uses_topic_ids=self._uses_topic_ids,
+                now_ms=self._services.clock.monotonic_ms(),
+            )
         )
 
-    def _requested(self) -> Iterable[tuple[PartitionKey, FetchPartition]]:
+    def _requested(self) -> Slices[dict[PartitionKey, FetchPartition]]:
+        """Each partition once; of several requests for one the last counts."""
         metadata = self._services.metadata_cache
         by_id = self._uses_topic_ids
+        requested: dict[PartitionKey, FetchPartition] = {}
         for topic in self._request.topics:
+            yield
             name = metadata.name_of(topic.topic_id) if by_id else topic.topic
             for partition in topic.partitions:
                 wanted = FetchPartition(
@@ -306,13 +316,19 @@ class _Fetch:
                     partition.last_fetched_epoch,
                     partition.log_start_offset,
                 )
-                yield (topic.topic_id if by_id else topic.topic, partition.partition), wanted
+                requested[topic.topic_id if by_id else topic.topic, partition.partition] = wanted
+                yield
+        return requested
 
-    def _forgotten(self) -> Iterable[PartitionKey]:
+    def _forgotten(self) -> Slices[list[PartitionKey]]:
         by_id = self._uses_topic_ids
+        forgotten: list[PartitionKey] = []
         for topic in self._request.forgotten_topics_data:
+            yield
             for partition in topic.partitions:
-                yield (topic.topic_id if by_id else topic.topic, partition)
+                forgotten.append((topic.topic_id if by_id else topic.topic, partition))
+                yield
+        return forgotten
 
     def _locate(self, key: PartitionKey, wanted: FetchPartition) -> Located:
         """Find the hosted partition, or say why there is none."""

@@ -59,6 +59,9 @@ def _commit(services: Services, request: OffsetCommitRequest) -> Slices[Response
     unknown: set[TopicPartition] = set()
     looked_at = 0
     for topic in request.topics:
+        looked_at += 1
+        if looked_at % COMMIT_STEP_SIZE == 0:
+            yield
         for partition in topic.partitions:
             looked_at += 1
             if looked_at % COMMIT_STEP_SIZE == 0:
@@ -112,6 +115,9 @@ def _response(
     answers: dict[str, dict[int, OffsetCommitResponsePartition]] = {}
     looked_at = 0
     for topic in request.topics:
+        looked_at += 1
+        if looked_at % COMMIT_STEP_SIZE == 0:
+            yield
         if topic.partitions:
             of_topic = answers.setdefault(topic.name, {})
         for partition in topic.partitions:
@@ -121,12 +127,12 @@ def _response(
             index = partition.partition_index
             code = others.get((topic.name, index), error) if others else error
             of_topic[index] = OffsetCommitResponsePartition(partition_index=index, error_code=code)
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(name=name, partitions=list(partitions.values()))
-            for name, partitions in answers.items()
-        ]
-    )
+    topics = []
+    for name, partitions in answers.items():
+        topics.append(OffsetCommitResponseTopic(name=name, partitions=list(partitions.values())))
+        if len(topics) % COMMIT_STEP_SIZE == 0:
+            yield
+    return OffsetCommitResponse(topics=topics)
 
 
 async def _store_in_consumers_tree(services: Services, request: OffsetCommitRequest) -> Slices[OffsetCommitResponse]:

@@ -15,7 +15,7 @@ open to much; giving them offsets and writing them is one step on the event loop
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import cast
 
@@ -63,10 +63,13 @@ Prepared = Mapping[int, PreparedAppend | Refusal]
 def handle(
     services: Services, request: ProduceRequest, context: RequestContext
 ) -> Produced | Slices[Produced] | Awaitable[Produced]:
-    request = _last_of_each_partition(request)
-    if request.acks not in VALID_ACKS:
-        return failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS)
-    produced = _produce_when_admitted(services, request, context)
+    """A request for many partitions is served in slices."""
+    serving = _serve(services, request, context)
+    produced: Produced | Slices[Produced] = serving
+    if _is_done_in_one_step(request):
+        produced = whole(serving)
+    else:
+        _keep_records(request, context)
     if request.acks == ACKS_NONE and produced is not None:
         # A producer that expects no response may close its connection as soon as it has sent the request, which cancels
         # what is awaited here.
@@ -74,57 +77,51 @@ def handle(
     return produced
 
 
+def _is_done_in_one_step(request: ProduceRequest) -> bool:
+    topics = request.topic_data
+    return (
+        len(topics) <= PARTITIONS_IN_ONE_STEP_MAX
+        and sum(len(topic.partition_data) for topic in topics) <= PARTITIONS_IN_ONE_STEP_MAX
+    )
+
+
 async def _settled(services: Services, produced: object) -> ProduceResponse | None:
     return cast("ProduceResponse | None", await services.sliced_work.settled(produced))
 
 
-def _produce_when_admitted(
-    services: Services, request: ProduceRequest, context: RequestContext
-) -> Produced | Slices[Produced] | Awaitable[Produced]:
+def _serve(services: Services, request: ProduceRequest, context: RequestContext) -> Slices[Produced]:
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        yield from _drop_repeated(request)
+    if request.acks not in VALID_ACKS:
+        return failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS)
     if request.transactional_id is None:
-        return _produce_in_turns(services, request, context, None)
+        return (yield from _produce(services, request, context, None))
+    batches = yield from _transactional_batches(services, request)
     admission = services.verifier.admit(
-        request.transactional_id,
-        _transactional_batches(services, request),
-        says_abortable=context.api_version >= FIRST_VERSION_WITH_ABORTABLE,
+        request.transactional_id, batches, says_abortable=context.api_version >= FIRST_VERSION_WITH_ABORTABLE
     )
     if isinstance(admission, Admission):
-        return _produce_in_turns(services, request, context, admission)
-    _keep_records(request)
+        return (yield from _produce(services, request, context, admission))
+    _keep_records(request, context)
     return _when_admitted(services, request, context, admission)
 
 
-def _produce_in_turns(
-    services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
-) -> Produced | Slices[Produced]:
-    """A request for many partitions is served in slices, and its records are copied, as its frame does not last."""
-    producing = _produce(services, request, context, admission)
-    if sum(len(topic.partition_data) for topic in request.topic_data) <= PARTITIONS_IN_ONE_STEP_MAX:
-        return whole(producing)
-    _keep_records(request)
-    return producing
-
-
-def _last_of_each_partition(request: ProduceRequest) -> ProduceRequest:
+def _drop_repeated(request: ProduceRequest) -> Slices[None]:
     """Of several records for one partition only the last count, as at Kafka, which answers each partition once and no
     topic without one."""
-    topics = request.topic_data
-    if len(topics) == 1 and len(topics[0].partition_data) == 1:
-        return request
     by_topic: dict[str, dict[int, PartitionProduceData]] = {}
-    for topic in topics:
+    for topic in request.topic_data:
+        yield
         if topic.partition_data:
-            by_topic.setdefault(topic.name, {}).update((data.index, data) for data in topic.partition_data)
-    if [len(of_topic) for of_topic in by_topic.values()] == [len(topic.partition_data) for topic in topics]:
-        return request
-    return ProduceRequest(
-        transactional_id=request.transactional_id,
-        acks=request.acks,
-        timeout_ms=request.timeout_ms,
-        topic_data=[
-            TopicProduceData(name=name, partition_data=list(by_index.values())) for name, by_index in by_topic.items()
-        ],
-    )
+            by_index = by_topic.setdefault(topic.name, {})
+            for data in topic.partition_data:
+                by_index[data.index] = data
+                yield
+    topics = []
+    for name, by_index in by_topic.items():
+        topics.append(TopicProduceData(name=name, partition_data=list(by_index.values())))
+        yield
+    request.topic_data = topics
 
 
 def failed(request: ProduceRequest, context: RequestContext, code: ErrorCode) -> ProduceResponse:
@@ -147,18 +144,23 @@ def failed(request: ProduceRequest, context: RequestContext, code: ErrorCode) ->
 
 def _transactional_batches(
     services: Services, request: ProduceRequest
-) -> Iterator[tuple[TopicPartition, ProducerState, BatchHeader]]:
+) -> Slices[list[tuple[TopicPartition, ProducerState, BatchHeader]]]:
     """The transactional batches for partitions that are led here, with what these know of producers."""
+    batches = []
     for topic in request.topic_data:
         for data in topic.partition_data:
             header = None if data.records is None else transactional_header(data.records)
             partition = services.replica_manager.find(topic.name, data.index)
             if header is not None and partition is not None and partition.is_leader:
-                yield (topic.name, data.index), partition.log.producers(), header
+                batches.append(((topic.name, data.index), partition.log.producers(), header))
+            yield
+    return batches
 
 
-def _keep_records(request: ProduceRequest) -> None:
-    """Copy the records out of the frame, which is only there until the handler returns."""
+def _keep_records(request: ProduceRequest, context: RequestContext) -> None:
+    """Copy the records out of a frame that is only there until the handler returns."""
+    if context.is_frame_kept:
+        return
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is not None:
@@ -175,15 +177,15 @@ def _produce(
     services: Services, request: ProduceRequest, context: RequestContext, admission: Admission | None
 ) -> Slices[Produced]:
     if services.replica_manager.has_slow_directory and _log_without_room(services, request) is not None:
-        _keep_records(request)
+        _keep_records(request, context)
         return _when_room(services, request, context, admission)
     prepared: dict[int, PreparedAppend | Refusal] = {}
     costly = []
     for topic in request.topic_data:
         for data in topic.partition_data:
+            yield
             if data.records is None or (len(data.records) < COSTLY_SIZE and not is_compressed(data.records)):
                 continue
-            yield
             partition = services.replica_manager.find(topic.name, data.index)
             if (
                 partition is not None
@@ -192,7 +194,7 @@ def _produce(
             ):
                 costly.append((partition.log, data))
     if costly:
-        _keep_records(request)
+        _keep_records(request, context)
         kept = {key: each if isinstance(each, Refusal) else each.kept() for key, each in prepared.items()}
         return _when_prepared(services, request, context, admission, costly, kept)
     return (yield from _append_all(services, request, context, admission, prepared))
@@ -271,12 +273,15 @@ def _append_all(
     now_ms = services.clock.now_ms()
     appends: list[tuple[PartitionProduceResponse, AwaitedAppend]] = []
     response = ProduceResponse(responses=[])
+    has_to_wait = False
     for topic in request.topic_data:
+        yield
         partitions = []
         for data in topic.partition_data:
             try:
                 answer, append = _append(services, topic.name, data, request, context, admission, prepared, now_ms)
                 appends.append((answer, append))
+                has_to_wait = has_to_wait or append.error is None or append.partition.log.needs_flush
             except KafkaError as error:
                 answer = _refused(data.index, Refusal.of(error))
                 if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
@@ -284,7 +289,7 @@ def _append_all(
             partitions.append(answer)
             yield
         response.responses.append(TopicProduceResponse(name=topic.name, partition_responses=partitions))
-    if any(append.error is None or append.partition.log.needs_flush for _, append in appends):
+    if has_to_wait:
         return _when_safe(services, request, context, response, appends)
     _decide(appends)
     return _answer(request, response)

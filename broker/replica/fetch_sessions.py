@@ -21,10 +21,11 @@ Served partitions move to the end, so that one that is always full cannot starve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from broker.slices import Slices
 from protocol.errors import ErrorCode, KafkaError
 
 INITIAL_EPOCH = 0
@@ -129,19 +130,19 @@ class FetchSessionCache:
         self,
         session_id: int,
         session_epoch: int,
-        partitions: Iterable[tuple[PartitionKey, FetchPartition]],
+        partitions: dict[PartitionKey, FetchPartition],
         forgotten: Iterable[PartitionKey],
         *,
         uses_topic_ids: bool,
         now_ms: int,
-    ) -> FetchContext:
-        """Resolve one request.
+    ) -> Slices[FetchContext]:
+        """Resolve one request. `partitions` become those of the session, if one is opened.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(session_id, None)
-            return FetchContext(dict(partitions), wants_session=session_epoch == INITIAL_EPOCH)
+            return FetchContext(partitions, wants_session=session_epoch == INITIAL_EPOCH)
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -151,9 +152,9 @@ class FetchSessionCache:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
         session.last_used_ms = now_ms
-        self._update(session, partitions, forgotten)
+        yield from self._update(session, partitions, forgotten)
         if not session.partitions:
-            del self._sessions[session.id]
+            self._sessions.pop(session.id, None)
             return FetchContext({})
         return FetchContext(session.partitions, session)
 
@@ -174,10 +175,11 @@ class FetchSessionCache:
     def _update(
         self,
         session: FetchSession,
-        partitions: Iterable[tuple[PartitionKey, FetchPartition]],
+        partitions: Mapping[PartitionKey, FetchPartition],
         forgotten: Iterable[PartitionKey],
-    ) -> None:
-        for key, wanted in partitions:
+    ) -> Slices[None]:
+        for key, wanted in partitions.items():
+            yield
             known = session.partitions.get(key)
             if known is None:
                 session.partitions[key] = wanted
@@ -189,6 +191,7 @@ class FetchSessionCache:
             known.log_start_offset = wanted.log_start_offset
         for key in forgotten:
             session.partitions.pop(key, None)
+            yield
 
     def _evict(self, size: int, is_follower: bool, now_ms: int) -> bool:
         """Free one slot for a session of `size` partitions if any may be pushed out."""

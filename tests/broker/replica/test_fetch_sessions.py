@@ -15,6 +15,7 @@ from broker.replica.fetch_sessions import (
     FetchSessionCache,
     PartitionKey,
 )
+from broker.slices import whole
 from protocol.errors import ErrorCode, KafkaError
 
 NO_ID = UUID(int=0)
@@ -38,7 +39,7 @@ def ask(
     by_id: bool = False,
     now_ms: int = 0,
 ) -> FetchContext:
-    return cache.context(session_id, epoch, partitions, forgotten, uses_topic_ids=by_id, now_ms=now_ms)
+    return whole(cache.context(session_id, epoch, dict(partitions), forgotten, uses_topic_ids=by_id, now_ms=now_ms))
 
 
 def opened(
