@@ -51,8 +51,8 @@ class SqliteStore:
     """`StateStore` over copies at `file_paths`, which are made when missing. Its session never expires.
 
     `on_disk_failed(path, error)` is called for each copy that a failed disk has taken out of use; `on_lost(error)` when
-    none is left, and the store can do no more. `sleep(seconds)` waits before another try where descriptors or memory are
-    short. All are called in the store's thread.
+    none is left, and the store can do no more. `sleep(seconds)` waits before a copy is opened once more. All are called
+    in the store's thread.
     """
 
     def __init__(
