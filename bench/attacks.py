@@ -39,6 +39,7 @@ from protocol.codec import decode, encode
 from protocol.frame import LENGTH
 from protocol.headers import read_response_header, request_header
 from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -83,6 +84,7 @@ class Client:
     """One connection on which requests and raw frames are sent and answers are read whole."""
 
     def __init__(self, port: int) -> None:
+        self.port = port
         self._socket = socket.create_connection(("127.0.0.1", port), ANSWER_TIMEOUT_S)
         self.sent_size = 0
         self.received_size = 0
@@ -191,6 +193,23 @@ def repeated(request: object, version: int, count: int) -> Attack:
     return attack
 
 
+def crowd(request: object, version: int, connections: int) -> Attack:
+    """Send one request on each of many connections, then read all answers."""
+
+    def attack(client: Client) -> None:
+        frame = framed(request, version)
+        others = [Client(client.port) for _ in range(connections)]
+        for each in others:
+            each.send(frame)
+        for each in others:
+            each.receive()
+            each.close()
+        client.sent_size = sum(each.sent_size for each in others)
+        client.received_size = sum(each.received_size for each in others)
+
+    return attack
+
+
 def raw(frame: bytes) -> Attack:
     def attack(client: Client) -> None:
         client.send(frame)
@@ -237,9 +256,19 @@ def empty_topics(size: int) -> bytes:
     )
 
 
-def topic_of(partitions: int) -> Any:
-    topic = made(CreatableTopic, name="wide", num_partitions=partitions, replication_factor=1)
+def unknown_topics(count: int) -> Any:
+    topics = [made(MetadataRequestTopic, name=f"t{number:x}") for number in range(count)]
+    return made(MetadataRequest, topics=topics, allow_auto_topic_creation=False)
+
+
+def topic_of(partitions: int, name: str = "wide") -> Any:
+    topic = made(CreatableTopic, name=name, num_partitions=partitions, replication_factor=1)
     return made(CreateTopicsRequest, topics=[topic], timeout_ms=60_000)
+
+
+def topic_grown_to(partitions: int, name: str) -> Any:
+    topic = made(CreatePartitionsTopic, name=name, count=partitions, assignments=None)
+    return made(CreatePartitionsRequest, topics=[topic], timeout_ms=60_000)
 
 
 def produce_everywhere(partitions: int) -> Any:
@@ -321,15 +350,10 @@ NAMED: Mapping[str, Callable[[], Attack]] = {
     "FindCoordinator with 60,000 keys": lambda: repeated(
         made(FindCoordinatorRequest, key_type=0, coordinator_keys=[f"{number:x}" for number in range(60_000)]), 4, 1
     ),
-    "Metadata of 50,000 unknown topics": lambda: repeated(
-        made(
-            MetadataRequest,
-            topics=[made(MetadataRequestTopic, name=f"t{number:x}") for number in range(50_000)],
-            allow_auto_topic_creation=False,
-        ),
-        9,
-        1,
-    ),
+    "Metadata of 50,000 unknown topics": lambda: repeated(unknown_topics(50_000), 9, 1),
+    "Metadata of 3,900 unknown topics on 200 connections": lambda: crowd(unknown_topics(3900), 9, 200),
+    "Metadata of 45 unknown topics on 1,000 connections": lambda: crowd(unknown_topics(45), 9, 1000),
+    "OffsetCommit of 3,900 partitions on 200 connections": lambda: crowd(commit("wide", 3900), 8, 200),
     "CreateTopics of 1,000 partitions": lambda: repeated(topic_of(1000), 5, 1),
     "the first Produce to 1,000 partitions": lambda: repeated(produce_everywhere(1000), 9, 1),
     "Fetch of 1,000 partitions, 5 times": lambda: repeated(fetch_everywhere(1000), 11, 5),
@@ -339,6 +363,11 @@ NAMED: Mapping[str, Callable[[], Attack]] = {
         made(DeleteTopicsRequest, topic_names=["wide"], timeout_ms=60_000),
         5,
         1,
+    ),
+    "CreateTopics of 2,500 partitions": lambda: repeated(topic_of(2500, "wider"), 5, 1),
+    "CreatePartitions from 2,500 to 5,000": lambda: repeated(topic_grown_to(5000, "wider"), 3, 1),
+    "DeleteTopics of 5,000 partitions": lambda: repeated(
+        made(DeleteTopicsRequest, topic_names=["wider"], timeout_ms=60_000), 5, 1
     ),
 }
 
@@ -353,10 +382,10 @@ def generated() -> Iterator[tuple[str, Callable[[], Attack]]]:
         for path in list_paths(api.request, version):
             name = f"{api.name} v{version}: {'.'.join(field.name for field in path)}"
             count_max = elements_max(key, 0) // _elements_of_one(path[-1], version) - 100
-            stuffed = partial(_stuffed, api.request, version, path, count_max)
-            yield f"{name}, the same", partial(stuffed, is_distinct=False)
-            if _named_field(path[-1], version) is not None:
-                yield f"{name}, distinct", partial(stuffed, is_distinct=True)
+            send = partial(_sent_stuffed, api.request, version, path, count_max)
+            yield f"{name}, the same", partial(send, is_distinct=False)
+            if has_distinct(path[-1], version):
+                yield f"{name}, distinct", partial(send, is_distinct=True)
 
 
 def _elements_of_one(field: Field, version: int) -> int:
@@ -377,20 +406,35 @@ def list_paths(cls: type[Struct], version: int) -> Iterator[tuple[Field, ...]]:
                 yield (field, *path)
 
 
-def _stuffed(cls: type[Struct], version: int, path: Sequence[Field], count_max: int, *, is_distinct: bool) -> Attack:
+def _sent_stuffed(
+    cls: type[Struct], version: int, path: Sequence[Field], count_max: int, *, is_distinct: bool
+) -> Attack:
     def attack(client: Client) -> None:
-        request = smallest(cls)
-        _stuff(request, version, path, count_max, is_distinct=is_distinct)
-        client.send(framed(request, version))
+        client.send(framed(stuffed(cls, version, path, count_max, is_distinct=is_distinct), version))
         client.receive()
 
     return attack
 
 
+def stuffed(cls: type[Struct], version: int, path: Sequence[Field], count_max: int, *, is_distinct: bool) -> Any:
+    """Return the smallest request whose list at `path` has as many of the smallest elements as 1 MiB has room for.
+
+    `count_max` bounds their number. Distinct elements have a name or number of their own.
+    """
+    request = smallest(cls)
+    _stuff(request, version, path, count_max, is_distinct=is_distinct)
+    return request
+
+
+def has_distinct(field: Field, version: int) -> bool:
+    """Whether the elements of this list have a name or number to differ in."""
+    return _named_field(field, version) is not None
+
+
 def _stuff(value: Any, version: int, path: Sequence[Field], count_max: int, *, is_distinct: bool) -> None:
     field, *rest = path
     if not rest:
-        setattr(value, field.name, _elements(field, version, is_distinct=is_distinct)[:count_max])
+        setattr(value, field.name, _elements(field, version, count_max, is_distinct=is_distinct))
         return
     assert field.struct is not None
     inner = smallest(field.struct)
@@ -398,21 +442,24 @@ def _stuff(value: Any, version: int, path: Sequence[Field], count_max: int, *, i
     setattr(value, field.name, [inner] if field.is_array else inner)
 
 
-def _elements(field: Field, version: int, *, is_distinct: bool) -> list[Any]:
+def _elements(field: Field, version: int, count_max: int, *, is_distinct: bool) -> list[Any]:
+    def count(size: int) -> int:
+        return min(GENERATED_SIZE // size, count_max)
+
     if field.struct is None:
         assert field.wire is not None
         if is_distinct:
-            return [f"{number:x}" for number in range(GENERATED_SIZE // 7)]
+            return [f"{number:x}" for number in range(count(7))]
         if field.wire.letter:
-            return list(range(GENERATED_SIZE // struct.calcsize(field.wire.letter)))
-        return [_smallest_value(field)] * (GENERATED_SIZE // (16 if field.wire.name == "uuid" else 2))
+            return list(range(count(struct.calcsize(field.wire.letter))))
+        return [_smallest_value(field)] * count(16 if field.wire.name == "uuid" else 2)
     size = size_min(field.struct, version, is_flexible=True)
     if not is_distinct:
-        return [smallest(field.struct)] * (GENERATED_SIZE // size)
+        return [smallest(field.struct)] * count(size)
     name = _named_field(field, version)
     assert name is not None
     elements = []
-    for number in range(GENERATED_SIZE // (size + 6)):
+    for number in range(count(size + 6)):
         element = smallest(field.struct)
         setattr(element, name.name, f"{number:x}" if name.wire and not name.wire.letter else number)
         elements.append(element)

@@ -114,8 +114,10 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     )
     replica_manager.on_opened = directory_moves.resume
     channels = LocalChannels(clock, metadata, replica_manager, topic_configs, sliced_work, on.blocking, broker_epoch)
-    controller = Controller(on.broker_id, on.store, channels, controller_settings(config), clock, on.random)
-    topics = TopicAdministration(controller, metadata, config, timer, clock)
+    controller = Controller(
+        on.broker_id, on.store, channels, controller_settings(config), clock, on.random, sliced_work.pace
+    )
+    topics = TopicAdministration(controller, metadata, config, timer, clock, sliced_work)
     groups = GroupCoordinator(
         CoordinatorSettings.from_config(config),
         PartitionOffsetsLog(GROUP_METADATA_TOPIC, replica_manager, metadata, clock, on.in_thread),
@@ -184,7 +186,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
             on_broker_changed=changed.broker,
         ),
         client_quotas=ClientQuotas(on.store),
-        scram_credentials=ScramCredentials(on.store),
+        scram_credentials=ScramCredentials(on.store, sliced_work),
         producer_ids=producer_ids,
         groups=groups,
         transactions=transactions,

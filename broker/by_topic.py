@@ -6,15 +6,26 @@ answered in one place, the second not at all, as Kafka does for most requests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from broker.slices import Slices
+
+A = TypeVar("A")
 T = TypeVar("T")
 
 
-def by_topic(answers: Iterable[tuple[tuple[str, int], T]]) -> dict[str, list[T]]:
-    """What was given for (topic, partition), by topic; topics in the order of their first answers."""
-    topics: dict[str, list[T]] = {}
+def by_topic(answers: Iterable[tuple[tuple[str, int], A]], make: Callable[[str, list[A]], T]) -> Slices[list[T]]:
+    """Return `make(topic, answers)` for each topic, in the order of their first answers.
+
+    `answers` is (topic, partition) with the answer of that partition; it may compute one at a time.
+    """
+    topics: dict[str, list[A]] = {}
     for (topic, _), answer in answers:
         topics.setdefault(topic, []).append(answer)
-    return topics
+        yield
+    made = []
+    for topic, of_topic in topics.items():
+        made.append(make(topic, of_topic))
+        yield
+    return made

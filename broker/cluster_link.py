@@ -105,7 +105,7 @@ class LocalChannels:
             await self._load_configs(request)
             # Shielded: a log is known only after the last step.
             creating = take_steps(
-                self._replica_manager.create_logs(request, self._clock.now_ms()), self._clock, self._blocking
+                self._replica_manager.create_logs(request, self._clock.now_ms()), self._sliced_work, self._blocking
             )
             await asyncio.shield(asyncio.ensure_future(creating))
             return await self._sliced_work.finished(self._replica_manager.become_leader_or_follower(request))

@@ -108,9 +108,12 @@ class ConfigChanges:
 
     async def alter(self, alterations: Sequence[Alteration], *, validate_only: bool) -> list[KafkaError | None]:
         """Change what can be changed; one result an entry, in order, None for success."""
-        asked = Counter((one.resource_type, one.resource_name) for one in alterations)
+        asked: Counter[tuple[int, str]] = Counter()
         results: list[KafkaError | None] = []
         pace = self._sliced_work.pace()
+        for one in alterations:
+            await pace.keep()
+            asked[one.resource_type, one.resource_name] += 1
         for one in alterations:
             await pace.keep()
             try:

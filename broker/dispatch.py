@@ -16,11 +16,18 @@ import struct
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from broker.network.connection import Answer, Buffers
 from broker.promise import Promise
-from broker.request_budget import ELEMENTS_ON_LOOP_MAX, LARGE_REQUESTS_MAX, RESPONSE_SIZE_MAX, elements_max
+from broker.request_budget import (
+    ELEMENTS_AT_ONCE_MAX,
+    ELEMENTS_ON_LOOP_MAX,
+    LARGE_REQUESTS_MAX,
+    REQUESTS_IN_TURN_MAX,
+    RESPONSE_SIZE_MAX,
+    elements_max,
+)
 from broker.request_context import CloseConnection, Peer, RequestContext
 from broker.routes import TABLE
 from broker.services import Services
@@ -32,6 +39,7 @@ from protocol.frame import LENGTH, kept
 from protocol.headers import RequestHeader, UnsupportedApi, read_request_header, response_header
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from protocol.reader import ELEMENTS_UNLIMITED, TooManyElements
+from protocol.row_writer import RowResponse
 from protocol.schema import Struct
 
 logger = logging.getLogger("kafka.server.KafkaApis")
@@ -64,6 +72,7 @@ class RequestDispatcher:
         self._table = table
         self._routes: dict[tuple[int, int], Route] = {}
         self._large_requests = asyncio.Semaphore(LARGE_REQUESTS_MAX)
+        self._requests_in_turn = asyncio.Semaphore(REQUESTS_IN_TURN_MAX)
         self.unexpected_error_count = 0
 
     def warm_up(self) -> None:
@@ -86,9 +95,14 @@ class RequestDispatcher:
             )
         context = RequestContext(header.api_key, header.api_version, header.correlation_id, header.client_id, peer)
         try:
-            request = route.decode(frame, position, ELEMENTS_ON_LOOP_MAX)
+            request = route.decode(frame, position, ELEMENTS_AT_ONCE_MAX)
         except TooManyElements:
-            return asyncio.ensure_future(self._serve_large(route, kept(frame), position, context))
+            has_time = self._services.sliced_work.has_time()
+            request = self._decoded_if_few(route, frame, position, context) if has_time else None
+            if request is None:
+                context.is_frame_kept = True
+                serve = self._serve_large if has_time else self._serve_in_turn
+                return asyncio.ensure_future(serve(route, kept(frame), position, context))
         except Malformed as error:
             raise Malformed(f"{_named(route.api, header)}: {error}") from error
         try:
@@ -100,7 +114,7 @@ class RequestDispatcher:
         except Exception as error:
             response = self._failure(route, request, context, error)
         kind = type(response)
-        if kind is bytes or kind is list or kind is route.api.response:
+        if kind is RowResponse or kind is route.api.response:
             try:
                 return self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
             except TooManyElements:
@@ -111,15 +125,43 @@ class RequestDispatcher:
             return self._promised(route, request, context, response)
         return asyncio.ensure_future(self._later(route, request, context, response))
 
+    async def _serve_in_turn(
+        self, route: Route, frame: memoryview, position: int, context: RequestContext
+    ) -> Buffers | None:
+        """Answer a request that arrived when this turn's slice of new works was over."""
+        try:
+            return await self._serve_later(
+                route, frame, position, context, self._requests_in_turn, self._decoded_in_turn
+            )
+        except TooManyElements:
+            return await self._serve_large(route, frame, position, context)
+
     async def _serve_large(
         self, route: Route, frame: memoryview, position: int, context: RequestContext
     ) -> Buffers | None:
-        """Answer a request of many elements: all that depends on their number is done in threads or in slices."""
+        """Answer a request that has too many elements to be decoded on the event loop."""
+        return await self._serve_later(
+            route, frame, position, context, self._large_requests, self._decoded_beside_the_loop
+        )
+
+    async def _serve_later(
+        self,
+        route: Route,
+        frame: memoryview,
+        position: int,
+        context: RequestContext,
+        served: asyncio.Semaphore,
+        decode: Callable[[Route, memoryview, int, RequestContext], Awaitable[object]],
+    ) -> Buffers | None:
+        """Answer a request of many elements: all that depends on their number is done in threads or in slices.
+
+        `served` bounds how many such requests are decoded and served at a time.
+        """
         services = self._services
         request: object = None
         try:
-            async with self._large_requests:
-                request = await self._decoded_beside_the_loop(route, frame, position, context)
+            async with served:
+                request = await decode(route, frame, position, context)
                 response = route.handle(services, request, context)
                 if is_sliced(response):
                     response = await services.sliced_work.finished(response)
@@ -130,6 +172,27 @@ class RequestDispatcher:
             failure = error
             response = await services.computing.run(lambda: self._failure(route, request, context, failure))
         return None if response is None else await self._framed_beside_the_loop(route, context, response)
+
+    def _decoded_if_few(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object | None:
+        """The request, None if it has too many elements to be decoded on the event loop."""
+        try:
+            return self._decoded_on_loop(route, frame, position, context)
+        except TooManyElements:
+            return None
+
+    async def _decoded_in_turn(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object:
+        """The request, once it is its turn. Raises TooManyElements."""
+        await self._services.sliced_work.turn()
+        return self._decoded_on_loop(route, frame, position, context)
+
+    def _decoded_on_loop(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object:
+        """Raises TooManyElements."""
+        try:
+            return cast(object, route.decode(frame, position, ELEMENTS_ON_LOOP_MAX))
+        except TooManyElements:
+            raise
+        except Malformed as error:
+            raise Malformed(f"{_named(route.api, context)}: {error}") from error
 
     async def _decoded_beside_the_loop(
         self, route: Route, frame: memoryview, position: int, context: RequestContext
@@ -274,15 +337,12 @@ def failure_response(module: ModuleType, api: Api, request: object, context: Req
 
 
 def _framed(encode: Encoder, header: bytes, response: object, elements_left: int = ELEMENTS_UNLIMITED) -> Buffers:
-    """The response as it leaves: length, header and body, small pieces in one buffer. Raises TooManyElements.
-
-    A handler may have written the body itself, as one or several buffers.
-    """
-    if type(response) is bytes:
-        return [LENGTH.pack(len(header) + len(response)) + header + response]
+    """The response as it leaves: length, header and body, small pieces in one buffer. Raises TooManyElements."""
     buffers: Buffers = []
-    if type(response) is list:
-        buffers += response
+    if type(response) is RowResponse:
+        if response.row_count > elements_left:
+            raise TooManyElements(f"{response.row_count} rows")
+        buffers += response.write()
     else:
         encode(response, buffers, elements_left)
     buffers[0] = header + buffers[0]

@@ -12,15 +12,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from broker.clock import Clock
+from broker.slices import SlicedWork
 from storage.log_manager import Steps
 
 T = TypeVar("T")
 
 logger = logging.getLogger("kafka.server.Housekeeping")
-
-
-TURN_MS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +49,9 @@ class Housekeeping:
         self._tasks.clear()
 
 
-async def take_turns(steps: Iterable[object], clock: Clock) -> None:
-    """Run long work that belongs to the loop, letting others have theirs after each `TURN_MS`."""
-    turn_ends_ms = clock.monotonic_ms() + TURN_MS
-    for _ in steps:
-        if clock.monotonic_ms() >= turn_ends_ms:
-            await asyncio.sleep(0)
-            turn_ends_ms = clock.monotonic_ms() + TURN_MS
-
-
-async def take_steps(steps: Steps[T], clock: Clock, blocking: Executor) -> T:
-    """Run work on logs to its end: what waits for a disk in a thread, all else in turns as `take_turns` does."""
-    turn_ends_ms = clock.monotonic_ms() + TURN_MS
+async def take_steps(steps: Steps[T], sliced_work: SlicedWork, blocking: Executor) -> T:
+    """Run work on logs to its end: what waits for a disk in a thread, all else in slices."""
+    pace = sliced_work.pace()
     while True:
         try:
             work = next(steps)
@@ -72,11 +60,8 @@ async def take_steps(steps: Steps[T], clock: Clock, blocking: Executor) -> T:
             return result
         if work is not None:
             await asyncio.get_running_loop().run_in_executor(blocking, work)
-        elif clock.monotonic_ms() >= turn_ends_ms:
-            await asyncio.sleep(0)
         else:
-            continue
-        turn_ends_ms = clock.monotonic_ms() + TURN_MS
+            await pace.keep()
 
 
 async def _repeat(job: Job) -> None:

@@ -11,7 +11,8 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from broker.clock import Clock
-from broker.housekeeping import Job, take_steps, take_turns
+from broker.housekeeping import Job, take_steps
+from broker.slices import SlicedWork
 from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
@@ -28,12 +29,19 @@ FLUSH_CHECK_INTERVAL_MS_MAX = 1_000
 
 
 def storage_jobs(
-    config: BrokerConfig, clock: Clock, logs: LogManager, dirty_pages: DirtyPages, background: Executor
+    config: BrokerConfig,
+    clock: Clock,
+    logs: LogManager,
+    dirty_pages: DirtyPages,
+    sliced_work: SlicedWork,
+    background: Executor,
 ) -> list[Job]:
     """What keeps the logs in order: on the loop what belongs to its thread, off it what waits for a disk."""
 
     async def on_loop(steps: Iterable[object]) -> None:
-        await take_turns(steps, clock)
+        pace = sliced_work.pace()
+        for _ in steps:
+            await pace.keep()
 
     async def off_loop(work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(background, work)
@@ -46,7 +54,7 @@ def storage_jobs(
         Job(
             "retention",
             config[properties.LOG_RETENTION_CHECK_INTERVAL_MS],
-            lambda: take_steps(logs.run_retention(clock.now_ms()), clock, background),
+            lambda: take_steps(logs.run_retention(clock.now_ms()), sliced_work, background),
             initial_delay_ms=config[properties.LOG_INITIAL_TASK_DELAY_MS],
         ),
         Job("removal", REMOVAL_INTERVAL_MS, lambda: off_loop(lambda: logs.remove_deleted(clock.now_ms()))),
@@ -80,17 +88,17 @@ def storage_jobs(
         Job(
             "release of idle files",
             IDLE_RELEASE_INTERVAL_MS,
-            lambda: take_steps(logs.release_idle(), clock, background),
+            lambda: take_steps(logs.release_idle(), sliced_work, background),
         ),
     ]
 
 
-def transaction_jobs(clock: Clock, late: LateTransactions) -> list[Job]:
+def transaction_jobs(clock: Clock, late: LateTransactions, sliced_work: SlicedWork) -> list[Job]:
     """What watches over transactions beside their coordinator."""
     return [
         Job(
             "late transactions",
             LATE_TRANSACTIONS_CHECK_INTERVAL_MS,
-            lambda: take_turns(late.check(clock.now_ms()), clock),
+            lambda: sliced_work.finished(late.check(clock.now_ms())),
         )
     ]

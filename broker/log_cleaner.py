@@ -27,6 +27,7 @@ from typing import Final, Protocol
 from broker.clock import Clock
 from broker.housekeeping import take_steps
 from broker.replica.directory_writers import between_writes
+from broker.slices import SlicedWork
 from protocol.errors import KafkaError
 from storage.cleaner import CleaningJob, CleaningResult, clean
 from storage.cleaning_metrics import CleanerMetrics, Uncleanable
@@ -146,6 +147,7 @@ class LogCleaner:
         new_worker: Callable[[], Worker],
         background: Executor,
         clock: Clock,
+        sliced_work: SlicedWork,
         *,
         count: int,
         backoff_ms: int,
@@ -155,6 +157,7 @@ class LogCleaner:
         self._new_worker = new_worker
         self._background = background
         self._clock = clock
+        self._sliced_work = sliced_work
         self._count = count
         self._backoff_ms = backoff_ms
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -228,7 +231,8 @@ class LogCleaner:
         if due is not None:
             await self._clean(slot, due)
         if slot.number == 0:
-            await take_steps(self._cleaning.delete_expired(self._clock.now_ms()), self._clock, self._background)
+            expired = self._cleaning.delete_expired(self._clock.now_ms())
+            await take_steps(expired, self._sliced_work, self._background)
         await self._off_loop(self._cleaning.write_checkpoints)
         if due is None:
             await slot.end()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os.path
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -57,6 +58,7 @@ async def open_store(
         clock,
         on_disk_failed=lambda path, error: log_manager.fail_directory(places[path], _named(path, error)),
         on_lost=on_lost,
+        sleep=time.sleep,
     )
     try:
         copies = await store.examine()

@@ -158,6 +158,19 @@ class Purgatory:
         self._finished(completed)
         return completed
 
+    def try_one(self, operation: DelayedOperation, key: Hashable) -> bool:
+        """Something happened to `key`, of which this operation learns by other ways than a watch; True if it completed
+        now."""
+        is_completed = not operation.is_completed and _tried(operation, key)
+        self._finished(is_completed)
+        return is_completed
+
+    def force_one(self, operation: DelayedOperation) -> bool:
+        """As `try_one`, where nothing is left to wait for."""
+        is_completed = not operation.is_completed and _forced(operation)
+        self._finished(is_completed)
+        return is_completed
+
     def abandon(self, operation: DelayedOperation) -> None:
         """Forget an operation whose client is gone; counts as finished, completes nothing."""
         if not operation.is_completed:

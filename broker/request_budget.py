@@ -10,6 +10,11 @@ with more than `elements_max` closes its connection.
 
 from __future__ import annotations
 
+ELEMENTS_AT_ONCE_MAX = 50
+"""Lists, list elements and tagged fields of a request that is served as soon as it has arrived. A request with more
+shares the slice of works that are new in this turn of the event loop with those of all other connections: what arrives
+when the slice is over waits in the queue of works."""
+
 ELEMENTS_ON_LOOP_MAX = 4_000
 """Lists, list elements and tagged fields that are decoded, or encoded, in one step on the event loop: about 2 ms."""
 
@@ -29,6 +34,7 @@ BULK_APIS = frozenset(
         9,  # OffsetFetch
         10,  # FindCoordinator
         15,  # DescribeGroups
+        19,  # CreateTopics
         21,  # DeleteRecords
         23,  # OffsetForLeaderEpoch
         27,  # WriteTxnMarkers
@@ -38,6 +44,7 @@ BULK_APIS = frozenset(
         34,  # AlterReplicaLogDirs
         35,  # DescribeLogDirs
         42,  # DeleteGroups
+        43,  # ElectLeaders
         44,  # IncrementalAlterConfigs
         45,  # AlterPartitionReassignments
         46,  # ListPartitionReassignments
@@ -53,6 +60,10 @@ thirty of each. Requests of the others name what one person or one transaction c
 LARGE_REQUESTS_MAX = 2
 """Requests with more elements than `ELEMENTS_ON_LOOP_MAX` that are decoded and served at a time, of all connections.
 The others wait. A request that waits for something else, such as data or replicas, does not count."""
+
+REQUESTS_IN_TURN_MAX = 16
+"""Requests that waited for their turn in the queue of works and are decoded and served at a time, of all connections.
+Decoded, one takes about a megabyte."""
 
 RESPONSE_SIZE_MAX = 100 << 20
 """Bytes of a response, as many as socket.request.max.bytes lets a request have; clients refuse longer ones."""

@@ -34,6 +34,8 @@ class RequestContext:
     correlation_id: int
     client_id: str | None
     peer: Peer
+    is_frame_kept: bool = False
+    """Whether the request's frame, into which its records point, stays valid after the handler has returned."""
 
     @property
     def client_host(self) -> str:

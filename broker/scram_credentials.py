@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from broker.slices import SlicedWork
 from controller.entity_configs import all_overrides, change_overrides
 from controller.paths import ConfigEntity
 from controller.state_store import StateStore
@@ -69,8 +70,9 @@ class Upsertion:
 class ScramCredentials:
     """The admin path of SCRAM credentials of one broker."""
 
-    def __init__(self, store: StateStore) -> None:
+    def __init__(self, store: StateStore, sliced_work: SlicedWork) -> None:
         self._store = store
+        self._sliced_work = sliced_work
 
     async def describe(self, users: Sequence[str]) -> dict[str, Iterations | KafkaError]:
         """The credentials of `users`, or of all that have one when none is named; one result a user."""
@@ -95,7 +97,9 @@ class ScramCredentials:
         for change in changes:
             by_user.setdefault(change.user, []).append(change)
         results: dict[str, KafkaError | None] = {}
+        pace = self._sliced_work.pace()
         for user, of_user in by_user.items():
+            await pace.keep()
             try:
                 _check(of_user)
                 await self._alter_user(user, of_user)

@@ -5,8 +5,8 @@ its result. Whatever it looked at may have changed after a yield.
 
 Owns how long a slice lasts and whose slice is next. Must not know the work.
 
-Invariant: while works wait in the queue, those in it share one slice per turn of the event loop, and those that come
-in that turn share another, so that a hundred of them delay the other connections little more than one does.
+Invariant: in a turn of the event loop, the works in the queue share one slice, and those that come in that turn share
+another, so that a hundred of them delay the other connections little more than one does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SLICE_MS = 5
 """How long work computes before the other connections are served; the last step of a slice may exceed it."""
 
 
-STEPS_MIN = 8
+STEPS_MIN = 16
 """Work of fewer steps is done in one slice, however busy the machine is; a step takes less than a millisecond."""
 
 
@@ -37,15 +37,17 @@ class SlicedWork:
         self._monotonic_ms = monotonic_ms
         self._steps_min = steps_min
         self._queue: deque[tuple[Slices[Any], asyncio.Future[Any]]] = deque()
-        self._newcomers_end_ms = 0
-        """Until then new works may compute in this turn of the event loop, while others are in the queue."""
+        self._newcomers_end_ms: int | None = None
+        """Until then new works may compute in this turn of the event loop. None: none has come in it yet, and the queue
+        is empty."""
 
     def run(self, work: Slices[T]) -> T | asyncio.Future[T]:
         """The result if the first slice is all of it, else a future of it. To cancel the future ends the work."""
         try:
-            for _ in range(self._steps_min - 1):
+            for _ in range(self._steps_min):
                 next(work)
-            self._compute(work, self.newcomers_end_ms())
+            if self.has_time():
+                self._compute(work, self.newcomers_end_ms())
         except StopIteration as finished:
             result: T = finished.value
             return result
@@ -53,19 +55,23 @@ class SlicedWork:
 
     def newcomers_end_ms(self) -> int:
         """Until when work that comes now may compute before it has to wait in the queue."""
-        end_ms = self._monotonic_ms() + SLICE_MS
-        return min(end_ms, self._newcomers_end_ms) if self._queue else end_ms
+        if self._newcomers_end_ms is None:
+            self._newcomers_end_ms = self._monotonic_ms() + SLICE_MS
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        return self._newcomers_end_ms
+
+    def has_time(self) -> bool:
+        """Whether work that comes now may compute before it has to wait in the queue."""
+        end_ms = self.newcomers_end_ms()
+        return self._monotonic_ms() < end_ms
 
     async def turn(self) -> None:
         """Wait in the queue; the caller may compute for a slice then."""
         await self._wait_in_line(_nothing())
 
     def _wait_in_line(self, work: Slices[T]) -> asyncio.Future[T]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        if not self._queue:
-            self._newcomers_end_ms = self._monotonic_ms() + SLICE_MS
-            loop.call_soon(self._take_turn)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.newcomers_end_ms()
         self._queue.append((work, future))
         return future
 
@@ -95,15 +101,15 @@ class SlicedWork:
             if self._monotonic_ms() >= end_ms:
                 return
 
-    def _take_turn(self) -> None:
-        """One slice of the work whose turn it is."""
-        work, future = self._queue.popleft()
-        try:
-            self._go_on(work, future)
-        finally:
-            if self._queue:
-                self._newcomers_end_ms = self._monotonic_ms() + SLICE_MS
-                asyncio.get_running_loop().call_soon(self._take_turn)
+    def _next_turn(self) -> None:
+        """A turn of the event loop: one slice of the work whose turn it is, and a new one for those that come."""
+        self._newcomers_end_ms = None
+        if self._queue:
+            work, future = self._queue.popleft()
+            try:
+                self._go_on(work, future)
+            finally:
+                self.newcomers_end_ms()
 
     def _go_on(self, work: Slices[Any], future: asyncio.Future[Any]) -> None:
         if future.cancelled():

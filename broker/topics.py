@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 
 from broker.clock import Clock
 from broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.metadata_cache import MetadataCache
 from broker.purgatory import DelayedOperation, Purgatory
+from broker.slices import SlicedWork
 from broker.timer import Timer
 from config import broker_properties as properties
 from config.broker import BrokerConfig
@@ -33,6 +36,8 @@ logger = logging.getLogger("kafka.server.AutoTopicCreationManager")
 
 FROM_DEFAULTS = -1
 AUTOMATIC_CREATION_TIMEOUT_MS = 5_000
+AUTOMATIC_CREATIONS_MAX = 100
+"""Topics of one request that are created at the same time. Each is an event of the controller and a task here."""
 # Clients ask again every 100 ms for as long as an internal topic is missing.
 FAILURE_REPORT_INTERVAL_MS = 60_000
 
@@ -42,8 +47,8 @@ REPLICATION_FACTORS = {
 }
 
 
-class _AwaitedTopics(DelayedOperation):
-    """Waits for a condition on this broker's metadata."""
+class _AwaitedTopic(DelayedOperation):
+    """Waits for a condition on this broker's metadata of a topic."""
 
     __slots__ = ("_condition", "_on_done")
 
@@ -71,12 +76,19 @@ class TopicAdministration:
     """The admin path of one broker."""
 
     def __init__(
-        self, controller: Controller, metadata: MetadataCache, config: BrokerConfig, timer: Timer, clock: Clock
+        self,
+        controller: Controller,
+        metadata: MetadataCache,
+        config: BrokerConfig,
+        timer: Timer,
+        clock: Clock,
+        sliced_work: SlicedWork,
     ) -> None:
         self._controller = controller
         self._metadata = metadata
         self._config = config
         self._clock = clock
+        self._sliced_work = sliced_work
         self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
         self._failures: dict[str, _Failures] = {}
         self.purgatory = Purgatory("topic", timer)
@@ -92,13 +104,9 @@ class TopicAdministration:
         """Create what can be created; one result a topic, in order."""
         results = await self._controller.create_topics(topics, validate_only=validate_only)
         if not validate_only:
-            created = {result.name: result.partition_count for result in results if not result.error_code}
-            await self._await(
-                created, lambda: all(self._metadata.has_leaders(*topic) for topic in created.items()), timeout_ms
+            await self._confirm(
+                results, lambda result: self._metadata.has_leaders(result.name, result.partition_count), timeout_ms
             )
-            for result in results:
-                if not result.error_code and not self._metadata.has_leaders(result.name, result.partition_count):
-                    result.error_code = ErrorCode.REQUEST_TIMED_OUT
         return results
 
     async def add_partitions(
@@ -107,24 +115,17 @@ class TopicAdministration:
         """Grow topics to a partition count; one result a name, in order."""
         results = await self._controller.create_partitions(topics, validate_only=validate_only)
         if not validate_only:
-            counts = {topic.name: topic.count for topic in topics}
-            grown = {result.name: counts[result.name] for result in results if not result.error_code}
-            await self._await(
-                grown, lambda: all(self._metadata.has_leaders(*topic) for topic in grown.items()), timeout_ms
+            await self._confirm(
+                results, lambda result: self._metadata.has_leaders(result.name, result.partition_count), timeout_ms
             )
-            for result in results:
-                if not result.error_code and not self._metadata.has_leaders(result.name, counts[result.name]):
-                    result.error_code = ErrorCode.REQUEST_TIMED_OUT
         return results
 
     async def delete(self, names: Sequence[str], *, timeout_ms: int) -> list[TopicResult]:
         """Delete topics; one result a name, in order. Who gives no time is told REQUEST_TIMED_OUT, as at Kafka."""
         results = await self._controller.delete_topics(names)
-        doomed = [result.name for result in results if not result.error_code]
-        await self._await(doomed, lambda: not any(name in self._metadata.topics for name in doomed), timeout_ms)
-        for result in results:
-            if not result.error_code and (timeout_ms <= 0 or result.name in self._metadata.topics):
-                result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        await self._confirm(
+            results, lambda result: timeout_ms > 0 and result.name not in self._metadata.topics, timeout_ms
+        )
         return results
 
     async def elect_leaders(
@@ -132,7 +133,6 @@ class TopicAdministration:
     ) -> dict[TopicPartition, ApiError]:
         """Elect leaders of `partitions`, or with None wherever one is needed; one result a partition."""
         results = await self._controller.elect_leaders(election_type, partitions)
-        elected = [partition for partition, error in results.items() if not error.error_code]
 
         def is_led(partition: TopicPartition) -> bool:
             preferred = self._metadata.preferred_leader_of(*partition)
@@ -141,18 +141,29 @@ class TopicAdministration:
                 election_type is not ElectionType.PREFERRED or leader == preferred
             )
 
-        await self._await({partition.topic for partition in elected}, lambda: all(map(is_led, elected)), timeout_ms)
-        return results | {it: ApiError(ErrorCode.REQUEST_TIMED_OUT) for it in elected if not is_led(it)}
+        deadline_ms = self._deadline_ms(timeout_ms)
+        pace = self._sliced_work.pace()
+        for partition, error in results.items():
+            await pace.keep()
+            if error.error_code or await self._holds_in_time(partition.topic, partial(is_led, partition), deadline_ms):
+                continue
+            results[partition] = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+        return results
 
-    async def create_automatically(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+    async def create_automatically(self, names: Collection[str]) -> dict[str, ErrorCode]:
         """Create topics that a client named, with this broker's defaults; for each of them, what the client is told.
 
         That is why it could not be created, or LEADER_NOT_AVAILABLE: ask again. Kafka answers so too, since it does
         not wait for the leaders, and clients tell by it that the topic was not there. Concurrent callers share one
         creation of a topic.
         """
-        tasks = {name: self._creation_of(name) for name in dict.fromkeys(names)}
-        return {name: await asyncio.shield(task) or ErrorCode.LEADER_NOT_AVAILABLE for name, task in tasks.items()}
+        codes: dict[str, ErrorCode] = {}
+        remaining = iter(names)
+        while chunk := list(islice(remaining, AUTOMATIC_CREATIONS_MAX)):
+            tasks = [self._creation_of(name) for name in chunk]
+            for name, task in zip(chunk, tasks, strict=True):
+                codes[name] = await asyncio.shield(task) or ErrorCode.LEADER_NOT_AVAILABLE
+        return codes
 
     async def ensure_internal(self, name: str) -> None:
         """Create an internal topic unless it exists. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) when it cannot be."""
@@ -242,11 +253,29 @@ class TopicAdministration:
             name=name, num_partitions=FROM_DEFAULTS, replication_factor=FROM_DEFAULTS, assignments=[], configs=[]
         )
 
-    async def _await(self, topics: Iterable[str], condition: Callable[[], bool], timeout_ms: int) -> None:
-        done = asyncio.get_running_loop().create_future()
-        operation = _AwaitedTopics(condition, lambda: None if done.done() else done.set_result(None))
-        self.purgatory.try_complete_else_watch(operation, topics, self._clock.monotonic_ms() + max(timeout_ms, 0))
-        await done
+    async def _confirm(
+        self, results: Iterable[TopicResult], is_visible: Callable[[TopicResult], bool], timeout_ms: int
+    ) -> None:
+        """Wait until what succeeded can be seen here. What cannot in time gets REQUEST_TIMED_OUT."""
+        deadline_ms = self._deadline_ms(timeout_ms)
+        pace = self._sliced_work.pace()
+        for result in results:
+            await pace.keep()
+            if result.error_code or await self._holds_in_time(result.name, partial(is_visible, result), deadline_ms):
+                continue
+            result.error_code = ErrorCode.REQUEST_TIMED_OUT
+
+    def _deadline_ms(self, timeout_ms: int) -> int:
+        return self._clock.monotonic_ms() + max(timeout_ms, 0)
+
+    async def _holds_in_time(self, topic: str, condition: Callable[[], bool], deadline_ms: int) -> bool:
+        """Whether a condition on this broker's metadata of `topic` comes true before `deadline_ms` (monotonic)."""
+        if not condition() and self._clock.monotonic_ms() < deadline_ms:
+            done = asyncio.get_running_loop().create_future()
+            operation = _AwaitedTopic(condition, lambda: None if done.done() else done.set_result(None))
+            self.purgatory.try_complete_else_watch(operation, [topic], deadline_ms)
+            await done
+        return condition()
 
 
 def _internal_topic(name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> CreatableTopic:

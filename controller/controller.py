@@ -47,6 +47,7 @@ from controller.state_store import SessionExpired as StoreSessionExpired
 from controller.state_store import StateStore, StoreUnavailable, WatchEvent
 from controller.topic_creation import TopicResult
 from controller.transitions import Transitions
+from controller.turns import Pace, Turns
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.create_partitions import CreatePartitionsTopic
@@ -88,14 +89,19 @@ class Controller:
         settings: ControllerSettings,
         clock: Clock,
         random_source: Random,
+        new_pace: Callable[[], Pace],
     ) -> None:
-        """`store` is open, and the broker is registered in it before `start`."""
+        """`store` is open, and the broker is registered in it before `start`.
+
+        `new_pace()` is the pace of one event, which gives way to other work on the event loop when its slice is over.
+        """
         self.broker_id = broker_id
         self.statistics = ControllerStatistics()
         self._store = store
         self._channels = channels
         self._settings = settings
         self._random = random_source
+        self._turns = Turns(new_pace)
         self._node = ControllerNode(broker_id, store, clock)
         self._queue = EventQueue(self._process, clock, self.statistics)
         self._controller_id = NO_CONTROLLER
@@ -209,7 +215,7 @@ class Controller:
         return cast(dict[TopicPartition, ApiError], await self._queue.ask(AlterReassignments(targets)))
 
     async def list_partition_reassignments(
-        self, partitions: Sequence[TopicPartition] | None
+        self, partitions: set[TopicPartition] | None
     ) -> dict[TopicPartition, ReplicaAssignment]:
         """Moves that are under way, of `partitions` or with None of all."""
         return cast(dict[TopicPartition, ReplicaAssignment], await self._queue.ask(ListReassignments(partitions)))
@@ -258,6 +264,7 @@ class Controller:
             self._settle_deletions()
 
     async def _dispatch(self, event: Event) -> object:
+        self._turns.begin()
         if isinstance(event, ControllerChanged):
             await self._follow_or_elect()
         elif isinstance(event, SessionExpired):
@@ -315,10 +322,12 @@ class Controller:
             if self._office is office:
                 self._queue.put(event)
 
-        store = FencedStore(self._store, won.epoch, won.epoch_version)
+        store = FencedStore(self._store, won.epoch, won.epoch_version, self._turns)
         sender = Sender(self._channels, answered)
-        transitions = Transitions(self.broker_id, context, store, sender.send, self._settings, self.statistics)
-        term = Term(context, store, transitions, self._settings, self._queue.put, self._random)
+        transitions = Transitions(
+            self.broker_id, context, store, sender.send, self._settings, self.statistics, self._turns
+        )
+        term = Term(context, store, transitions, self._settings, self._queue.put, self._random, self._turns)
         office = _Office(won, context, ActiveController(term), sender)
         return office
 

@@ -200,7 +200,7 @@ class AlterReassignments(Event):
 class ListReassignments(Event):
     """`partitions` None means all."""
 
-    partitions: Sequence[TopicPartition] | None
+    partitions: set[TopicPartition] | None
     statistic: ClassVar[str] = "ListPartitionReassignment"
 
 

@@ -31,6 +31,7 @@ from controller.state_store import (
     StoreError,
     Watch,
 )
+from controller.turns import Turns
 from protocol.errors import without_frames
 
 logger = logging.getLogger("kafka.zk.KafkaZkClient")
@@ -55,8 +56,9 @@ class Written:
 
 
 class FencedStore:
-    def __init__(self, store: StateStore, epoch: int, epoch_version: int) -> None:
+    def __init__(self, store: StateStore, epoch: int, epoch_version: int, turns: Turns) -> None:
         self.store = store
+        self._turns = turns
         self._epoch = epoch
         self._fence = Check(paths.CONTROLLER_EPOCH, epoch_version)
 
@@ -65,21 +67,23 @@ class FencedStore:
     async def read_topics(self, names: Sequence[str], watch: Watch | None = None) -> dict[str, Topic]:
         """Those topics that exist and can be read. The watch is armed on those that exist."""
         nodes = await self.store.get_many([paths.topic_path(name) for name in names], watch)
-        return _decoded(zip(names, nodes, strict=True), lambda name, node: paths.decode_topic(name, node.data))
+        return await self._decoded(names, nodes, lambda name, node: paths.decode_topic(name, node.data))
 
     async def read_leaderships(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Leadership]:
         """The states of those partitions that have one that can be read."""
-        nodes = await self.store.get_many([paths.partition_state_path(partition) for partition in partitions])
-        return _decoded(
-            zip(partitions, nodes, strict=True),
+        wanted = [paths.partition_state_path(partition) async for partition in self._turns.through(partitions)]
+        return await self._decoded(
+            partitions,
+            await self.store.get_many(wanted),
             lambda partition, node: paths.decode_partition_state(partition, node.data, node.stat.version),
         )
 
     async def read_brokers(self, broker_ids: Sequence[int], watch: Watch | None = None) -> dict[int, Broker]:
         """Those brokers that are registered in a way that can be read. The watch is armed on those registered."""
         nodes = await self.store.get_many([paths.broker_path(broker_id) for broker_id in broker_ids], watch)
-        return _decoded(
-            zip(broker_ids, nodes, strict=True),
+        return await self._decoded(
+            broker_ids,
+            nodes,
             lambda broker_id, node: paths.decode_broker(broker_id, node.data, node.stat.czxid),
         )
 
@@ -87,22 +91,33 @@ class FencedStore:
         """The configuration set for each topic, empty where there is none."""
         wanted = {topic: paths.config_path(paths.topic_entity(topic)) for topic in topics}
         nodes = await self.store.get_many(list(wanted.values()))
-        found = _decoded(
-            zip(wanted, nodes, strict=True), lambda topic, node: paths.decode_config(wanted[topic], node.data)
-        )
+        found = await self._decoded(wanted, nodes, lambda topic, node: paths.decode_config(wanted[topic], node.data))
         return {topic: found.get(topic, {}) for topic in wanted}
 
     async def read_isr_changes(self, notes: Sequence[str]) -> list[TopicPartition]:
         """The partitions that ISR change notifications name."""
         nodes = await self.store.get_many(notes)
-        found = _decoded(zip(notes, nodes, strict=True), lambda _, node: paths.decode_partition_list(node.data))
+        found = await self._decoded(notes, nodes, lambda _, node: paths.decode_partition_list(node.data))
         return [partition for note in notes for partition in found.get(note, ())]
 
     async def read_log_dir_events(self, notes: Sequence[str]) -> set[int]:
         """The brokers that log directory events name."""
         nodes = await self.store.get_many(notes)
-        found = _decoded(zip(notes, nodes, strict=True), lambda _, node: paths.decode_log_dir_event(node.data))
+        found = await self._decoded(notes, nodes, lambda _, node: paths.decode_log_dir_event(node.data))
         return set(found.values())
+
+    async def _decoded(
+        self, keys: Iterable[K], nodes: Sequence[Node | None], decode: Callable[[K, Node], V]
+    ) -> dict[K, V]:
+        """What the nodes hold. One that cannot be read is reported and left out: it must not stop the controller."""
+        found = {}
+        async for key, node in self._turns.through(zip(keys, nodes, strict=True)):
+            if node is not None:
+                try:
+                    found[key] = decode(key, node)
+                except paths.Undecodable as error:
+                    logger.error("ignoring a node that cannot be read: %s", error)
+        return found
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -121,8 +136,9 @@ class FencedStore:
         written = Written()
         new_topics = dict.fromkeys(change.partition.topic for change in changes if change.expected_version is None)
         parents = [[Create(paths.partitions_path(topic))] for topic in new_topics]
-        outcomes = await self._each([*parents, *(self._operations(change) for change in changes)])
-        for change, outcome in zip(changes, outcomes[len(parents) :], strict=True):
+        operations = [self._operations(change) async for change in self._turns.through(changes)]
+        outcomes = await self._each([*parents, *operations])
+        async for change, outcome in self._turns.through(zip(changes, outcomes[len(parents) :], strict=True)):
             if isinstance(outcome, StoreError):
                 written.conflicts.append(change.partition)
             else:
@@ -210,18 +226,6 @@ class FencedStore:
                     del waiting[index]
                 return
             position -= len(group)
-
-
-def _decoded(nodes: Iterable[tuple[K, Node | None]], decode: Callable[[K, Node], V]) -> dict[K, V]:
-    """What the nodes hold. One that cannot be read is reported and left out: it must not stop the controller."""
-    found = {}
-    for key, node in nodes:
-        if node is not None:
-            try:
-                found[key] = decode(key, node)
-            except paths.Undecodable as error:
-                logger.error("ignoring a node that cannot be read: %s", error)
-    return found
 
 
 def _expect(harmless: type[StoreError], outcomes: Iterable[Result | StoreError]) -> None:

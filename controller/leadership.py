@@ -40,6 +40,12 @@ class LeadershipPlan:
     failures: dict[TopicPartition, str] = field(default_factory=dict)
     unclean: set[TopicPartition] = field(default_factory=set)
 
+    def add(self, other: "LeadershipPlan") -> None:
+        """Have this plan do what `other` does as well, which concerns other partitions."""
+        self.changes += other.changes
+        self.failures |= other.failures
+        self.unclean |= other.unclean
+
 
 def plan_first_leaders(context: ControllerContext, partitions: Iterable[TopicPartition]) -> LeadershipPlan:
     """The first state of partitions that never had one: all live replicas in sync, the first of them leads."""

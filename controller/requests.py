@@ -6,8 +6,7 @@ UpdateMetadata before StopReplica; only live brokers get any; whatever is in a L
 all.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from controller.broker_channels import ControlRequest
@@ -20,6 +19,7 @@ from controller.model import (
     Broker,
     TopicPartition,
 )
+from controller.turns import Steps
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -62,14 +62,17 @@ class RequestBatch:
             case SendStopReplica(replica, delete):
                 self._stop_replica.setdefault(replica.broker_id, {})[replica.partition] = delete
 
-    def drain(self) -> list[tuple[int, ControlRequest]]:
-        """The requests in the order in which they are to be sent; the batch is empty afterwards."""
+    def drain(self) -> Steps[list[tuple[int, ControlRequest]]]:
+        """The requests in the order in which they are to be sent; the batch is empty afterwards.
+
+        Nothing may be added, and the context must not change, before the last step.
+        """
         requests: list[tuple[int, ControlRequest]] = []
         for broker, partitions in self._live(self._leader_and_isr):
-            requests.append((broker.broker_id, self._build_leader_and_isr(broker, partitions)))
-        requests += self._build_metadata_for_all()
+            requests.append((broker.broker_id, (yield from self._build_leader_and_isr(broker, partitions))))
+        requests += yield from self._build_metadata_for_all()
         for broker, replicas in self._live(self._stop_replica):
-            requests.append((broker.broker_id, self._build_stop_replica(broker, replicas)))
+            requests.append((broker.broker_id, (yield from self._build_stop_replica(broker, replicas))))
         self._leader_and_isr, self._metadata, self._stop_replica = {}, {}, {}
         return requests
 
@@ -81,18 +84,19 @@ class RequestBatch:
 
     # -- LeaderAndIsr ----------------------------------------------------------------------------------------------
 
-    def _build_leader_and_isr(self, broker: Broker, partitions: Mapping[TopicPartition, bool]) -> LeaderAndIsrRequest:
+    def _build_leader_and_isr(
+        self, broker: Broker, partitions: Mapping[TopicPartition, bool]
+    ) -> Steps[LeaderAndIsrRequest]:
+        states = yield from _by_topic(partitions, lambda it: self._leader_and_isr_state(it, partitions[it]))
         return LeaderAndIsrRequest(
             controller_id=self._controller_id,
             controller_epoch=self._context.epoch,
             broker_epoch=broker.epoch,
             topic_states=[
                 LeaderAndIsrTopicState(
-                    topic_name=topic,
-                    topic_id=self._context.topic_ids[topic],
-                    partition_states=[self._leader_and_isr_state(it, partitions[it]) for it in of_topic],
+                    topic_name=topic, topic_id=self._context.topic_ids[topic], partition_states=of_topic
                 )
-                for topic, of_topic in _by_topic(partitions)
+                for topic, of_topic in states.items()
             ],
             live_leaders=self._live_leaders(partitions),
         )
@@ -126,14 +130,15 @@ class RequestBatch:
 
     # -- UpdateMetadata --------------------------------------------------------------------------------------------
 
-    def _build_metadata_for_all(self) -> Iterator[tuple[int, UpdateMetadataRequest]]:
+    def _build_metadata_for_all(self) -> Steps[list[tuple[int, ControlRequest]]]:
         """Brokers are mostly told the same, so the parts of requests are built once and shared."""
+        requests: list[tuple[int, ControlRequest]] = []
         live_brokers = [_describe_broker(broker) for _, broker in sorted(self._context.live_brokers.items())]
         built: dict[tuple[TopicPartition, ...], list[UpdateMetadataTopicState]] = {}
         for broker, partitions in self._live(self._metadata):
             key = tuple(partitions)
             if key not in built:
-                built[key] = self._metadata_states(key)
+                built[key] = yield from self._metadata_states(key)
             request = UpdateMetadataRequest(
                 controller_id=self._controller_id,
                 controller_epoch=self._context.epoch,
@@ -141,17 +146,17 @@ class RequestBatch:
                 topic_states=built[key],
                 live_brokers=live_brokers,
             )
-            yield broker.broker_id, request
+            requests.append((broker.broker_id, request))
+        return requests
 
-    def _metadata_states(self, partitions: Iterable[TopicPartition]) -> list[UpdateMetadataTopicState]:
+    def _metadata_states(self, partitions: Iterable[TopicPartition]) -> Steps[list[UpdateMetadataTopicState]]:
         known = [partition for partition in partitions if partition in self._context.leaderships]
+        states = yield from _by_topic(known, self._metadata_state)
         return [
             UpdateMetadataTopicState(
-                topic_name=topic,
-                topic_id=self._context.topic_ids[topic],
-                partition_states=[self._metadata_state(partition) for partition in of_topic],
+                topic_name=topic, topic_id=self._context.topic_ids[topic], partition_states=of_topic
             )
-            for topic, of_topic in _by_topic(known)
+            for topic, of_topic in states.items()
         ]
 
     def _metadata_state(self, partition: TopicPartition) -> UpdateMetadataPartitionState:
@@ -171,24 +176,21 @@ class RequestBatch:
 
     # -- StopReplica -----------------------------------------------------------------------------------------------
 
-    def _build_stop_replica(self, broker: Broker, replicas: Mapping[TopicPartition, bool]) -> StopReplicaRequest:
+    def _build_stop_replica(self, broker: Broker, replicas: Mapping[TopicPartition, bool]) -> Steps[StopReplicaRequest]:
+        states = yield from _by_topic(
+            replicas,
+            lambda partition: StopReplicaPartitionState(
+                partition_index=partition.partition,
+                leader_epoch=self._epoch_to_stop(partition),
+                delete_partition=replicas[partition],
+            ),
+        )
         return StopReplicaRequest(
             controller_id=self._controller_id,
             controller_epoch=self._context.epoch,
             broker_epoch=broker.epoch,
             topic_states=[
-                StopReplicaTopicState(
-                    topic_name=topic,
-                    partition_states=[
-                        StopReplicaPartitionState(
-                            partition_index=partition.partition,
-                            leader_epoch=self._epoch_to_stop(partition),
-                            delete_partition=replicas[partition],
-                        )
-                        for partition in of_topic
-                    ],
-                )
-                for topic, of_topic in _by_topic(replicas)
+                StopReplicaTopicState(topic_name=topic, partition_states=of_topic) for topic, of_topic in states.items()
             ],
         )
 
@@ -199,9 +201,13 @@ class RequestBatch:
         return NO_LEADER_EPOCH if leadership is None else leadership.state.leader_epoch
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[TopicPartition]]]:
-    for topic, of_topic in groupby(sorted(partitions), key=lambda partition: partition.topic):
-        yield topic, list(of_topic)
+def _by_topic(partitions: Iterable[TopicPartition], state: Callable[[TopicPartition], T]) -> Steps[dict[str, list[T]]]:
+    """What `state` says of each partition, in order, by topic."""
+    topics: dict[str, list[T]] = {}
+    for partition in sorted(partitions):
+        topics.setdefault(partition.topic, []).append(state(partition))
+        yield
+    return topics
 
 
 def _describe_broker(broker: Broker) -> UpdateMetadataBroker:

@@ -51,7 +51,8 @@ class SqliteStore:
     """`StateStore` over copies at `file_paths`, which are made when missing. Its session never expires.
 
     `on_disk_failed(path, error)` is called for each copy that a failed disk has taken out of use; `on_lost(error)` when
-    none is left, and the store can do no more. Both are called in the store's thread.
+    none is left, and the store can do no more. `sleep(seconds)` waits before a copy is opened once more. All are called
+    in the store's thread.
     """
 
     def __init__(
@@ -61,9 +62,10 @@ class SqliteStore:
         *,
         on_disk_failed: Callable[[Path, Exception], None] = lambda path, error: logger.error("%s: %s", path, error),
         on_lost: Callable[[Exception], None] = lambda error: None,
+        sleep: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._name = ", ".join(map(str, file_paths))
-        self._copies = StoreCopies(file_paths, clock, self._disk_failed)
+        self._copies = StoreCopies(file_paths, clock, self._disk_failed, sleep=sleep)
         self._on_disk_failed = on_disk_failed
         self._on_lost = on_lost
         self._watches = Watches()

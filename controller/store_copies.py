@@ -15,7 +15,6 @@ is replaced in one step (written beside, synced, renamed), and one that holds wh
 import logging
 import os
 import sqlite3
-import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -66,7 +65,7 @@ class StoreCopies:
         clock: Clock,
         on_disk_failed: Callable[[Path, Exception], None],
         *,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None],
     ) -> None:
         assert file_paths
         self._paths = file_paths

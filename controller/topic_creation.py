@@ -5,7 +5,6 @@ argument. Every function raises `KafkaError` for what the client got wrong, and 
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -15,6 +14,7 @@ from config.log_config import CompactionLag, validate_topic_overrides
 from controller.assignment import assign_replicas
 from controller.model import ReplicaAssignment
 from controller.settings import ControllerSettings
+from controller.turns import Steps
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic
@@ -94,9 +94,16 @@ def _metric_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def repeated(names: Iterable[str]) -> set[str]:
+def repeated(names: Iterable[str]) -> Steps[set[str]]:
     """The names that occur more than once, which makes each of their entries invalid."""
-    return {name for name, count in Counter(names).items() if count > 1}
+    seen: set[str] = set()
+    twice = set()
+    for name in names:
+        if name in seen:
+            twice.add(name)
+        seen.add(name)
+        yield
+    return twice
 
 
 def plan_topic(

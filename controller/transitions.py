@@ -25,6 +25,7 @@ from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from controller.requests import RequestBatch
 from controller.settings import ControllerSettings, ControllerStatistics
+from controller.turns import Turns
 
 logger = logging.getLogger("state.change.logger")
 
@@ -45,25 +46,27 @@ class Transitions:
         send: Callable[[int, ControlRequest], None],
         settings: ControllerSettings,
         statistics: ControllerStatistics,
+        turns: Turns,
     ) -> None:
         self._context = context
+        self._turns = turns
         self._store = store
         self._send = send
         self._statistics = statistics
         self._batch = RequestBatch(context, controller_id, settings.inter_broker_listener_name)
         self.settings = settings
 
-    def send_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
+    async def send_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
         """Tell brokers who lives, and how `partitions` stand."""
         self._batch.add(SendMetadata(tuple(broker_ids), tuple(partitions)))
-        self._flush()
+        await self._flush()
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
     async def move_partitions(self, partitions: Iterable[TopicPartition], target: PartitionState) -> None:
         """Move partitions to a state that asks for nothing but its name: new, offline or gone."""
         assert target is not PartitionState.ONLINE, "that takes an election"
-        for partition in self._movable_partitions(partitions, target):
+        for partition in await self._movable_partitions(partitions, target):
             self._context.move_partition(partition, target)
 
     async def elect(
@@ -73,19 +76,20 @@ class Transitions:
 
         A partition that never had a leader gets its first one, for whatever reason it is asked for.
         """
-        movable = self._movable_partitions(partitions, PartitionState.ONLINE)
-        new = [it for it in movable if self._context.partition_state(it) is PartitionState.NEW]
-        others = [it for it in movable if self._context.partition_state(it) is not PartitionState.NEW]
+        new: list[TopicPartition] = []
+        others: list[TopicPartition] = []
+        async for it in self._turns.through(await self._movable_partitions(partitions, PartitionState.ONLINE)):
+            (new if self._context.partition_state(it) is PartitionState.NEW else others).append(it)
         failures, found = await self._elect_first(new)
 
         async def plan(current: Mapping[TopicPartition, Leadership]) -> LeadershipPlan:
             allowed = await self._topics_unclean_allowed(current, reason, unclean_forced)
-            return plan_elections(self._context, current, reason, allowed)
+            return await self._planned(current, lambda one: plan_elections(self._context, one, reason, allowed))
 
         changed, failed = await self._change([*found, *others], plan)
-        for partition in changed:
+        async for partition in self._turns.through(changed):
             self._context.move_partition(partition, PartitionState.ONLINE)
-        self._flush()
+        await self._flush()
         failures |= failed
         for partition, why in failures.items():
             logger.warning("cannot elect a leader of %s: %s", partition, why)
@@ -95,10 +99,12 @@ class Transitions:
         self, partitions: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, str], list[TopicPartition]]:
         """Create states. Returns failures, and partitions that turned out to have a state already."""
-        plan = plan_first_leaders(self._context, partitions)
+        plan = LeadershipPlan()
+        async for partition in self._turns.through(partitions):
+            plan.add(plan_first_leaders(self._context, [partition]))
         written = await self._store.change_leadership(plan.changes)
-        self._apply(plan.changes, written.leaderships)
-        for partition in written.leaderships:
+        await self._apply(plan.changes, written.leaderships)
+        async for partition in self._turns.through(written.leaderships):
             self._context.move_partition(partition, PartitionState.ONLINE)
         return plan.failures, written.conflicts
 
@@ -106,10 +112,10 @@ class Transitions:
         """Give partitions a new leader epoch under the same leader, and tell all their replicas."""
 
         async def plan(current: Mapping[TopicPartition, Leadership]) -> LeadershipPlan:
-            return plan_new_epochs(self._context, current)
+            return await self._planned(current, lambda one: plan_new_epochs(self._context, one))
 
         _, failures = await self._change(list(partitions), plan)
-        self._flush()
+        await self._flush()
         for partition, why in failures.items():
             logger.error("cannot renew the leader epoch of %s: %s", partition, why)
 
@@ -121,13 +127,15 @@ class Transitions:
         Lost means that the leader has to look again, so nothing is tried twice.
         """
         written = await self._store.change_leadership(changes)
-        self._apply(changes, written.leaderships)
-        self._flush()
+        await self._apply(changes, written.leaderships)
+        await self._flush()
         return written.leaderships.keys(), written.conflicts
 
-    def _movable_partitions(self, partitions: Iterable[TopicPartition], target: PartitionState) -> list[TopicPartition]:
+    async def _movable_partitions(
+        self, partitions: Iterable[TopicPartition], target: PartitionState
+    ) -> list[TopicPartition]:
         movable = []
-        for partition in partitions:
+        async for partition in self._turns.through(partitions):
             if self._context.can_move_partition(partition, target):
                 movable.append(partition)
             else:
@@ -157,7 +165,7 @@ class Transitions:
     async def move_replicas(self, replicas: Iterable[PartitionReplica], target: ReplicaState) -> None:
         """Move replicas to `target`, with all that it entails."""
         movable = []
-        for replica in replicas:
+        async for replica in self._turns.through(replicas):
             if self._context.can_move_replica(replica, target):
                 movable.append(replica)
             else:
@@ -165,14 +173,14 @@ class Transitions:
                 logger.error("replica %d of %s cannot go from %s to %s", *reversed(replica), state.value, target.value)
         if target is ReplicaState.OFFLINE:
             await self._stop(movable)
-        for replica in movable:
+        async for replica in self._turns.through(movable):
             for effect in self._entailed(replica, target):
                 self._batch.add(effect)
             if target is ReplicaState.NON_EXISTENT:
                 assignment = self._context.assignment(replica.partition)
                 self._context.put_assignment(replica.partition, assignment.without(replica.broker_id))
             self._context.move_replica(replica, target)
-        self._flush()
+        await self._flush()
 
     def _entailed(self, replica: PartitionReplica, target: ReplicaState) -> Iterable[SendEffect]:
         """What the replica's broker is told, but for the way offline."""
@@ -188,7 +196,7 @@ class Transitions:
     async def _stop(self, replicas: Sequence[PartitionReplica]) -> None:
         """Stop replicas, take them out of the in-sync ones, and tell everybody."""
         by_broker: dict[int, list[TopicPartition]] = {}
-        for replica in replicas:
+        async for replica in self._turns.through(replicas):
             self._batch.add(SendStopReplica(replica, delete=False))
             by_broker.setdefault(replica.broker_id, []).append(replica.partition)
         for broker_id, partitions in by_broker.items():
@@ -196,7 +204,7 @@ class Transitions:
 
     async def _remove_from_isr(self, broker_id: int, partitions: Sequence[TopicPartition]) -> None:
         async def plan(current: Mapping[TopicPartition, Leadership]) -> LeadershipPlan:
-            return plan_removal_from_isr(self._context, current, broker_id)
+            return await self._planned(current, lambda one: plan_removal_from_isr(self._context, one, broker_id))
 
         led = [partition for partition in partitions if partition in self._context.leaderships]
         changed, failures = await self._change(led, plan)
@@ -205,6 +213,16 @@ class Transitions:
             self._batch.add(SendMetadata(tuple(self._context.live_brokers), unchanged))
         for partition, why in failures.items():
             logger.error("cannot take broker %d out of the in-sync replicas of %s: %s", broker_id, partition, why)
+
+    async def _planned(
+        self,
+        current: Mapping[TopicPartition, Leadership],
+        plan_one: Callable[[Mapping[TopicPartition, Leadership]], LeadershipPlan],
+    ) -> LeadershipPlan:
+        plan = LeadershipPlan()
+        async for partition, leadership in self._turns.through(current.items()):
+            plan.add(plan_one({partition: leadership}))
+        return plan
 
     # -- the three steps -------------------------------------------------------------------------------------------
 
@@ -227,22 +245,22 @@ class Transitions:
             planned = await plan(current)
             failures |= planned.failures
             written = await self._store.change_leadership(planned.changes)
-            self._apply(planned.changes, written.leaderships)
+            await self._apply(planned.changes, written.leaderships)
             self._statistics.unclean_leader_elections += len(planned.unclean & written.leaderships.keys())
             changed |= written.leaderships.keys()
             waiting = written.conflicts
         failures |= dict.fromkeys(waiting, f"somebody else wrote its state {ATTEMPTS_MAX} times in a row")
         return changed, failures
 
-    def _apply(self, changes: Iterable[ChangeLeadership], written: Mapping[TopicPartition, Leadership]) -> None:
+    async def _apply(self, changes: Iterable[ChangeLeadership], written: Mapping[TopicPartition, Leadership]) -> None:
         """Take over what the store now holds, and have the brokers told."""
         self._context.leaderships |= written
-        for change in changes:
+        async for change in self._turns.through(changes):
             # Brokers have been told to forget a topic that is being deleted.
             if change.partition in written and not self._context.is_to_be_deleted(change.partition.topic):
                 self._batch.add(SendLeaderAndIsr(change.recipients, change.partition))
                 self._batch.add(SendLeaderAndIsr(change.new_recipients, change.partition, is_new=True))
 
-    def _flush(self) -> None:
-        for broker_id, request in self._batch.drain():
+    async def _flush(self) -> None:
+        for broker_id, request in await self._turns.finished(self._batch.drain()):
             self._send(broker_id, request)

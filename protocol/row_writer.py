@@ -7,10 +7,10 @@ Such a message has one list of structs, each with a name and a list of structs o
 The inner ones, the elements, begin with numbers. Every other field has its default.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from struct import Struct as Layout
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from protocol.codec import encode, encode_element
@@ -27,6 +27,15 @@ _STRING_LENGTH = Layout(">h")
 
 Row = tuple[Any, ...]
 """A name and numbers."""
+
+
+class RowResponse(NamedTuple):
+    """A response in rows, which are still to be written: on the event loop only if they are few."""
+
+    row_count: int
+    """How many rows there are."""
+    write: Callable[[], list[Records]]
+    """Returns the buffers of the message, without a header; for any thread."""
 
 
 class RowWriter:
@@ -56,8 +65,12 @@ class RowWriter:
         prefix_size = Layout(">" + _leading_letters(cls, version)).size
         self._prefix, self._suffix = empty[:prefix_size], empty[prefix_size + count_size :]
 
-    def write(self, rows: Iterable[Row]) -> bytes:
-        """The bytes of the message, without a header.
+    def response(self, rows: Sequence[Row]) -> RowResponse:
+        """The response that `write` makes of the rows."""
+        return RowResponse(len(rows), partial(self.write, rows))
+
+    def write(self, rows: Iterable[Row]) -> list[Records]:
+        """The one buffer of the message, without a header.
 
         A row is a name and all numbers that the newest version has, in the order of declaration. Rows that follow one
         another under one name are a group.
@@ -82,7 +95,7 @@ class RowWriter:
             self._end_group(parts, count_at, element_count)
         parts[1] = _count(group_count, is_flexible)
         parts.append(self._suffix)
-        return b"".join(parts)
+        return [b"".join(parts)]
 
     def _end_group(self, parts: list[bytes], count_at: int, element_count: int) -> None:
         parts[count_at] = _count(element_count, self._is_flexible)

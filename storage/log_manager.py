@@ -537,7 +537,7 @@ class LogManager:
         failed: dict[TopicPartition, KafkaError] = {}
         pending = [new for new in wanted if new.name not in self._logs]
         while pending:
-            placed = self._placed(pending, failed)
+            placed = yield from self._placed(pending, failed)
             created: list[Log | KafkaError | None] = []
             yield lambda: created.extend([self._create_in(*each, now_ms) for each in placed])  # noqa: B023
             pending = []
@@ -557,7 +557,7 @@ class LogManager:
 
     def _placed(
         self, wanted: Iterable[NewLog], failed: dict[TopicPartition, KafkaError]
-    ) -> list[tuple[LogDirectory, NewLog]]:
+    ) -> Steps[list[tuple[LogDirectory, NewLog]]]:
         """Chooses a directory for each new log; adds to `failed` those that none can have now."""
         placed: list[tuple[LogDirectory, NewLog]] = []
         planned: Counter[str] = Counter()
@@ -577,6 +577,7 @@ class LogManager:
             planned[directory.path] += 1
             self._creating.add(new.name)
             placed.append((directory, new))
+            yield None
         return placed
 
     def _create_in(self, directory: LogDirectory, new: NewLog, now_ms: int) -> Log | KafkaError | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
@@ -219,7 +220,7 @@ async def _opened(connect: str | None, folder: str | None, *, is_target: bool) -
     name = ", ".join(map(str, files))
     if not is_target and not any(path.exists() for path in files):
         raise CopyError(f"{name} does not exist, expected a broker's log.dirs")
-    store = SqliteStore(files, SystemClock())
+    store = SqliteStore(files, SystemClock(), sleep=time.sleep)
     # A source is read only: a copy that is older than one that was not named here must not take precedence over it.
     await (store.open() if is_target else store.examine())
     try:

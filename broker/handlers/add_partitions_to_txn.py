@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from broker.by_topic import by_topic
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import whole
 from broker.transactions.transaction import Producer, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn import (
@@ -119,10 +120,12 @@ def _results(topics: Sequence[AddPartitionsToTxnTopic], outcome: Outcome) -> lis
     """One code for all is answered topic by topic as it was asked, others once for each partition, as Kafka does."""
     if isinstance(outcome, Mapping):
         answers = ((each, _result(each[1], code)) for each, code in outcome.items())
-        by_name = list(by_topic(answers).items())
-    else:
-        by_name = [(topic.name, [_result(each, outcome) for each in topic.partitions]) for topic in topics]
-    return [AddPartitionsToTxnTopicResult(name=name, results_by_partition=results) for name, results in by_name]
+        return whole(by_topic(answers, _topic_result))
+    return [_topic_result(topic.name, [_result(each, outcome) for each in topic.partitions]) for topic in topics]
+
+
+def _topic_result(name: str, results: list[AddPartitionsToTxnPartitionResult]) -> AddPartitionsToTxnTopicResult:
+    return AddPartitionsToTxnTopicResult(name=name, results_by_partition=results)
 
 
 def _result(partition: int, code: int) -> AddPartitionsToTxnPartitionResult:

@@ -5,12 +5,12 @@ Each partition is answered by itself when its move has begun; ListPartitionReass
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from broker.by_topic import by_topic
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.slices import Slices, each
+from broker.slices import Slices
 from controller.model import ApiError, TopicPartition
 from protocol.errors import ERRORS
 from protocol.messages.alter_partition_reassignments import (
@@ -24,26 +24,27 @@ from protocol.messages.alter_partition_reassignments import (
 async def handle(
     services: Services, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> Slices[AlterPartitionReassignmentsResponse]:
-    targets = {
-        TopicPartition(topic.name, asked.partition_index): None if asked.replicas is None else tuple(asked.replicas)
-        for topic in request.topics
-        for asked in topic.partitions
-    }
-    results = await services.controller.alter_partition_reassignments(targets)
-    return _response(targets, results)
+    targets = await services.sliced_work.finished(_targets(request))
+    return _response(await services.controller.alter_partition_reassignments(targets))
 
 
-def _response(
-    targets: Iterable[TopicPartition], results: Mapping[TopicPartition, ApiError]
-) -> Slices[AlterPartitionReassignmentsResponse]:
-    answers = yield from each(targets, lambda it: (it, _result(it.partition, results[it])))
-    return AlterPartitionReassignmentsResponse(
-        error_message="",
-        responses=[
-            ReassignableTopicResponse(name=name, partitions=partitions)
-            for name, partitions in by_topic(answers).items()
-        ],
+def _targets(request: AlterPartitionReassignmentsRequest) -> Slices[dict[TopicPartition, tuple[int, ...] | None]]:
+    targets: dict[TopicPartition, tuple[int, ...] | None] = {}
+    for topic in request.topics:
+        yield
+        for asked in topic.partitions:
+            partition = TopicPartition(topic.name, asked.partition_index)
+            targets[partition] = None if asked.replicas is None else tuple(asked.replicas)
+            yield
+    return targets
+
+
+def _response(results: Mapping[TopicPartition, ApiError]) -> Slices[AlterPartitionReassignmentsResponse]:
+    topics = yield from by_topic(
+        ((partition, _result(partition.partition, error)) for partition, error in results.items()),
+        lambda name, partitions: ReassignableTopicResponse(name=name, partitions=partitions),
     )
+    return AlterPartitionReassignmentsResponse(error_message="", responses=topics)
 
 
 def _result(partition_index: int, error: ApiError) -> ReassignablePartitionResponse:

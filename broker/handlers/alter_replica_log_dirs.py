@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.slices import Slices
+from broker.slices import Slices, whole
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -25,19 +25,21 @@ def handle(
 ) -> Slices[AlterReplicaLogDirsResponse]:
     answers: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
+        yield
         for topic in directory.topics:
+            yield
             for index in topic.partitions:
                 code = _outcome(services, directory.path, topic.name, index)
                 answers.setdefault(topic.name, {})[index] = code
                 yield
-    return _response(answers)
+    return (yield from _response(answers))
 
 
 def failed(
     request: AlterReplicaLogDirsRequest, context: RequestContext, code: ErrorCode
 ) -> AlterReplicaLogDirsResponse:
     topics = [topic for directory in request.dirs for topic in directory.topics]
-    return _response({topic.name: dict.fromkeys(topic.partitions, code) for topic in topics})
+    return whole(_response({topic.name: dict.fromkeys(topic.partitions, code) for topic in topics}))
 
 
 def _outcome(services: Services, path: str, topic: str, index: int) -> ErrorCode:
@@ -66,16 +68,13 @@ def _move(services: Services, path: str, topic: str, index: int) -> None:
     services.directory_moves.move(partition, wanted)
 
 
-def _response(answers: dict[str, dict[int, ErrorCode]]) -> AlterReplicaLogDirsResponse:
-    return AlterReplicaLogDirsResponse(
-        results=[
-            AlterReplicaLogDirTopicResult(
-                topic_name=topic,
-                partitions=[
-                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-                    for index, code in of_topic.items()
-                ],
-            )
-            for topic, of_topic in answers.items()
-        ]
-    )
+def _response(answers: dict[str, dict[int, ErrorCode]]) -> Slices[AlterReplicaLogDirsResponse]:
+    response = AlterReplicaLogDirsResponse(results=[])
+    for topic, of_topic in answers.items():
+        result = AlterReplicaLogDirTopicResult(topic_name=topic, partitions=[])
+        for index, code in of_topic.items():
+            result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+            yield
+        response.results.append(result)
+        yield
+    return response

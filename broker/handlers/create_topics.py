@@ -6,10 +6,15 @@ answer describes the topic (KIP-525); v7 topic id.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import cast
+
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, each
 from config.describe import describe_topic
 from controller.topic_creation import TopicResult
+from protocol.codec import encode_element
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
     CreatableTopicConfigs,
@@ -20,11 +25,25 @@ from protocol.messages.create_topics import (
 from protocol.schema import ZERO_UUID
 
 
-async def handle(services: Services, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+async def handle(
+    services: Services, request: CreateTopicsRequest, context: RequestContext
+) -> Slices[CreateTopicsResponse]:
     results = await services.topics.create(
         request.topics, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
-    return CreateTopicsResponse(topics=[_result(services, result) for result in results])
+    return _response(services, results, context.api_version)
+
+
+def _response(services: Services, results: Iterable[TopicResult], version: int) -> Slices[CreateTopicsResponse]:
+    topics = yield from each(results, lambda result: _written(_result(services, result), version))
+    return CreateTopicsResponse(topics=topics)
+
+
+def _written(result: CreatableTopicResult, version: int) -> CreatableTopicResult:
+    """The result in its encoded form: the objects of its settings take far more memory than that."""
+    if result.error_code:
+        return result
+    return cast(CreatableTopicResult, encode_element(CreateTopicsResponse, result, version))
 
 
 def failed(request: CreateTopicsRequest, context: RequestContext, code: ErrorCode) -> CreateTopicsResponse:

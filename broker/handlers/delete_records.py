@@ -16,7 +16,7 @@ from broker.replica.directory_writers import between_writes
 from broker.replica.partition import Partition
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.slices import Slices, each
+from broker.slices import Slices, whole
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -33,7 +33,7 @@ async def handle(
 ) -> Slices[DeleteRecordsResponse]:
     deletions: dict[TopicPartition, AwaitedDeletion] = {}
     refused: dict[TopicPartition, ErrorCode] = {}
-    wanted = _wanted(request)
+    wanted = await services.sliced_work.finished(_wanted(request))
     pace = services.sliced_work.pace()
     for key, offset in wanted.items():
         await pace.keep()
@@ -52,27 +52,34 @@ def _answer(
     deletions: dict[TopicPartition, AwaitedDeletion],
     refused: dict[TopicPartition, ErrorCode],
 ) -> Slices[DeleteRecordsResponse]:
-    results = yield from each(wanted, lambda key: (key, _result(key, deletions, refused)))
-    return _response(results)
+    return _response((key, _result(key, deletions, refused)) for key in wanted)
 
 
 def failed(request: DeleteRecordsRequest, context: RequestContext, code: ErrorCode) -> DeleteRecordsResponse:
-    return _response(
-        (key, DeleteRecordsPartitionResult(partition_index=key[1], error_code=code)) for key in _wanted(request)
+    return whole(
+        _response(
+            (key, DeleteRecordsPartitionResult(partition_index=key[1], error_code=code))
+            for key in whole(_wanted(request))
+        )
     )
 
 
-def _wanted(request: DeleteRecordsRequest) -> dict[TopicPartition, int]:
+def _wanted(request: DeleteRecordsRequest) -> Slices[dict[TopicPartition, int]]:
     """The offset of each partition; of several for one the last counts."""
-    return {(topic.name, asked.partition_index): asked.offset for topic in request.topics for asked in topic.partitions}
+    wanted = {}
+    for topic in request.topics:
+        yield
+        for asked in topic.partitions:
+            wanted[topic.name, asked.partition_index] = asked.offset
+            yield
+    return wanted
 
 
-def _response(results: Iterable[tuple[TopicPartition, DeleteRecordsPartitionResult]]) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(name=name, partitions=partitions) for name, partitions in by_topic(results).items()
-        ]
+def _response(results: Iterable[tuple[TopicPartition, DeleteRecordsPartitionResult]]) -> Slices[DeleteRecordsResponse]:
+    topics = yield from by_topic(
+        results, lambda name, partitions: DeleteRecordsTopicResult(name=name, partitions=partitions)
     )
+    return DeleteRecordsResponse(topics=topics)
 
 
 def _partition(services: Services, topic: str, partition_index: int) -> Partition:

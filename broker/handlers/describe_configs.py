@@ -10,7 +10,7 @@ from typing import cast
 from broker.logger_levels import describe_loggers
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.slices import Slices, each
+from broker.slices import Slices
 from config.definition import Source
 from config.describe import ConfigRow, describe_broker, describe_cluster_default, describe_topic
 from controller.topic_creation import topic_name_problem
@@ -36,12 +36,19 @@ def handle(
     services: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> Slices[DescribeConfigsResponse]:
     """Each resource once, with the keys of the first place that names it."""
-    if not KNOWN_TYPES.issuperset(resource.resource_type for resource in request.resources):
-        # Groups (4.0) among them: whoever asks for one is refused everything.
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
-    asked = {(resource.resource_type, resource.resource_name): resource for resource in reversed(request.resources)}
-    resources = reversed(asked.values())
-    results = yield from each(resources, lambda resource: _written(services, resource, request, context.api_version))
+    for resource in request.resources:
+        if resource.resource_type not in KNOWN_TYPES:
+            # Groups (4.0) among them: whoever asks for one is refused everything.
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        yield
+    seen: set[tuple[int, str]] = set()
+    results = []
+    for resource in request.resources:
+        key = (resource.resource_type, resource.resource_name)
+        if key not in seen:
+            seen.add(key)
+            results.append(_written(services, resource, request, context.api_version))
+        yield
     return DescribeConfigsResponse(results=results)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -30,14 +31,23 @@ TopicPartition = tuple[str, int]
 async def handle(
     services: Services, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    wanted = (
-        None
-        if request.topics is None
-        else {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
-    )
+    wanted = await services.sliced_work.finished(_wanted(request))
     return DescribeLogDirsResponse(
         results=[await _described(services, directory, wanted) for directory in services.log_manager.directories]
     )
+
+
+def _wanted(request: DescribeLogDirsRequest) -> Slices[set[TopicPartition] | None]:
+    """The partitions that are asked for, None for all."""
+    if request.topics is None:
+        return None
+    wanted = set()
+    for topic in request.topics:
+        yield
+        for partition in topic.partitions:
+            wanted.add((topic.topic, partition))
+            yield
+    return wanted
 
 
 async def _described(

@@ -6,11 +6,12 @@ answered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import groupby
+from collections.abc import Mapping
 
+from broker.by_topic import by_topic
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, whole
 from controller.events import ElectionType
 from controller.model import ApiError, TopicPartition
 from protocol.errors import ERRORS, ErrorCode, KafkaError
@@ -24,35 +25,42 @@ from protocol.messages.elect_leaders import (
 ELECTION_TYPES: Mapping[int, ElectionType] = {int(kind): kind for kind in ElectionType}
 
 
-async def handle(services: Services, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+async def handle(
+    services: Services, request: ElectLeadersRequest, context: RequestContext
+) -> Slices[ElectLeadersResponse]:
     election_type = ELECTION_TYPES.get(request.election_type)
     if election_type is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
-    results = await services.topics.elect_leaders(election_type, _partitions(request), timeout_ms=request.timeout_ms)
+    partitions = await services.sliced_work.finished(_partitions(request))
+    results = await services.topics.elect_leaders(election_type, partitions, timeout_ms=request.timeout_ms)
     return _response(results)
 
 
 def failed(request: ElectLeadersRequest, context: RequestContext, code: ErrorCode) -> ElectLeadersResponse:
     # Version 0 has no code of its own for the whole request.
-    response = _response({partition: ApiError(code) for partition in _partitions(request) or ()})
+    response = whole(_response({partition: ApiError(code) for partition in whole(_partitions(request)) or ()}))
     response.error_code = code
     return response
 
 
-def _partitions(request: ElectLeadersRequest) -> list[TopicPartition] | None:
+def _partitions(request: ElectLeadersRequest) -> Slices[list[TopicPartition] | None]:
     if request.topic_partitions is None:
         return None
-    return [TopicPartition(asked.topic, index) for asked in request.topic_partitions for index in asked.partitions]
+    partitions = []
+    for asked in request.topic_partitions:
+        yield
+        for index in asked.partitions:
+            partitions.append(TopicPartition(asked.topic, index))
+            yield
+    return partitions
 
 
-def _response(results: Mapping[TopicPartition, ApiError]) -> ElectLeadersResponse:
-    by_topic: Iterable[tuple[str, Iterable[TopicPartition]]] = groupby(sorted(results), key=lambda it: it.topic)
-    return ElectLeadersResponse(
-        replica_election_results=[
-            ReplicaElectionResult(topic=topic, partition_result=[_result(it.partition, results[it]) for it in of_topic])
-            for topic, of_topic in by_topic
-        ]
+def _response(results: Mapping[TopicPartition, ApiError]) -> Slices[ElectLeadersResponse]:
+    topics = yield from by_topic(
+        ((partition, _result(partition.partition, results[partition])) for partition in sorted(results)),
+        lambda topic, partitions: ReplicaElectionResult(topic=topic, partition_result=partitions),
     )
+    return ElectLeadersResponse(replica_election_results=topics)
 
 
 def _result(partition_id: int, error: ApiError) -> PartitionResult:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 from uuid import UUID
 
@@ -38,7 +39,7 @@ from protocol.messages.fetch import (
     PartitionData,
     ScannedFetch,
 )
-from protocol.row_writer import fetch_writer
+from protocol.row_writer import RowResponse, fetch_writer
 from protocol.schema import Records
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -52,8 +53,8 @@ LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LE
 SCANNED = ScannedFetch
 
 Located = tuple[FetchPartition, Partition | None, ErrorCode]
-Response = FetchResponse | list[Records]
-"""The response, or what it is written as where all is well."""
+Response = FetchResponse | RowResponse
+"""The response in rows where all is well."""
 
 
 def handle(
@@ -111,6 +112,7 @@ class _Fetch:
             self._requested(),
             self._forgotten(),
             uses_topic_ids=self._uses_topic_ids,
+            reader=(self._replica_id, self._limits.read_committed),
             now_ms=self._services.clock.monotonic_ms(),
         )
         yield from self._locate_all()
@@ -143,6 +145,7 @@ class _Fetch:
                 refuse_zstd(partition_read, self._context.api_version)
                 if partition_read.error_code is ErrorCode.KAFKA_STORAGE_ERROR and not self._knows_storage_errors:
                     partition_read.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                yield
         return read
 
     def _is_ready(self, read: FetchRead) -> bool:
@@ -180,24 +183,33 @@ class _Fetch:
         manager = self._services.replica_manager
         promise: Promise[Response] = Promise()
         session = self._wanted.session
-        awaited = [self._awaited(wanted, found) for wanted, found, _ in self._located if found is not None]
         deadline_ms = end_of_wait_ms(self._services.clock.monotonic_ms(), self._request.max_wait_ms)
         if session is None:
+            awaited = [self._awaited(wanted, found) for wanted, found, _ in self._located if found is not None]
             operation = DelayedFetch(awaited, self._bytes_min, lambda: self._answer_what_there_is(promise))
             promise.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
             manager.await_bytes(operation, deadline_ms)
-            return promise
+        else:
+            self._await_news(session, promise, deadline_ms)
+        return promise
+
+    def _await_news(self, session: FetchSession, promise: Promise[Response], deadline_ms: int) -> None:
+        manager, sessions = self._services.replica_manager, self._services.fetch_sessions
         operation = DelayedFetch(
-            awaited, self._bytes_min, lambda: self._answer_news(session, on_news, promise), may_grow=True
+            [], self._bytes_min, lambda: self._answer_news(session, on_news, promise), may_grow=True
         )
 
         def on_news(wanted: FetchPartition) -> None:
-            _, found, _ = self._locate(wanted)
-            if found is None:
-                operation.force_complete()
+            if wanted.session is not session:
                 return
-            self._services.fetch_sessions.watch(wanted)
-            operation.try_complete_with(self._awaited(wanted, found))
+            found = self._readable(wanted)
+            if found is None:
+                manager.fetch_purgatory.force_one(operation)
+                return
+            sessions.watch(wanted)
+            awaited = self._awaited(wanted, found)
+            operation.await_also(awaited)
+            manager.fetch_purgatory.try_one(operation, awaited.key)
 
         def abandon() -> None:
             _stop_listening(session, on_news)
@@ -205,10 +217,24 @@ class _Fetch:
 
         promise.on_cancel(abandon)
         session.on_news = on_news
-        for wanted, _, _ in self._located:
-            self._services.fetch_sessions.watch(wanted)
         manager.await_news(operation, deadline_ms)
-        return promise
+        # All that have news now, also those to which something happened since the request was read.
+        for wanted in list(session.news.values()):
+            if operation.is_completed:
+                return
+            on_news(wanted)
+
+    def _readable(self, wanted: FetchPartition) -> Partition | None:
+        """The partition, None if there is something else to say of it than records."""
+        _, found, _ = self._locate(wanted)
+        if found is not None:
+            try:
+                found.require_leader(wanted.current_leader_epoch)
+                if self._is_follower:
+                    found.require_follower(self._replica_id, wanted.current_leader_epoch)
+            except KafkaError:
+                return None
+        return found
 
     def _awaited(self, wanted: FetchPartition, partition: Partition) -> AwaitedPartition:
         return AwaitedPartition(
@@ -239,7 +265,7 @@ class _Fetch:
                 promise.follow(asyncio.ensure_future(self._answer_what_there_is_with_room()))
                 return
             answer = self._services.sliced_work.run(self._answer_now())
-            if isinstance(answer, FetchResponse | list):
+            if isinstance(answer, FetchResponse | RowResponse):
                 promise.set_result(answer)
             else:
                 promise.follow(asyncio.ensure_future(self._settled(answer)))
@@ -269,7 +295,7 @@ class _Fetch:
         session = self._wanted.session
         if session is None:
             sent = read.partitions
-            session = self._opened(sent)
+            session = yield from self._opened(sent)
         else:
             sent = []
             for each_read in read.partitions:
@@ -280,18 +306,20 @@ class _Fetch:
             yield from self._note_sent(session, read.partitions)
         return (yield from self._response(0 if session is None else session.id, sent, read))
 
-    def _opened(self, reads: Iterable[PartitionRead]) -> FetchSession | None:
+    def _opened(self, reads: Iterable[PartitionRead]) -> Slices[FetchSession | None]:
         """The session that the request opens, if it does."""
         session = self._services.fetch_sessions.open(
             self._wanted,
             is_follower=self._is_follower,
             uses_topic_ids=self._uses_topic_ids,
+            reader=(self._replica_id, self._limits.read_committed),
             now_ms=self._services.clock.monotonic_ms(),
         )
         if session is not None:
             for read in reads:
                 read.wanted.session = session
                 _is_worth_sending(read)
+                yield
         return session
 
     def _note_sent(self, session: FetchSession, reads: Iterable[PartitionRead]) -> Slices[None]:
@@ -318,12 +346,16 @@ class _Fetch:
         )
 
     def _response(self, session_id: int, sent: Sequence[PartitionRead], read: FetchRead) -> Slices[Response]:
-        if any(map(_needs_encoder, sent)):
+        needs_encoder = False
+        for each_read in sent:
+            needs_encoder = needs_encoder or _needs_encoder(each_read)
+            yield
+        if needs_encoder:
             topics: list[FetchableTopicResponse] = []
             for each_read in sent:
                 _add(topics, each_read.wanted.topic or "", each_read.wanted.topic_id, _data(each_read))
                 yield
-            return self._with_leaders(FetchResponse(session_id=session_id, responses=topics), read)
+            return (yield from self._with_leaders(FetchResponse(session_id=session_id, responses=topics), read))
         groups: list[tuple[str, UUID, list[tuple[int, int, int, int, Records]]]] = []
         for each_read in sent:
             name, topic_id = each_read.wanted.topic or "", each_read.wanted.topic_id
@@ -339,8 +371,8 @@ class _Fetch:
                 )
             )
             yield
-        writer = fetch_writer(self._context.api_version)
-        return writer.write(session_id, groups, is_committed=self._limits.read_committed)
+        write = fetch_writer(self._context.api_version).write
+        return RowResponse(len(sent), partial(write, session_id, groups, is_committed=self._limits.read_committed))
 
     @property
     def _replica_id(self) -> int:
@@ -354,7 +386,7 @@ class _Fetch:
     def _knows_storage_errors(self) -> bool:
         return self._context.api_version >= FIRST_VERSION_WITH_STORAGE_ERROR
 
-    def _with_leaders(self, response: FetchResponse, read: FetchRead) -> FetchResponse:
+    def _with_leaders(self, response: FetchResponse, read: FetchRead) -> Slices[FetchResponse]:
         """Say of partitions that were asked in the wrong place, or time, where their leader is (version 16 and up)."""
         if not read.has_news or self._context.api_version < FIRST_VERSION_WITH_LEADERS:
             return response
@@ -362,6 +394,7 @@ class _Fetch:
         listener = self._context.listener
         for topic in response.responses:
             for data in topic.partitions:
+                yield
                 if data.error_code not in LEADER_ERRORS:
                     continue
                 hint = leader_hint(self._services, topic.topic, data.partition_index, listener)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from broker.config_changes import STATED_CHANGES_MAX, Alteration, KeyChange
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, each
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -18,16 +19,17 @@ from protocol.messages.incremental_alter_configs import (
 
 async def handle(
     services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
-) -> IncrementalAlterConfigsResponse:
-    alterations = []
-    pace = services.sliced_work.pace()
-    for resource in request.resources:
-        alterations.append(_alteration(resource))
-        await pace.keep()
+) -> Slices[IncrementalAlterConfigsResponse]:
+    alterations = await services.sliced_work.finished(each(request.resources, _alteration))
     results = await services.config_changes.alter(alterations, validate_only=request.validate_only)
-    return IncrementalAlterConfigsResponse(
-        responses=[_answer(*answered) for answered in zip(request.resources, results, strict=True)]
-    )
+    return _response(request, results)
+
+
+def _response(
+    request: IncrementalAlterConfigsRequest, results: list[KafkaError | None]
+) -> Slices[IncrementalAlterConfigsResponse]:
+    answers = yield from each(zip(request.resources, results, strict=True), lambda answered: _answer(*answered))
+    return IncrementalAlterConfigsResponse(responses=answers)
 
 
 def failed(

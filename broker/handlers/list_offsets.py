@@ -7,7 +7,7 @@ leader epoch; v7 -3 (largest timestamp); v8 -4 (earliest local); v9 -5 (latest t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 
 from broker.replica.partition import FetchIsolation, Partition
 from broker.request_context import RequestContext
@@ -39,10 +39,17 @@ UNKNOWN_TIMESTAMP = -1
 
 def handle(
     services: Services, request: ListOffsetsRequest, context: RequestContext
-) -> Slices[ListOffsetsResponse] | Awaitable[ListOffsetsResponse]:
-    if any(_reads_records(one.timestamp) for topic in request.topics for one in topic.partitions):
-        return services.run_blocking(lambda: whole(_answer_all(services, request, context)))
-    return _answer_all(services, request, context)
+) -> Slices[ListOffsetsResponse | Awaitable[ListOffsetsResponse]]:
+    asked: Counter[tuple[str, int]] = Counter()
+    reads_records = False
+    for topic in request.topics:
+        yield
+        for wanted in topic.partitions:
+            asked[topic.name, wanted.partition_index] += 1
+            reads_records |= _reads_records(wanted.timestamp)
+            yield
+    answering = _answer_all(services, request, context, asked)
+    return services.run_blocking(lambda: whole(answering)) if reads_records else (yield from answering)
 
 
 def _reads_records(timestamp: int) -> bool:
@@ -51,11 +58,9 @@ def _reads_records(timestamp: int) -> bool:
 
 
 def _answer_all(
-    services: Services, request: ListOffsetsRequest, context: RequestContext
+    services: Services, request: ListOffsetsRequest, context: RequestContext, asked: Mapping[tuple[str, int], int]
 ) -> Slices[ListOffsetsResponse]:
-    asked = Counter(
-        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
-    )
+    """`asked` is how often the request names each partition."""
     response = ListOffsetsResponse(topics=[])
     for topic in request.topics:
         partitions = []
@@ -69,6 +74,7 @@ def _answer_all(
             partitions.append(answer)
             yield
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+        yield
     return response
 
 

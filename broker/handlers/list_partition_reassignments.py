@@ -6,6 +6,7 @@ from itertools import groupby
 
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices
 from controller.model import TopicPartition
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -18,11 +19,7 @@ from protocol.messages.list_partition_reassignments import (
 async def handle(
     services: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    wanted = (
-        None
-        if request.topics is None
-        else [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
-    )
+    wanted = await services.sliced_work.finished(_wanted(request))
     moves = await services.controller.list_partition_reassignments(wanted)
     return ListPartitionReassignmentsResponse(
         error_message="",
@@ -42,3 +39,16 @@ async def handle(
             for topic, of_topic in groupby(sorted(moves), key=lambda it: it.topic)
         ],
     )
+
+
+def _wanted(request: ListPartitionReassignmentsRequest) -> Slices[set[TopicPartition] | None]:
+    """The partitions that are asked for, None for all."""
+    if request.topics is None:
+        return None
+    wanted = set()
+    for topic in request.topics:
+        yield
+        for index in topic.partition_indexes:
+            wanted.add(TopicPartition(topic.name, index))
+            yield
+    return wanted

@@ -6,7 +6,7 @@ v7 leader epoch; v8 authorised operations; v10 topic ids; v12 look-up by id.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Collection
 from typing import cast
 from uuid import UUID
 
@@ -35,14 +35,19 @@ NO_ID = UUID(int=0)
 
 def handle(
     services: Services, request: MetadataRequest, context: RequestContext
-) -> Slices[MetadataResponse] | Awaitable[Slices[MetadataResponse]]:
+) -> Slices[MetadataResponse | Awaitable[Slices[MetadataResponse]]]:
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
-        return _answer_all(services, request, context)
-    missing = [topic.name for topic in wanted if topic.name and topic.name not in services.metadata_cache.topics]
-    if missing and _may_create(services, request, context):
-        return _create_and_answer(services, request, context, wanted, missing)
-    return _answer(services, request, context, wanted, {})
+        return (yield from _answer_all(services, request, context))
+    if _may_create(services, request, context):
+        missing: dict[str, None] = {}
+        for topic in wanted:
+            if topic.name and topic.name not in services.metadata_cache.topics:
+                missing[topic.name] = None
+            yield
+        if missing:
+            return _create_and_answer(services, request, context, wanted, missing)
+    return (yield from _answer(services, request, context, wanted, {}))
 
 
 def failed(request: MetadataRequest, context: RequestContext, code: ErrorCode) -> MetadataResponse:
@@ -62,7 +67,7 @@ async def _create_and_answer(
     request: MetadataRequest,
     context: RequestContext,
     wanted: list[MetadataRequestTopic],
-    missing: Iterable[str],
+    missing: Collection[str],
 ) -> Slices[MetadataResponse]:
     codes = await services.topics.create_automatically(missing)
     return _answer(services, request, context, wanted, codes)
@@ -82,15 +87,18 @@ def _answer(
     wanted: list[MetadataRequestTopic],
     codes: dict[str, ErrorCode],
 ) -> Slices[MetadataResponse]:
-    """Each topic once, however often it was asked for."""
-    asked = {(topic.name, topic.topic_id): topic for topic in _by_id(wanted) or wanted}
+    """Each topic once, however often it was asked for. If one is asked for by id, Kafka ignores those by name."""
+    by_name: dict[str | None, MetadataRequestTopic] = {}
+    by_id: dict[tuple[str | None, UUID], MetadataRequestTopic] = {}
+    for topic in wanted:
+        if topic.topic_id == NO_ID:
+            by_name[topic.name] = topic
+        else:
+            by_id[topic.name, topic.topic_id] = topic
+        yield
+    asked = by_id or by_name
     topics = yield from each(asked.values(), lambda topic: _one(services, request, context, topic, codes))
     return _response(services, request, context, topics)
-
-
-def _by_id(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
-    """The topics that are asked for by id: where there is one, Kafka passes over those that have only a name."""
-    return [topic for topic in wanted if topic.topic_id != NO_ID]
 
 
 def _may_create(services: Services, request: MetadataRequest, context: RequestContext) -> bool:

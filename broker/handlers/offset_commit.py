@@ -22,9 +22,9 @@ from broker.slices import Slices, whole
 from config.topic_properties import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import OffsetCommitResponse, OffsetCommitRow, ScannedOffsetCommit
-from protocol.row_writer import row_writer
+from protocol.row_writer import RowResponse, row_writer
 
-Response = bytes | Awaitable[Slices[bytes]]
+Response = RowResponse | Awaitable[Slices[RowResponse]]
 
 SCANNED = ScannedOffsetCommit
 VERSION_OF_CONSUMERS_TREE = 0
@@ -34,13 +34,13 @@ DEFAULT = -1
 
 def handle(
     services: Services, request: ScannedOffsetCommit, context: RequestContext
-) -> Slices[Response] | Awaitable[Slices[bytes]]:
+) -> Slices[Response] | Awaitable[Slices[RowResponse]]:
     if context.api_version == VERSION_OF_CONSUMERS_TREE:
         return _store_in_consumers_tree(services, request)
     return _commit(services, request, context.api_version)
 
 
-def failed(request: ScannedOffsetCommit, context: RequestContext, code: ErrorCode) -> bytes:
+def failed(request: ScannedOffsetCommit, context: RequestContext, code: ErrorCode) -> RowResponse:
     return whole(_response(request, context.api_version, code))
 
 
@@ -76,7 +76,7 @@ def _commit(services: Services, request: ScannedOffsetCommit, version: int) -> S
 
 async def _later(
     request: ScannedOffsetCommit, version: int, unknown: set[TopicPartition], awaited: Awaitable[CommitAnswer]
-) -> Slices[bytes]:
+) -> Slices[RowResponse]:
     return _answer(request, version, unknown, await awaited)
 
 
@@ -93,7 +93,7 @@ def _offset(row: OffsetCommitRow, now_ms: int, expires_ms: int) -> OffsetAndMeta
 
 def _answer(
     request: ScannedOffsetCommit, version: int, unknown: set[TopicPartition], answer: CommitAnswer
-) -> Slices[bytes]:
+) -> Slices[RowResponse]:
     refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **answer.refused}
     return _response(request, version, answer.error, refused)
 
@@ -103,7 +103,7 @@ def _response(
     version: int,
     error: ErrorCode,
     others: Mapping[TopicPartition, ErrorCode] = NOTHING_REFUSED,
-) -> Slices[bytes]:
+) -> Slices[RowResponse]:
     """`error` for every partition that is not one of the `others`; each once, and all of a topic in one place."""
     by_topic: dict[str, dict[int, ErrorCode]] = {}
     for number, row in enumerate(request.topics, 1):
@@ -112,12 +112,16 @@ def _response(
         name, index = key = row[:2]
         code = others.get(key, error) if others else error
         by_topic.setdefault(name, {})[index] = code
-    return row_writer(OffsetCommitResponse, version).write(
-        (name, index, code) for name, codes in by_topic.items() for index, code in codes.items()
-    )
+    rows = []
+    for name, codes in by_topic.items():
+        for index, code in codes.items():
+            rows.append((name, index, code))
+            if len(rows) % COMMIT_STEP_SIZE == 0:
+                yield
+    return row_writer(OffsetCommitResponse, version).response(rows)
 
 
-async def _store_in_consumers_tree(services: Services, request: ScannedOffsetCommit) -> Slices[bytes]:
+async def _store_in_consumers_tree(services: Services, request: ScannedOffsetCommit) -> Slices[RowResponse]:
     codes = {}
     for row in request.topics:
         codes[row[:2]] = await _store_one(services, services.groups.legacy_offsets, request.group_id, row)

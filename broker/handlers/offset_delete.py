@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from broker.by_topic import by_topic
 from broker.groups.offsets import TopicPartition
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.slices import Slices, each
+from broker.slices import Slices
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -21,32 +21,40 @@ from protocol.messages.offset_delete import (
 async def handle(
     services: Services, request: OffsetDeleteRequest, context: RequestContext
 ) -> Slices[OffsetDeleteResponse]:
-    known = []
-    pace = services.sliced_work.pace()
-    for topic in request.topics:
-        for partition in topic.partitions:
-            if services.metadata_cache.contains(topic.name, partition.partition_index):
-                known.append((topic.name, partition.partition_index))
-            await pace.keep()
+    asked, known = await services.sliced_work.finished(_asked(services, request))
     codes = services.groups.delete_offsets(request.group_id, known)
-    return _response(request, codes if isinstance(codes, dict) else await codes)
+    return _response(asked, codes if isinstance(codes, dict) else await codes)
 
 
 def failed(request: OffsetDeleteRequest, context: RequestContext, code: ErrorCode) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(error_code=code, topics=[])
 
 
-def _response(request: OffsetDeleteRequest, codes: Mapping[TopicPartition, ErrorCode]) -> Slices[OffsetDeleteResponse]:
-    asked = dict.fromkeys(
-        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+def _asked(
+    services: Services, request: OffsetDeleteRequest
+) -> Slices[tuple[dict[TopicPartition, None], list[TopicPartition]]]:
+    """Each partition once, and those that exist."""
+    asked: dict[TopicPartition, None] = {}
+    known = []
+    for topic in request.topics:
+        yield
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            if key not in asked and services.metadata_cache.contains(*key):
+                known.append(key)
+            asked[key] = None
+            yield
+    return asked, known
+
+
+def _response(
+    asked: Iterable[TopicPartition], codes: Mapping[TopicPartition, ErrorCode]
+) -> Slices[OffsetDeleteResponse]:
+    topics = yield from by_topic(
+        ((partition, _result(partition, codes)) for partition in asked),
+        lambda name, partitions: OffsetDeleteResponseTopic(name=name, partitions=partitions),
     )
-    answers = yield from each(asked, lambda partition: (partition, _result(partition, codes)))
-    return OffsetDeleteResponse(
-        topics=[
-            OffsetDeleteResponseTopic(name=name, partitions=partitions)
-            for name, partitions in by_topic(answers).items()
-        ]
-    )
+    return OffsetDeleteResponse(topics=topics)
 
 
 def _result(partition: TopicPartition, codes: Mapping[TopicPartition, ErrorCode]) -> OffsetDeleteResponsePartition:

@@ -10,15 +10,14 @@ transaction may change; v8 several groups.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from broker.by_topic import by_topic
 from broker.groups.offsets import GroupOffsets, TopicPartition
 from broker.groups.records import NO_LEADER_EPOCH
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.slices import Slices
+from broker.slices import Slices, whole
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -39,6 +38,9 @@ NO_OFFSET = -1
 
 STEP_SIZE = 500
 """Partitions that are looked up in one step of a slice."""
+
+Wanted = Mapping[str, Iterable[int]]
+"""Partitions by topic."""
 
 P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
@@ -70,30 +72,39 @@ def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode
 
 def _answer_one(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
     offsets = services.groups.offsets(request.group_id)
-    found = yield from _look_up(
-        OffsetFetchResponsePartition, offsets, _wanted(request.topics, offsets), request.require_stable
-    )
-    return OffsetFetchResponse(
-        topics=[OffsetFetchResponseTopic(name=topic, partitions=partitions) for topic, partitions in found]
-    )
+    wanted = yield from _wanted(request.topics, offsets)
+    found = _look_up(OffsetFetchResponsePartition, offsets, wanted, request.require_stable)
+    topics: list[OffsetFetchResponseTopic] = []
+    for topic, partitions in (yield from found):
+        if topics and len(topics) % STEP_SIZE == 0:
+            yield
+        topics.append(OffsetFetchResponseTopic(name=topic, partitions=partitions))
+    return OffsetFetchResponse(topics=topics)
 
 
 def _answer_groups(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
     """Each group once, with the topics of the first place that names it."""
     groups: list[OffsetFetchResponseGroup] = []
-    asked = {group.group_id: group for group in reversed(request.groups)}
-    for group in reversed(asked.values()):
+    seen: set[str] = set()
+    for group in request.groups:
+        if group.group_id in seen:
+            yield
+            continue
         if groups:
             yield
+        seen.add(group.group_id)
         try:
             offsets = services.groups.offsets(group.group_id)
         except KafkaError as error:
             groups.append(_failed_group(group.group_id, error.code))
             continue
-        found = yield from _look_up(
-            OffsetFetchResponsePartitions, offsets, _wanted(group.topics, offsets), request.require_stable
-        )
-        topics = [OffsetFetchResponseTopics(name=topic, partitions=partitions) for topic, partitions in found]
+        wanted = yield from _wanted(group.topics, offsets)
+        found = _look_up(OffsetFetchResponsePartitions, offsets, wanted, request.require_stable)
+        topics: list[OffsetFetchResponseTopics] = []
+        for topic, partitions in (yield from found):
+            if topics and len(topics) % STEP_SIZE == 0:
+                yield
+            topics.append(OffsetFetchResponseTopics(name=topic, partitions=partitions))
         groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
     return OffsetFetchResponse(groups=groups)
 
@@ -104,28 +115,35 @@ def _failed_group(group_id: str, code: ErrorCode) -> OffsetFetchResponseGroup:
 
 def _wanted(
     topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None, offsets: GroupOffsets
-) -> list[tuple[str, list[int]]]:
+) -> Slices[Wanted]:
     """The partitions to answer, each once, by topic."""
     if topics is not None:
-        return _named(topics)
-    return list(by_topic((each, each[1]) for each in offsets.committed).items())
+        return (yield from _named(topics))
+    committed: dict[str, dict[int, None]] = {}
+    for number, (topic, partition) in enumerate(list(offsets.committed)):
+        if number and number % STEP_SIZE == 0:
+            yield
+        committed.setdefault(topic, {})[partition] = None
+    return committed
 
 
-def _named(topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics]) -> list[tuple[str, list[int]]]:
+def _named(topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics]) -> Slices[Wanted]:
     partitions: dict[str, dict[int, None]] = {}
-    for topic in topics:
+    for number, topic in enumerate(topics):
+        if number and number % STEP_SIZE == 0:
+            yield
         if topic.partition_indexes:
             partitions.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    return [(name, list(indexes)) for name, indexes in partitions.items()]
+    return partitions
 
 
 def _look_up(
-    cls: type[P], offsets: GroupOffsets, wanted: list[tuple[str, list[int]]], require_stable: bool
+    cls: type[P], offsets: GroupOffsets, wanted: Wanted, require_stable: bool
 ) -> Slices[list[tuple[str, list[P]]]]:
     """Offsets of a few hundred partitions are those of one moment: a transaction changes all of them or none."""
     found = []
     looked_up = 0
-    for topic, partitions in wanted:
+    for topic, partitions in wanted.items():
         answers: list[P] = []
         for partition in partitions:
             if looked_up == STEP_SIZE:
@@ -164,7 +182,7 @@ def _nothing(cls: type[P], partition: int, code: ErrorCode) -> P:
 
 async def _read_consumers_tree(services: Services, request: OffsetFetchRequest) -> OffsetFetchResponse:
     topics = []
-    for name, partitions in _named(request.topics or ()):
+    for name, partitions in whole(_named(request.topics or ())).items():
         found = [await _read_one(services, request.group_id, name, each) for each in partitions]
         topics.append(OffsetFetchResponseTopic(name=name, partitions=found))
     return OffsetFetchResponse(topics=topics)

@@ -12,13 +12,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 from broker.leader_hints import leader_hint
-from broker.replica.appends import ACKS_ALL, AppendTerms, Outcome, Outcomes
+from broker.replica.appends import (
+    ACKS_ALL,
+    PARTITIONS_IN_ONE_STEP_MAX,
+    AppendTerms,
+    Outcome,
+    Outcomes,
+    with_own_records,
+)
 from broker.request_context import CloseConnection, RequestContext
 from broker.services import Services
-from broker.slices import Slices, is_sliced
+from broker.slices import Slices, each, whole
 from protocol.api import APIS
 from protocol.errors import ERRORS, ErrorCode
 from protocol.messages.produce import (
@@ -31,8 +39,9 @@ from protocol.messages.produce import (
     ScannedProduce,
     TopicProduceResponse,
 )
-from protocol.row_writer import row_writer
-from storage.log import AppendOrigin, Refusal
+from protocol.row_writer import RowResponse, row_writer
+from protocol.schema import Records
+from storage.log import AppendOrigin, AppendResult, Refusal
 
 ACKS_NONE = 0
 VALID_ACKS = frozenset({ACKS_ALL, ACKS_NONE, 1})
@@ -47,28 +56,27 @@ _ORIGINS = tuple(AppendOrigin.of_produce_version(version) for version in APIS[0]
 
 def handle(services: Services, request: ScannedProduce, context: RequestContext) -> object:
     rows: Sequence[ProduceRow] = request.topic_data
-    if len(rows) > 1:
-        rows = _last_of_each_partition(rows)
+    terms = AppendTerms(
+        request.acks,
+        request.timeout_ms,
+        request.transactional_id,
+        _ORIGINS[context.api_version],
+        context.client_id == ADMIN_CLIENT_ID,
+        context.api_version >= FIRST_VERSION_WITH_ABORTABLE,
+    )
     if request.acks not in VALID_ACKS:
         return failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS)
-    version = context.api_version
-    appended = services.appends.serve(
-        rows,
-        AppendTerms(
-            request.acks,
-            request.timeout_ms,
-            request.transactional_id,
-            _ORIGINS[version],
-            context.client_id == ADMIN_CLIENT_ID,
-            version >= FIRST_VERSION_WITH_ABORTABLE,
-        ),
-    )
-    if type(appended) is list:
-        return _answer(services, request, rows, appended, context)
-    if is_sliced(appended):
-        answering: object = _answer_in_slices(services, request, rows, cast(Slices[object], appended), context)
+    if len(rows) > PARTITIONS_IN_ONE_STEP_MAX:
+        answering: object = _serve_in_slices(
+            services, rows if context.is_frame_kept else with_own_records(rows), terms, context
+        )
     else:
-        answering = _answer_later(services, request, rows, appended, context)
+        if len(rows) > 1:
+            rows = whole(_last_of_each_partition(rows))
+        appended = services.appends.serve(rows, terms)
+        if type(appended) is list:
+            return _answer(services, rows, appended, terms, context)
+        answering = _answer_later(services, whole(_without_records(rows)), appended, terms, context)
     if request.acks == ACKS_NONE:
         # A producer that expects no response may close its connection as soon as it has sent the request, which cancels
         # what is awaited here.
@@ -80,64 +88,78 @@ def failed(request: ScannedProduce, context: RequestContext, code: ErrorCode) ->
     """Raises CloseConnection where no response is expected: the client would take it for that to its next request."""
     if request.acks == ACKS_NONE:
         raise CloseConnection(f"produce with acks=0 failed: {code.name}")
-    return _response(
-        [
-            (row.name, PartitionProduceResponse(index=row.index_, error_code=code, base_offset=-1))
-            for row in request.topic_data
-        ]
+    topics: dict[str, list[PartitionProduceResponse]] = {}
+    for row in request.topic_data:
+        answer = PartitionProduceResponse(index=row.index_, error_code=code, base_offset=-1)
+        topics.setdefault(row.name, []).append(answer)
+    return ProduceResponse(
+        responses=[TopicProduceResponse(name=name, partition_responses=answers) for name, answers in topics.items()]
     )
 
 
-def _last_of_each_partition(rows: Sequence[ProduceRow]) -> Sequence[ProduceRow]:
+def _last_of_each_partition(rows: Sequence[ProduceRow]) -> Slices[Sequence[ProduceRow]]:
     """Of several rows for one partition only the last counts, as at Kafka, which answers each partition once, and all
     of a topic in one place."""
     by_topic: dict[str, dict[int, ProduceRow]] = {}
     for row in rows:
-        by_topic.setdefault(row.name, {})[row.index_] = row
-    return [row for by_index in by_topic.values() for row in by_index.values()]
+        by_topic.setdefault(row[0], {})[row[1]] = row
+        yield
+    last: list[ProduceRow] = []
+    for by_index in by_topic.values():
+        last += by_index.values()
+        yield
+    return last
 
 
-def _answer_in_slices(
-    services: Services,
-    request: ScannedProduce,
-    rows: Sequence[ProduceRow],
-    appending: Slices[object],
-    context: RequestContext,
+def _serve_in_slices(
+    services: Services, rows: Sequence[ProduceRow], terms: AppendTerms, context: RequestContext
 ) -> Slices[object]:
-    appended = yield from appending
+    rows = yield from _last_of_each_partition(rows)
+    appended = yield from services.appends.serve_in_slices(rows, terms)
     if type(appended) is list:
-        return _answer(services, request, rows, appended, context)
-    return _answer_later(services, request, rows, appended, context)
+        return _answer(services, rows, appended, terms, context)
+    names = yield from _without_records(rows)
+    return _answer_later(services, names, appended, terms, context)
+
+
+def _without_records(rows: Sequence[ProduceRow]) -> Slices[Sequence[ProduceRow]]:
+    """The rows without what they hold of the frame, which is not kept until there is a response."""
+    return (yield from each(rows, lambda row: row._replace(records=None)))
 
 
 async def _answer_later(
-    services: Services, request: ScannedProduce, rows: Sequence[ProduceRow], appended: object, context: RequestContext
+    services: Services, rows: Sequence[ProduceRow], appended: object, terms: AppendTerms, context: RequestContext
 ) -> object:
     outcomes = cast(Outcomes, await services.sliced_work.settled(appended))
-    return _answer(services, request, rows, outcomes, context)
+    return _answer(services, rows, outcomes, terms, context)
 
 
 def _answer(
     services: Services,
-    request: ScannedProduce,
     rows: Sequence[ProduceRow],
     outcomes: Outcomes,
+    terms: AppendTerms,
     context: RequestContext,
-) -> bytes | ProduceResponse | None:
-    """The response: its bytes where all is well, None with acks=0."""
-    if request.acks == ACKS_NONE:
+) -> RowResponse | Slices[ProduceResponse] | None:
+    """The response: in rows where all is well, None with acks=0."""
+    if terms.acks == ACKS_NONE:
         _close_for_failures(rows, outcomes)
         return None
-    written = []
-    for row, outcome in zip(rows, outcomes, strict=True):
-        if type(outcome) is Refusal:
-            return _answer_with_refusals(services, rows, outcomes, context)
-        written.append((row[0], row[1], 0, outcome[0], outcome[2], outcome[3]))
-    return row_writer(ProduceResponse, context.api_version).write(written)
+    if Refusal in map(type, outcomes):
+        return _answer_with_refusals(services, rows, outcomes, context)
+    return RowResponse(len(rows), partial(_write, context.api_version, rows, cast(list[AppendResult], outcomes)))
+
+
+def _write(version: int, rows: Sequence[ProduceRow], outcomes: Sequence[AppendResult]) -> list[Records]:
+    return row_writer(ProduceResponse, version).write(
+        [(row[0], row[1], 0, outcome[0], outcome[2], outcome[3]) for row, outcome in zip(rows, outcomes, strict=True)]
+    )
 
 
 def _close_for_failures(rows: Sequence[ProduceRow], outcomes: Outcomes) -> None:
     """Nobody reads a response to acks=0; closing the connection is how the client learns to refresh its metadata."""
+    if Refusal not in map(type, outcomes):
+        return
     for row, outcome in zip(rows, outcomes, strict=True):
         if isinstance(outcome, Refusal):
             raise CloseConnection(f"produce with acks=0 to {row.name}-{row.index_} failed: {outcome.code.name}")
@@ -145,22 +167,20 @@ def _close_for_failures(rows: Sequence[ProduceRow], outcomes: Outcomes) -> None:
 
 def _answer_with_refusals(
     services: Services, rows: Sequence[ProduceRow], outcomes: Outcomes, context: RequestContext
-) -> ProduceResponse:
-    answers = [(row.name, _partition_response(row.index_, each)) for row, each in zip(rows, outcomes, strict=True)]
-    response = _response(answers)
-    for topic, answer in answers:
+) -> Slices[ProduceResponse]:
+    topics: dict[str, TopicProduceResponse] = {}
+    response = ProduceResponse(responses=[])
+    for row, outcome in zip(rows, outcomes, strict=True):
+        answer = _partition_response(row.index_, outcome)
+        topic = topics.get(row.name)
+        if topic is None:
+            topic = topics[row.name] = TopicProduceResponse(name=row.name, partition_responses=[])
+            response.responses.append(topic)
+        topic.partition_responses.append(answer)
         if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            _add_leader(services, context, response, topic, answer)
+            _add_leader(services, context, response, row.name, answer)
+        yield
     return response
-
-
-def _response(answers: Sequence[tuple[str, PartitionProduceResponse]]) -> ProduceResponse:
-    by_topic: dict[str, list[PartitionProduceResponse]] = {}
-    for topic, answer in answers:
-        by_topic.setdefault(topic, []).append(answer)
-    return ProduceResponse(
-        responses=[TopicProduceResponse(name=name, partition_responses=each) for name, each in by_topic.items()]
-    )
 
 
 def _partition_response(index: int, outcome: Outcome) -> PartitionProduceResponse:

@@ -9,7 +9,7 @@ checked (KIP-447); v4 TRANSACTION_ABORTABLE (KIP-890), before that INVALID_TXN_S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from broker.by_topic import by_topic
 from broker.groups.batches import CommittingProducer
@@ -20,7 +20,7 @@ from broker.groups.records import OffsetAndMetadata
 from broker.internal_topics import GROUP_METADATA_TOPIC
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.slices import Slices, each
+from broker.slices import Slices, whole
 from broker.transactions.transaction import Producer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.txn_offset_commit import (
@@ -40,9 +40,9 @@ async def handle(
 ) -> Slices[TxnOffsetCommitResponse]:
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    offsets, unknown = await _sort_out(services, request)
+    offsets, unknown = await services.sliced_work.finished(_sort_out(services, request))
     if not offsets:
-        return _sliced_response(request, lambda _: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _response(request, lambda _: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     await _verify(services, request, context)
     answer = services.groups.commit(
         request.group_id,
@@ -54,12 +54,12 @@ async def handle(
         answer = await answer
     refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **answer.refused}
     error = _told(context, answer.error)
-    return _sliced_response(request, lambda partition: refused.get(partition, error))
+    return _response(request, lambda partition: refused.get(partition, error))
 
 
 def failed(request: TxnOffsetCommitRequest, context: RequestContext, code: ErrorCode) -> TxnOffsetCommitResponse:
     code = _told(context, code)
-    return _response(request, lambda _: code)
+    return whole(_response(request, lambda _: code))
 
 
 def _told(context: RequestContext, code: ErrorCode) -> ErrorCode:
@@ -68,20 +68,20 @@ def _told(context: RequestContext, code: ErrorCode) -> ErrorCode:
     return code
 
 
-async def _sort_out(services: Services, request: TxnOffsetCommitRequest) -> tuple[Offsets, set[TopicPartition]]:
+def _sort_out(services: Services, request: TxnOffsetCommitRequest) -> Slices[tuple[Offsets, set[TopicPartition]]]:
     """The offsets that can be committed, and the partitions that do not exist."""
     now_ms = services.clock.now_ms()
     offsets: Offsets = {}
     unknown: set[TopicPartition] = set()
-    pace = services.sliced_work.pace()
     for topic in request.topics:
+        yield
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
             if services.metadata_cache.contains(*key):
                 offsets[key] = _offset(partition, now_ms)
             else:
                 unknown.add(key)
-            await pace.keep()
+            yield
     return offsets, unknown
 
 
@@ -107,38 +107,24 @@ async def _verify(services: Services, request: TxnOffsetCommitRequest, context: 
     )
 
 
-def _sliced_response(
-    request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]
-) -> Slices[TxnOffsetCommitResponse]:
-    answers = yield from each(_asked(request), lambda partition: (partition, _result(partition, code_of)))
-    return _of_topics(answers)
-
-
 def _response(
     request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]
-) -> TxnOffsetCommitResponse:
-    return _of_topics((partition, _result(partition, code_of)) for partition in _asked(request))
-
-
-def _asked(request: TxnOffsetCommitRequest) -> dict[TopicPartition, None]:
+) -> Slices[TxnOffsetCommitResponse]:
     """Each partition once."""
-    return dict.fromkeys(
-        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    asked: dict[TopicPartition, None] = {}
+    for topic in request.topics:
+        yield
+        for partition in topic.partitions:
+            asked[topic.name, partition.partition_index] = None
+            yield
+    topics = yield from by_topic(
+        ((partition, _result(partition, code_of)) for partition in asked),
+        lambda name, partitions: TxnOffsetCommitResponseTopic(name=name, partitions=partitions),
     )
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 def _result(
     partition: TopicPartition, code_of: Callable[[TopicPartition], ErrorCode]
 ) -> TxnOffsetCommitResponsePartition:
     return TxnOffsetCommitResponsePartition(partition_index=partition[1], error_code=code_of(partition))
-
-
-def _of_topics(
-    answers: Iterable[tuple[TopicPartition, TxnOffsetCommitResponsePartition]],
-) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(name=name, partitions=partitions)
-            for name, partitions in by_topic(answers).items()
-        ]
-    )

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from broker.by_topic import by_topic
 from broker.request_context import RequestContext
 from broker.services import Services
+from broker.slices import Slices, whole
 from broker.transactions.markers import Codes, Marker
 from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
@@ -31,19 +32,21 @@ STEP_SIZE = 100
 
 async def handle(
     services: Services, request: WriteTxnMarkersRequest, context: RequestContext
-) -> WriteTxnMarkersResponse:
+) -> Slices[WriteTxnMarkersResponse]:
+    pace = services.sliced_work.pace()
     for marker in request.markers:
         if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a marker needs a producer id and an epoch")
-    pace = services.sliced_work.pace()
+        await pace.keep()
     writing: list[tuple[WritableTxnMarker, Codes | asyncio.Future[Codes]]] = []
     for marker in request.markers:
-        partitions = _partitions(marker)
+        partitions = await services.sliced_work.finished(_partitions(marker))
         for start in range(0, len(partitions), STEP_SIZE):
             codes = _write(services, marker, partitions[start : start + STEP_SIZE])
             # All wait side by side: each has its own time limit.
             writing.append((marker, codes if isinstance(codes, Mapping) else asyncio.ensure_future(codes)))
             await pace.keep()
+        await pace.keep()
     await asyncio.gather(*(codes for _, codes in writing if isinstance(codes, asyncio.Future)))
     return _response(
         (marker, codes.result() if isinstance(codes, asyncio.Future) else codes) for marker, codes in writing
@@ -51,7 +54,7 @@ async def handle(
 
 
 def failed(request: WriteTxnMarkersRequest, context: RequestContext, code: ErrorCode) -> WriteTxnMarkersResponse:
-    return _response((marker, dict.fromkeys(_partitions(marker), code)) for marker in request.markers)
+    return whole(_response((marker, dict.fromkeys(whole(_partitions(marker)), code)) for marker in request.markers))
 
 
 def _write(
@@ -63,29 +66,32 @@ def _write(
     return services.marker_writer.write(marker, partitions)
 
 
-def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:
-    return [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
+def _partitions(marker: WritableTxnMarker) -> Slices[list[TopicPartition]]:
+    partitions = []
+    for topic in marker.topics:
+        yield
+        for index in topic.partition_indexes:
+            partitions.append((topic.name, index))
+            yield
+    return partitions
 
 
-def _response(answers: Iterable[tuple[WritableTxnMarker, Codes]]) -> WriteTxnMarkersResponse:
+def _response(answers: Iterable[tuple[WritableTxnMarker, Codes]]) -> Slices[WriteTxnMarkersResponse]:
     """One result a producer; what its later markers came to counts."""
     by_producer: dict[int, dict[TopicPartition, int]] = {}
     for marker, codes in answers:
         if codes:
             by_producer.setdefault(marker.producer_id, {}).update(codes)
-    return WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(codes))
-            for producer_id, codes in by_producer.items()
-        ]
-    )
-
-
-def _topics(codes: Codes) -> list[WritableTxnMarkerTopicResult]:
-    answers = (
-        (each, WritableTxnMarkerPartitionResult(partition_index=each[1], error_code=code))
-        for each, code in codes.items()
-    )
-    return [
-        WritableTxnMarkerTopicResult(name=name, partitions=partitions) for name, partitions in by_topic(answers).items()
-    ]
+        yield
+    response = WriteTxnMarkersResponse(markers=[])
+    for producer_id, codes in by_producer.items():
+        topics = yield from by_topic(
+            (
+                (each, WritableTxnMarkerPartitionResult(partition_index=each[1], error_code=code))
+                for each, code in codes.items()
+            ),
+            lambda name, partitions: WritableTxnMarkerTopicResult(name=name, partitions=partitions),
+        )
+        response.markers.append(WritableTxnMarkerResult(producer_id=producer_id, topics=topics))
+        yield
+    return response

@@ -19,7 +19,7 @@ outlast the call: whatever waits copies them before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -28,7 +28,7 @@ from broker.computing import Computing
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
-from broker.slices import Slices, each
+from broker.slices import Slices, each, whole
 from broker.transactions.transaction import TopicPartition
 from broker.transactions.verification import (
     ATTRIBUTES_POSITION,
@@ -48,6 +48,9 @@ ACKS_ALL = -1
 
 PARTITIONS_IN_ONE_STEP_MAX = 16
 """The first append to a partition opens its files, which takes a fraction of a millisecond."""
+
+Batches = list[tuple[TopicPartition, ProducerState, BatchHeader]]
+"""Transactional batches with what their partitions know of producers."""
 
 Outcome = AppendResult | Refusal
 Outcomes = list[Outcome]
@@ -110,67 +113,68 @@ class Appends:
         self._in_thread = in_thread
         self._internal_topics = internal_topics
 
-    def serve(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Appended | Slices[Appended]:
-        """Append the rows, which name each partition once; the outcomes, or what comes to them.
+    def serve(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Appended:
+        """Append a few rows, which name each partition once; return the outcomes, or what comes to them.
 
         Raises KafkaError when the request is refused as a whole.
         """
         admission = None
-        if terms.transactional_id is not None:
-            admitted = self._verifier.admit(
-                terms.transactional_id, self._transactional_batches(rows), says_abortable=terms.knows_abortable
-            )
-            if not isinstance(admitted, Admission):
-                return self._when_admitted(_kept(rows), terms, admitted)
+        if terms.transactional_id is not None or self._manager.has_slow_directory:
+            admitted = self._admitted(rows, terms, whole(self._transactional_batches(rows, terms)))
+            if isinstance(admitted, Awaitable):
+                return self._when_admitted(with_own_records(rows), terms, admitted)
             admission = admitted
-        return self._serve_admitted(rows, terms, admission)
-
-    def _serve_admitted(
-        self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None
-    ) -> Appended | Slices[Appended]:
-        if self._manager.has_slow_directory and self._log_without_room(rows) is not None:
-            return self._when_room(_kept(rows), terms, admission)
         now_ms = self._clock.now_ms()
-        if len(rows) > PARTITIONS_IN_ONE_STEP_MAX:
-            return self._serve_in_slices(_kept(rows), terms, admission, now_ms)
         outcomes: list[_Undecided] = [self._append(row, terms, admission, now_ms) for row in rows]
         return self._decided(rows, outcomes, terms, admission)
 
-    def _serve_in_slices(
-        self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None, now_ms: int
+    def serve_in_slices(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Slices[Appended]:
+        """`serve` for many rows, whose records must stay as they are until they are appended."""
+        batches = yield from self._transactional_batches(rows, terms)
+        admitted = self._admitted(rows, terms, batches)
+        if isinstance(admitted, Awaitable):
+            return self._when_admitted(rows, terms, admitted)
+        return (yield from self._serve_admitted(rows, terms, admitted))
+
+    def _serve_admitted(
+        self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None
     ) -> Slices[Appended]:
+        now_ms = self._clock.now_ms()
         outcomes = yield from each(rows, lambda row: self._append(row, terms, admission, now_ms))
         return self._decided(rows, outcomes, terms, admission)
 
     # -- before the append -------------------------------------------------------------------------------------------
 
-    def _transactional_batches(
-        self, rows: Sequence[ProduceRow]
-    ) -> Iterator[tuple[TopicPartition, ProducerState, BatchHeader]]:
+    def _transactional_batches(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Slices[Batches]:
         """The transactional batches for partitions that are led here, with what these know of producers."""
+        batches: Batches = []
+        if terms.transactional_id is None:
+            return batches
         for row in rows:
             header = None if row.records is None else transactional_header(row.records)
             found = self._manager.find(row.name, row.index_)
             if header is not None and found is not None and found.is_leader:
-                yield (row.name, row.index_), found.log.producers(), header
+                batches.append(((row.name, row.index_), found.log.producers(), header))
+            yield
+        return batches
 
-    async def _when_admitted(
-        self, rows: Sequence[ProduceRow], terms: AppendTerms, awaited: Awaitable[Admission]
-    ) -> Appended | Slices[Appended]:
-        return self._serve_admitted(rows, terms, await awaited)
+    def _admitted(
+        self, rows: Sequence[ProduceRow], terms: AppendTerms, batches: Batches
+    ) -> Admission | Awaitable[Admission | None] | None:
+        """What a request's transactional batches may do, None if it has none; awaited if another broker has to be
+        asked, or a log has no room. Raises KafkaError."""
+        admitted: Admission | Awaitable[Admission] | None = None
+        if terms.transactional_id is not None:
+            admitted = self._verifier.admit(terms.transactional_id, batches, says_abortable=terms.knows_abortable)
+        if isinstance(admitted, Awaitable) or self._log_without_room(rows) is not None:
+            return self._admitted_with_room(rows, terms, admitted)
+        return admitted
 
-    def _log_without_room(self, rows: Sequence[ProduceRow]) -> Log | None:
-        """A log that takes no more of producers for now, because too much waits to be written to its slow directory."""
-        for row in rows:
-            found = self._manager.find(row.name, row.index_)
-            if found is not None and not found.log.has_room:
-                return found.log
-        return None
-
-    async def _when_room(
-        self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None
-    ) -> Appended | Slices[Appended]:
-        """Append once all logs have room. Raises KafkaError: REQUEST_TIMED_OUT; nothing was appended then."""
+    async def _admitted_with_room(
+        self, rows: Sequence[ProduceRow], terms: AppendTerms, admitted: Admission | Awaitable[Admission] | None
+    ) -> Admission | None:
+        """Return when all logs have room. Raises KafkaError: REQUEST_TIMED_OUT; nothing was appended then."""
+        admission = await admitted if isinstance(admitted, Awaitable) else admitted
         loop = asyncio.get_running_loop()
         deadline_ms = self._clock.monotonic_ms() + max(terms.timeout_ms, 0)
         while (log := self._log_without_room(rows)) is not None:
@@ -180,7 +184,21 @@ class Appends:
             if left_ms <= 0:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
             await asyncio.wait({room}, timeout=left_ms / 1000)
-        return self._serve_admitted(rows, terms, admission)
+        return admission
+
+    async def _when_admitted(
+        self, rows: Sequence[ProduceRow], terms: AppendTerms, awaited: Awaitable[Admission | None]
+    ) -> Slices[Appended]:
+        return self._serve_admitted(rows, terms, await awaited)
+
+    def _log_without_room(self, rows: Sequence[ProduceRow]) -> Log | None:
+        """A log that takes no more of producers for now, because too much waits to be written to its slow directory."""
+        if self._manager.has_slow_directory:
+            for row in rows:
+                found = self._manager.find(row.name, row.index_)
+                if found is not None and not found.log.has_room:
+                    return found.log
+        return None
 
     # -- the append --------------------------------------------------------------------------------------------------
 
@@ -231,16 +249,21 @@ class Appends:
         terms: AppendTerms,
         admission: Admission | None,
     ) -> Appended:
-        for outcome in outcomes:
-            if type(outcome) is not AppendResult and type(outcome) is not Refusal:
-                return self._when_decided([row._replace(records=None) for row in rows], outcomes, terms, admission)
+        if _Waiting in map(type, outcomes) or _Costly in map(type, outcomes):
+            # The records stay in the frame, which is not kept until the outcomes are known.
+            costly = {
+                position: rows[position]._replace(records=None)
+                for position, outcome in enumerate(outcomes)
+                if type(outcome) is _Costly
+            }
+            return self._when_decided(costly, outcomes, terms, admission)
         return cast(Outcomes, outcomes)
 
     # -- after the append --------------------------------------------------------------------------------------------
 
     async def _when_decided(
         self,
-        rows: Sequence[ProduceRow],
+        costly: Mapping[int, ProduceRow],
         outcomes: list[_Undecided],
         terms: AppendTerms,
         admission: Admission | None,
@@ -248,7 +271,7 @@ class Appends:
         """The outcomes once all is written, what flush.messages wants is synced and what acks=all wants committed."""
         for position, outcome in enumerate(outcomes):
             if isinstance(outcome, _Costly):
-                outcomes[position] = await self._append_prepared(rows[position], outcome, terms, admission)
+                outcomes[position] = await self._append_prepared(costly[position], outcome, terms, admission)
         waiting = {
             position: outcome.append for position, outcome in enumerate(outcomes) if isinstance(outcome, _Waiting)
         }
@@ -333,8 +356,8 @@ def _check_admission(partition: Partition, records: Buffer, admission: Admission
     admission.check((partition.topic, partition.partition), partition.log.producers(), header)
 
 
-def _kept(rows: Sequence[ProduceRow]) -> list[ProduceRow]:
-    """The rows with copies of their records, as the frame does not outlast the call in which it came."""
+def with_own_records(rows: Sequence[ProduceRow]) -> list[ProduceRow]:
+    """The rows with copies of their records, for when the frame does not outlast the call in which it came."""
     return [
         row if row.records is None else ProduceRow(row.name, row.index_, memoryview(bytearray(row.records)))
         for row in rows

@@ -28,6 +28,11 @@ class AwaitedPartition:
     known_high_watermark: int | None = None
     """What the follower that reads knows: a higher one completes its fetch without any bytes. None for consumers."""
 
+    @property
+    def key(self) -> Hashable:
+        """What it is watched under."""
+        return self.partition.topic, self.partition.partition
+
     def bytes_available(self, bytes_wanted: int) -> int | None:
         """Bytes the reader may see now, or None when it must be answered at once: leadership or offset changed.
 
@@ -76,7 +81,7 @@ class DelayedFetch(DelayedOperation):
         *,
         may_grow: bool = False,
     ) -> None:
-        """`on_ready` is called once; it reads again, and answers with what there is. See `try_complete_with`."""
+        """`on_ready` is called once; it reads again, and answers with what there is. See `await_also`."""
         super().__init__()
         self._partitions = partitions
         self._bytes_min = bytes_min
@@ -86,25 +91,19 @@ class DelayedFetch(DelayedOperation):
         self._by_key: dict[Hashable, AwaitedPartition] | None = None
         self._sizes: dict[Hashable, int] | None = None  # bytes last found, by key, where there were any
         if may_grow or len(partitions) != 1:
-            self._by_key = {(it.partition.topic, it.partition.partition): it for it in partitions}
+            self._by_key = {it.key: it for it in partitions}
 
     @property
     def keys(self) -> Iterable[Hashable]:
         """What to watch it under."""
         if self._by_key is not None:
             return self._by_key.keys()
-        return [(it.partition.topic, it.partition.partition) for it in self._partitions]
+        return [it.key for it in self._partitions]
 
-    def try_complete_with(self, awaited: AwaitedPartition) -> bool:
-        """Wait for one more partition, or for one of them again of which something else is awaited now.
-
-        Complete if that is enough; True when this very call completed it. For one that `may_grow`.
-        """
+    def await_also(self, awaited: AwaitedPartition) -> None:
+        """Wait for one more partition, or for something else of one of them. Only for a fetch that `may_grow`."""
         assert self._by_key is not None
-        key = (awaited.partition.topic, awaited.partition.partition)
-        if not self.is_completed:
-            self._by_key[key] = awaited
-        return self.try_complete_after(key)
+        self._by_key[awaited.key] = awaited
 
     def is_satisfied(self) -> bool:
         if self._by_key is None:

@@ -18,15 +18,18 @@ Postpone = Callable[[Callable[[], None]], object]
 
 logger = logging.getLogger("kafka.server.FetchManager")
 
-TOLD_TOGETHER_MAX = 64
-"""So many watchers are told in one step; consumers that wait are answered in it."""
+WOKEN_TOGETHER_MAX = 64
+"""So many fetches that wait are woken in one step; each is answered in it."""
 
 
 class Watcher(Protocol):
     """Who watches one partition."""
 
-    def has_news(self) -> None:
-        """Something happened to the partition; the watch is over."""
+    def has_news(self) -> bool:
+        """Something happened to the partition, and the watch is over. True if a fetch waits for that."""
+
+    def wake(self) -> None:
+        """Let the fetch that waits look at the partition."""
 
 
 class FetchNews:
@@ -58,22 +61,21 @@ class FetchNews:
         watchers = self.watched.pop(key, None)
         if watchers is None:
             return
-        if len(watchers) > TOLD_TOGETHER_MAX:
-            self._tell_in_parts(deque(watchers))
-            return
-        for watcher in watchers:
-            _tell(watcher)
+        # All know of it before anything else happens; only the answers are given one after another.
+        waiting = deque(watcher for watcher in watchers if watcher.has_news())
+        if waiting:
+            self._wake_in_parts(waiting)
 
-    def _tell_in_parts(self, watchers: deque[Watcher]) -> None:
-        for _ in range(min(len(watchers), TOLD_TOGETHER_MAX)):
-            _tell(watchers.popleft())
-        if watchers:
-            self._postpone(lambda: self._tell_in_parts(watchers))
+    def _wake_in_parts(self, waiting: deque[Watcher]) -> None:
+        for _ in range(min(len(waiting), WOKEN_TOGETHER_MAX)):
+            _wake(waiting.popleft())
+        if waiting:
+            self._postpone(lambda: self._wake_in_parts(waiting))
 
 
-def _tell(watcher: Watcher) -> None:
-    """A watcher that fails is a bug of ours, and neither the others' concern nor that of who caused the event."""
+def _wake(watcher: Watcher) -> None:
+    """A fetch that fails is a bug of ours, and neither the others' concern nor that of who caused the event."""
     try:
-        watcher.has_news()
+        watcher.wake()
     except Exception:
         logger.exception("a fetch session could not be told of news")

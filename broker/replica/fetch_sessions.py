@@ -36,6 +36,9 @@ FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 EVICTION_MS = 120_000
 
+Reader = tuple[int, bool]
+"""Who reads, and how far: the replica id, and whether read_committed."""
+
 # By (topic id, partition) from version 13 on, by (name, partition) before.
 PartitionKey = tuple[UUID | str, int]
 
@@ -58,14 +61,18 @@ class FetchPartition:
     sent_log_start_offset: int = -1
     session: FetchSession | None = None
 
-    def has_news(self) -> None:
+    def has_news(self) -> bool:
         """Part of `Watcher`."""
         session = self.session
         if session is None:
-            return
+            return False
         session.news[self.key] = self
-        if session.on_news is not None:
-            session.on_news(self)
+        return session.on_news is not None
+
+    def wake(self) -> None:
+        """Part of `Watcher`."""
+        if self.session is not None and self.session.on_news is not None:
+            self.session.on_news(self)
 
     def is_worth_sending(
         self, *, has_records: bool, error_code: int, high_watermark: int, log_start_offset: int
@@ -92,6 +99,7 @@ class FetchSession:
     uses_topic_ids: bool
     last_used_ms: int
     created_ms: int
+    reader: Reader
     epoch: int = 1
     partitions: dict[PartitionKey, FetchPartition] = field(default_factory=dict)
     news: dict[PartitionKey, FetchPartition] = field(default_factory=dict)
@@ -142,6 +150,7 @@ class FetchSessionCache:
         forgotten: Iterable[PartitionKey],
         *,
         uses_topic_ids: bool,
+        reader: Reader,
         now_ms: int,
     ) -> Slices[FetchContext]:
         """Resolve one request. The epoch is checked and raised before the first yield.
@@ -164,6 +173,13 @@ class FetchSessionCache:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
         session.last_used_ms = now_ms
+        if session.reader != reader:
+            # What has no news for one reader may have some for another.
+            session.reader = reader
+            for known in list(session.partitions.values()):
+                if known.session is session:
+                    session.news.setdefault(known.key, known)
+                yield
         yield from self._update(session, partitions, forgotten)
         if not session.partitions:
             self._close(session.id)
@@ -171,7 +187,7 @@ class FetchSessionCache:
         return FetchContext(session.news, session)
 
     def open(
-        self, context: FetchContext, *, is_follower: bool, uses_topic_ids: bool, now_ms: int
+        self, context: FetchContext, *, is_follower: bool, uses_topic_ids: bool, reader: Reader, now_ms: int
     ) -> FetchSession | None:
         """After a full response: keep its partitions as a session if there is room. All of them have news."""
         if not context.wants_session or not context.partitions:
@@ -187,6 +203,7 @@ class FetchSessionCache:
             uses_topic_ids,
             now_ms,
             now_ms,
+            reader,
             partitions=context.partitions,
             news=dict(context.partitions),
         )
@@ -199,8 +216,9 @@ class FetchSessionCache:
         self.watch(partition)
 
     def watch(self, partition: FetchPartition) -> None:
-        """Have the partition's session told of the next event."""
-        self._news.watch((partition.topic, partition.partition), partition)
+        """Have the partition's session told of the next event. Harmless when it is in none any more."""
+        if partition.session is not None:
+            self._news.watch((partition.topic, partition.partition), partition)
 
     def _update(
         self, session: FetchSession, partitions: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]

@@ -211,11 +211,9 @@ class ReplicaManager:
         for topic in request.topic_states:
             for state in topic.partition_states:
                 name = checkpoints.TopicPartition(topic.topic_name, state.partition_index)
-                if not self._lacks_log(name, state):
-                    continue
-                if not state.is_new and not self._may_begin_anew(name):
-                    continue
-                wanted.append(NewLog(name, _known_id(topic.topic_id), self._topic_config(name.topic)))
+                if self._lacks_log(name, state) and (state.is_new or self._may_begin_anew(name)):
+                    wanted.append(NewLog(name, _known_id(topic.topic_id), self._topic_config(name.topic)))
+                yield None
         self._not_created = yield from self._log_manager.create(wanted, now_ms=now_ms)
 
     def _lacks_log(self, name: TopicPartition, state: LeaderAndIsrPartitionState) -> bool:

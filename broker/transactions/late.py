@@ -8,10 +8,10 @@ and their number. Must not know: how they are ended (by an administrator, see do
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Final
 
 from broker.replica.manager import ReplicaManager
+from broker.slices import Slices
 from storage.producer_state import ProducerEntry
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
@@ -31,7 +31,7 @@ class LateTransactions:
         self._told: set[tuple[str, int, int]] = set()
         """Topic, partition and first offset of what is in the log already."""
 
-    def check(self, now_ms: int) -> Iterator[None]:
+    def check(self, now_ms: int) -> Slices[None]:
         """Look at every partition led here, one a step. The oldest open transaction of each is the one that counts."""
         count = 0
         still_late: set[tuple[str, int, int]] = set()

@@ -65,15 +65,15 @@ class Brokers:
         known = self._context.live_brokers.get(event.broker_id)
         if broker is not None and known is not None and broker != known and broker.epoch == known.epoch:
             self._context.live_brokers[event.broker_id] = broker
-            self._term.transitions.send_metadata(self._context.live_brokers)
+            await self._term.transitions.send_metadata(self._context.live_brokers)
 
     async def _start(self, brokers: dict[int, Broker]) -> None:
         logger.info("brokers %s are up", sorted(brokers))
         existing = list(self._context.live_brokers)
         self._context.live_brokers |= brokers
         transitions = self._term.transitions
-        transitions.send_metadata(existing)
-        transitions.send_metadata(brokers, self._context.leaderships)
+        await transitions.send_metadata(existing)
+        await transitions.send_metadata(brokers, self._context.leaderships)
         replicas = self._context.replicas_on(brokers)
         startable = [it for it in replicas if not self._context.is_to_be_deleted(it.partition.topic)]
         await transitions.move_replicas(startable, ReplicaState.ONLINE)
@@ -110,7 +110,7 @@ class Brokers:
             await self._deletions.fail(to_delete)
         if not leaderless:
             # Nobody has been told yet that there are fewer brokers.
-            transitions.send_metadata(self._context.live_brokers)
+            await transitions.send_metadata(self._context.live_brokers)
 
     # -- shutting down ---------------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Brokers:
         failed: set[TopicPartition] = set()
         opened: set[TopicPartition] = set()
         for topic in event.response.topics:
-            for it in topic.partition_errors:
+            async for it in self._term.turns.through(topic.partition_errors):
                 partition = TopicPartition(self._context.topic_names.get(topic.topic_id, ""), it.partition_index)
                 if it.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                     failed.add(partition)
@@ -170,4 +170,4 @@ class Brokers:
             await self._replicas_went_offline([PartitionReplica(it, event.broker_id) for it in sorted(newly_failed)])
         if recovered:
             await self._elections.elect_missing()
-            self._term.transitions.send_metadata(self._context.live_brokers, sorted(recovered))
+            await self._term.transitions.send_metadata(self._context.live_brokers, sorted(recovered))

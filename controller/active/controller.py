@@ -109,7 +109,7 @@ class ActiveController:
         await self._ensure_feature_node()
         await self._drop_old_notifications()
         await self._load()
-        self._term.transitions.send_metadata(self.context.live_brokers)
+        await self._term.transitions.send_metadata(self.context.live_brokers)
         await self._start_replicas()
         await self._start_partitions()
         await self._reassignments.resume(list(self.context.reassigning))

@@ -31,7 +31,7 @@ class Deletions:
     async def delete_topics(self, event: DeleteTopics) -> list[TopicResult]:
         """Begin to delete what can be deleted; one result a name."""
         results = [TopicResult(name) for name in event.names]
-        twice = repeated(event.names)
+        twice = await self._term.turns.finished(repeated(event.names))
         wanted: list[str] = []
         for result in results:
             try:
@@ -62,7 +62,7 @@ class Deletions:
         errors = {(it.topic_name, it.partition_index): it.error_code for it in event.response.partition_errors}
         done: list[PartitionReplica] = []
         failed: list[PartitionReplica] = []
-        for partition in sorted(event.deleted):
+        async for partition in self._term.turns.through(sorted(event.deleted)):
             replica = PartitionReplica(partition, event.broker_id)
             if self._context.replica_state(replica) is ReplicaState.DELETION_STARTED:
                 code = event.response.error_code or errors.get(partition, ErrorCode.NONE)
@@ -125,23 +125,21 @@ class Deletions:
         """Make brokers forget the topics, stop their replicas, and have those that can be reached deleted."""
         partitions = [partition for topic in topics for partition in self._context.partitions_of(topic)]
         unseen = [it for it in partitions if it.topic not in self._context.topics_with_deletion_started]
-        transitions = self._term.transitions
+        transitions, through = self._term.transitions, self._term.turns.through
         for target in (PartitionState.OFFLINE, PartitionState.NON_EXISTENT):
-            await transitions.move_partitions(
-                [it for it in unseen if self._context.can_move_partition(it, target)], target
-            )
+            movable = [it async for it in through(unseen) if self._context.can_move_partition(it, target)]
+            await transitions.move_partitions(movable, target)
         self._context.topics_with_deletion_started |= set(topics)
-        transitions.send_metadata(self._context.live_brokers, partitions)
+        await transitions.send_metadata(self._context.live_brokers, partitions)
         possible: list[PartitionReplica] = []
         impossible: list[PartitionReplica] = []
-        for topic in topics:
+        async for topic in through(topics):
             there, gone = replicas_to_delete(self._context, topic)
             possible += there
             impossible += gone
-        await transitions.move_replicas(
-            [it for it in impossible if self._context.can_move_replica(it, ReplicaState.DELETION_INELIGIBLE)],
-            ReplicaState.DELETION_INELIGIBLE,
-        )
+        target_state = ReplicaState.DELETION_INELIGIBLE
+        held_back = [it async for it in through(impossible) if self._context.can_move_replica(it, target_state)]
+        await transitions.move_replicas(held_back, target_state)
         self.mark_ineligible({replica.partition.topic for replica in impossible})
         await transitions.move_replicas(possible, ReplicaState.OFFLINE)
         await transitions.move_replicas(possible, ReplicaState.DELETION_STARTED)

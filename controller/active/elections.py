@@ -40,13 +40,13 @@ class Elections:
         if event.partitions is None:
             needed = [
                 it
-                for it in self._context.all_partitions()
+                async for it in self._term.turns.through(list(self._context.all_partitions()))
                 if not self._context.is_to_be_deleted(it.topic) and self._needs(it, event.election_type)
             ]
             return await self._elect(needed, event.election_type)
         results: dict[TopicPartition, ApiError] = {}
         needed = []
-        for partition in dict.fromkeys(event.partitions):
+        async for partition in self._term.turns.through(dict.fromkeys(event.partitions)):
             try:
                 self._check(partition, event.election_type)
                 needed.append(partition)
@@ -81,7 +81,7 @@ class Elections:
             partition: ApiError(code, f"Failed to elect leader for partition {partition}: {failures[partition]}")
             if partition in failures
             else ApiError()
-            for partition in partitions
+            async for partition in self._term.turns.through(partitions)
         }
 
     async def node_changed(self, event: PreferredElectionNodeChanged) -> None:

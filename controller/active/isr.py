@@ -104,6 +104,6 @@ class IsrChanges:
         known = [it for it in dict.fromkeys(partitions) if self._context.has_partition(it)]
         if known:
             self._context.leaderships |= await store.read_leaderships(known)
-            self._term.transitions.send_metadata(self._context.live_brokers, known)
+            await self._term.transitions.send_metadata(self._context.live_brokers, known)
             await self._reassignments.complete(known)
         await store.remove(notes)

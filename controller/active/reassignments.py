@@ -32,7 +32,7 @@ class Reassignments:
     async def alter_reassignments(self, event: AlterReassignments) -> dict[TopicPartition, ApiError]:
         """Begin, replace or cancel moves; one result a partition."""
         results: dict[TopicPartition, ApiError] = {}
-        for partition, target in event.targets.items():
+        async for partition, target in self._term.turns.through(event.targets.items()):
             try:
                 await self._begin(partition, plan_reassignment(self._context, partition, target))
                 results[partition] = ApiError()
@@ -44,7 +44,7 @@ class Reassignments:
         """The moves that are not complete, of the partitions asked for."""
         wanted = self._context.reassigning
         if event.partitions is not None:
-            wanted = wanted & set(event.partitions)
+            wanted = wanted & event.partitions
         return {partition: self._context.assignment(partition) for partition in sorted(wanted)}
 
     async def node_changed(self, event: ReassignmentNodeChanged) -> None:
@@ -133,7 +133,7 @@ class Reassignments:
         await self._drop(partition, assignment.removing)
         await self._record(partition, completed)
         self._context.reassigning.discard(partition)
-        transitions.send_metadata(self._context.live_brokers, [partition])
+        await transitions.send_metadata(self._context.live_brokers, [partition])
         logger.info("reassigned %s to %s", partition, list(completed.replicas))
         await self._deletions.resume([partition.topic])
 

@@ -15,6 +15,7 @@ from controller.fenced_store import FencedStore
 from controller.settings import ControllerSettings
 from controller.state_store import Watch, WatchEvent
 from controller.transitions import Transitions
+from controller.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Term:
     settings: ControllerSettings
     put: Callable[[Event], None]
     random: Random
+    turns: Turns
 
     def on_change(self, event: Event) -> Watch:
         """A watch that queues `event`."""

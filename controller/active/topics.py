@@ -32,11 +32,11 @@ class Topics:
 
     async def create_topics(self, event: CreateTopics) -> list[TopicResult]:
         """Create what can be created; one result an entry. The topics have leaders in the store when this returns."""
-        twice = repeated(topic.name for topic in event.topics)
+        twice = await self._term.turns.finished(repeated(topic.name for topic in event.topics))
         results: list[TopicResult] = []
         created: list[str] = []
         existing = TopicNames(self._context.topic_ids)
-        for request in event.topics:
+        async for request in self._term.turns.through(event.topics):
             try:
                 if request.name in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
@@ -105,7 +105,7 @@ class Topics:
         return topics
 
     async def _begin(self, topics: Mapping[str, Topic]) -> None:
-        for name, topic in topics.items():
+        async for name, topic in self._term.turns.through(topics.items()):
             self._context.put_topic(name, topic)
         await self._start([partition for name in topics for partition in self._context.partitions_of(name)])
 
@@ -121,9 +121,9 @@ class Topics:
 
     async def create_partitions(self, event: CreatePartitions) -> list[TopicResult]:
         """Grow topics; one result a name."""
-        twice = repeated(topic.name for topic in event.topics)
+        twice = await self._term.turns.finished(repeated(topic.name for topic in event.topics))
         results: list[TopicResult] = []
-        for request in {topic.name: topic for topic in event.topics}.values():
+        async for request in self._term.turns.through({topic.name: topic for topic in event.topics}.values()):
             try:
                 if request.name in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")

@@ -59,4 +59,4 @@ class CreatableTopicResult:
 @message(19, versions=range(0, 8), flexible=5)
 class CreateTopicsResponse:
     throttle_time_ms: int32 = since(2, default=0)
-    topics: list[CreatableTopicResult]
+    topics: list[CreatableTopicResult] = since(0, takes_encoded=True)

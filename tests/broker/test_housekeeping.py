@@ -1,33 +1,49 @@
 """Long work on the loop gives way to others, and a stop waits for what runs."""
 
 import asyncio
-from collections.abc import Iterator
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from broker.housekeeping import TURN_MS, Housekeeping, Job, take_turns
-from tests.support.manual_clock import ManualClock
+from broker.housekeeping import Housekeeping, Job, take_steps
+from broker.slices import SLICE_MS, SlicedWork
+from storage.log_manager import Steps
+from tests.support.manual_clock import ManualClock, SteppingClock
 
 
-async def test_others_have_their_turn_between_steps() -> None:
-    clock = ManualClock()
-    seen: list[str] = []
+async def test_steps_on_the_loop_share_the_slice_of_all_long_work() -> None:
+    sliced_work = SlicedWork(SteppingClock(1).monotonic_ms)
+    done = 0
 
-    def steps() -> Iterator[None]:
-        for number in range(6):
-            clock.advance(TURN_MS // 2 + 1)
-            seen.append(f"step {number}")
-            yield
+    def steps() -> Steps[None]:
+        nonlocal done
+        for _ in range(30):
+            done += 1
+            yield None
 
-    async def other() -> None:
-        while len(seen) < 8:
-            seen.append("other")
+    with ThreadPoolExecutor(1) as blocking:
+        running = [asyncio.ensure_future(take_steps(steps(), sliced_work, blocking)) for _ in range(10)]
+        while not all(task.done() for task in running):
+            before = done
             await asyncio.sleep(0)
+            assert done - before <= 10 + SLICE_MS, "a step for each that begins, and one slice"
+    assert done == 10 * 30
 
-    waiting = asyncio.create_task(other())
-    await take_turns(steps(), clock)
-    await waiting
-    assert seen == ["step 0", "step 1", "other", "step 2", "step 3", "other", "step 4", "step 5"]
+
+async def test_steps_that_wait_for_a_disk_run_in_a_thread_and_return_their_result() -> None:
+    threads = []
+
+    def steps() -> Steps[str]:
+        threads.append(threading.current_thread())
+        yield lambda: threads.append(threading.current_thread())
+        threads.append(threading.current_thread())
+        return "result"
+
+    with ThreadPoolExecutor(1) as blocking:
+        assert await take_steps(steps(), SlicedWork(ManualClock().monotonic_ms), blocking) == "result"
+    here = threading.main_thread()
+    assert [thread is here for thread in threads] == [True, False, True]
 
 
 @pytest.mark.parametrize("fails", [False, True])

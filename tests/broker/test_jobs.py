@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import cast
 
+from broker.housekeeping import Job
 from broker.jobs import storage_jobs
+from broker.slices import SlicedWork
 from config.broker import BrokerConfig
 from storage.dirty_pages import DirtyPages
 from storage.log_manager import LogManager
@@ -38,12 +40,26 @@ class Pages:
         return self.answers.pop(0)
 
 
+def jobs_of(
+    config: BrokerConfig, logs: Logs, pages: DirtyPages | None = None, blocking: Executor | None = None
+) -> list[Job]:
+    clock = ManualClock()
+    return storage_jobs(
+        config,
+        clock,
+        cast(LogManager, logs),
+        pages or DirtyPages(),
+        SlicedWork(clock.monotonic_ms),
+        cast(Executor, blocking),
+    )
+
+
 async def test_how_long_idle_producers_are_kept_changes_at_once() -> None:
     config = BrokerConfig.from_properties(
         {"producer.id.expiration.ms": "5000", "producer.id.expiration.check.interval.ms": "70"}
     )
     logs = Logs()
-    jobs = storage_jobs(config, ManualClock(), cast(LogManager, logs), DirtyPages(), cast(Executor, None))
+    jobs = jobs_of(config, logs)
     (job,) = [job for job in jobs if job.name == "producer expiration"]
     assert job.interval_ms == 70
     await job.run()
@@ -54,16 +70,14 @@ async def test_how_long_idle_producers_are_kept_changes_at_once() -> None:
 
 async def test_retention_begins_after_the_delay_that_is_set() -> None:
     config = BrokerConfig.from_properties({"log.initial.task.delay.ms": "7"})
-    jobs = storage_jobs(config, ManualClock(), cast(LogManager, Logs()), DirtyPages(), cast(Executor, None))
+    jobs = jobs_of(config, Logs())
     assert [job.initial_delay_ms for job in jobs if job.name == "retention"] == [7]
 
 
 async def test_appended_data_goes_to_the_disk_when_much_waits() -> None:
     logs, pages = Logs(), Pages([False, True, False, False, True, True])
     with ThreadPoolExecutor(1) as blocking:
-        jobs = storage_jobs(
-            BrokerConfig.from_properties({}), ManualClock(), cast(LogManager, logs), cast(DirtyPages, pages), blocking
-        )
+        jobs = jobs_of(BrokerConfig.from_properties({}), logs, cast(DirtyPages, pages), blocking)
         (job,) = [job for job in jobs if job.name == "writeback"]
         counts = []
         while pages.answers:

@@ -17,6 +17,7 @@ from typing import Any, cast
 import pytest
 
 from broker.log_cleaner import LogCleaner, WorkerEndedError, WorkerProcess
+from broker.slices import SlicedWork
 from storage import names
 from storage.cleaner import CleaningJob, CleaningResult, clean
 from storage.files import ShortageError
@@ -73,7 +74,9 @@ class NoWorker:
 
 
 def cleaner_over(cleaning: NothingDue, blocking: ThreadPoolExecutor) -> LogCleaner:
-    return LogCleaner(cast(LogCleaning, cleaning), NoWorker, blocking, ManualClock(), count=1, backoff_ms=0)
+    clock = ManualClock()
+    sliced_work = SlicedWork(clock.monotonic_ms)
+    return LogCleaner(cast(LogCleaning, cleaning), NoWorker, blocking, clock, sliced_work, count=1, backoff_ms=0)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -156,8 +159,15 @@ class Running:
             append(self.log, keyed(("a", str(number))))
         commit_and_roll(self.log)
         self.worker = SlowWorker()
+        clock = ManualClock(NOW_MS)
         self.cleaner = LogCleaner(
-            self.broker.cleaning, lambda: self.worker, blocking, ManualClock(NOW_MS), count=1, backoff_ms=60_000
+            self.broker.cleaning,
+            lambda: self.worker,
+            blocking,
+            clock,
+            SlicedWork(clock.monotonic_ms),
+            count=1,
+            backoff_ms=60_000,
         )
         self.cleaner.start()
 
@@ -273,6 +283,7 @@ async def test_a_shortage_postpones_a_pass(tmp_path: Path, blocking: ThreadPoolE
         lambda: workers.append(ShortWorker(where)) or workers[0],  # type: ignore[func-returns-value]
         blocking,
         ManualClock(NOW_MS),
+        SlicedWork(ManualClock().monotonic_ms),
         count=1,
         backoff_ms=0,
     )

@@ -1,13 +1,16 @@
 """SCRAM credentials: what is stored against what Kafka stored, bounds, and all or nothing of a user."""
 
+import asyncio
 import hashlib
 from base64 import b64decode
 
 import pytest
 
 from broker.scram_credentials import Deletion, Mechanism, ScramCredentials, Upsertion, stored_text
+from broker.slices import SLICE_MS, SlicedWork
 from controller import paths
 from protocol.errors import ErrorCode, KafkaError
+from tests.support.manual_clock import SteppingClock
 from tests.support.memory_store import MemoryStore, MemoryTree
 
 SHA_256, SHA_512 = Mechanism.SCRAM_SHA_256.number, Mechanism.SCRAM_SHA_512.number
@@ -49,7 +52,7 @@ STORED_BY_KAFKA = [
 
 @pytest.fixture
 def credentials(store: MemoryStore) -> ScramCredentials:
-    return ScramCredentials(store)
+    return ScramCredentials(store, SlicedWork(SteppingClock(SLICE_MS).monotonic_ms))
 
 
 def upsertion(user: str, mechanism: int = SHA_256, iterations: int = 4096, salt: bytes = b"salt") -> Upsertion:
@@ -64,6 +67,17 @@ async def outcome(credentials: ScramCredentials, *changes: Deletion | Upsertion)
         [change for change in changes if isinstance(change, Upsertion)],
     )
     return {user: (error.code, error.message) for user, error in results.items() if error is not None}
+
+
+async def test_other_work_has_its_turn_while_many_users_are_refused(credentials: ScramCredentials) -> None:
+    users = 50
+    answering = asyncio.ensure_future(outcome(credentials, *(upsertion(f"u{it}", mechanism=99) for it in range(users))))
+    turns = 0
+    while not answering.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert len(await answering) == users
+    assert turns >= users
 
 
 @pytest.mark.parametrize(("request_of_kafka", "text"), STORED_BY_KAFKA)

@@ -21,7 +21,7 @@ def counting(count: int, seen: list[int]) -> Slices[str]:
     return "done"
 
 
-def test_short_work_returns_its_result_without_an_event_loop() -> None:
+async def test_short_work_returns_its_result_at_once() -> None:
     assert sliced_work(step_ms=0).run(counting(1000, [])) == "done"
 
 
@@ -118,7 +118,7 @@ async def test_cancelled_work_does_not_hold_up_the_next() -> None:
     assert await waiting == "done"
 
 
-def test_each_returns_what_the_work_makes_of_every_item_in_order() -> None:
+async def test_each_returns_what_the_work_makes_of_every_item_in_order() -> None:
     assert sliced_work(step_ms=0).run(each([1, 2, 3], lambda number: number * 2)) == [2, 4, 6]
 
 

@@ -29,6 +29,7 @@ from protocol.messages.leader_and_isr import (
 )
 from protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from tests.controller.paces import Unpaced
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore, MemoryTree
 
@@ -198,7 +199,7 @@ class ScriptedCluster:
             await store.open()
             await ensure_cluster_id(store)
             await register_broker(store, registration)
-            controller = Controller(broker_id, store, self, self.settings, self.clock, Random(broker_id))
+            controller = Controller(broker_id, store, self, self.settings, self.clock, Random(broker_id), Unpaced)
             self.controllers[broker_id] = controller
             await controller.start()
             self.say(f"broker {broker_id} sees controller {controller.controller_id}")

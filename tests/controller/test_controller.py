@@ -20,6 +20,7 @@ from controller.state_store import Node, Operation, Result, SetData, StateStore,
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+from tests.controller.paces import Unpaced
 from tests.controller.scripted_cluster import ScriptedBroker, ScriptedCluster
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore, MemoryTree
@@ -52,7 +53,7 @@ async def start_alone(store: StateStore) -> tuple[Controller, OneBroker, int]:
     endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 9091, "PLAINTEXT")
     epoch = await register_broker(store, BrokerRegistration(Broker(1, (endpoint,)), timestamp_ms=0))
     channels = OneBroker()
-    controller = Controller(1, store, channels, ControllerSettings(), ManualClock(), Random(0))
+    controller = Controller(1, store, channels, ControllerSettings(), ManualClock(), Random(0), Unpaced)
     await controller.start()
     return controller, channels, epoch
 
@@ -95,7 +96,7 @@ async def test_validate_only_creates_nothing(store: MemoryStore, tree: MemoryTre
 
 
 async def test_calls_before_and_after_office(store: MemoryStore) -> None:
-    idle = Controller(2, store, OneBroker(), ControllerSettings(), ManualClock(), Random(0))
+    idle = Controller(2, store, OneBroker(), ControllerSettings(), ManualClock(), Random(0), Unpaced)
     controller, _, _ = await start_alone(store)
     await controller.stop()
     for it in (idle, controller):

@@ -9,6 +9,8 @@ from controller.effects import ChangeLeadership
 from controller.fenced_store import OPERATIONS_PER_MULTI_MAX, ControllerMoved, FencedStore
 from controller.model import LeaderAndIsr, Leadership, ReplicaAssignment, Topic, TopicPartition
 from controller.state_store import Create, NodeExists, NotEmpty, Operation, Result
+from controller.turns import Turns
+from tests.controller.paces import Unpaced
 from tests.support.memory_store import MemoryStore, MemoryTree
 
 TOPIC = Topic(paths.decode_uuid("mxeDiPb0QsCUKycbljLM5g"), {0: ReplicaAssignment((1,))})
@@ -31,7 +33,7 @@ async def fenced(tree: MemoryTree, store: MemoryStore) -> FencedStore:
     counting = CountingStore(tree)
     counting.sizes = []
     await counting.open()
-    return FencedStore(counting, epoch=5, epoch_version=0)
+    return FencedStore(counting, epoch=5, epoch_version=0, turns=Turns(Unpaced))
 
 
 def _creations(topic: str, count: int) -> list[ChangeLeadership]:

@@ -21,6 +21,7 @@ from protocol.codec import decode, encode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
+from tests.controller.paces import result_of
 
 P0, P1 = TopicPartition("ibt", 0), TopicPartition("ibt", 1)
 
@@ -84,7 +85,7 @@ def test_creation_says_what_kafka_says() -> None:
     batch = _batch(_context())
     for partition in (P0, P1):
         batch.add(SendLeaderAndIsr((1, 2, 3), partition, is_new=True))
-    requests = batch.drain()
+    requests = result_of(batch.drain())
     assert [(broker_id, type(request)) for broker_id, request in requests] == [
         *((broker_id, LeaderAndIsrRequest) for broker_id in (1, 2, 3)),
         *((broker_id, UpdateMetadataRequest) for broker_id in (1, 2, 3)),
@@ -98,7 +99,7 @@ def test_creation_says_what_kafka_says() -> None:
     told.topic_states[0].partition_states.sort(key=lambda it: it.partition_index)
     told.live_brokers.sort(key=lambda it: it.id)
     assert encode(update_metadata, UPDATE_METADATA_VERSION) == encode(told, UPDATE_METADATA_VERSION)
-    assert batch.drain() == []
+    assert result_of(batch.drain()) == []
 
 
 def test_deletion_says_what_kafka_says() -> None:
@@ -109,7 +110,7 @@ def test_deletion_says_what_kafka_says() -> None:
     batch.add(SendMetadata((1,), (P0, P1)))
     for partition in context.partitions_of("ibt"):
         batch.add(SendStopReplica(PartitionReplica(partition, 1), delete=False))
-    (_, metadata), (_, stop) = batch.drain()
+    (_, metadata), (_, stop) = result_of(batch.drain())
     assert isinstance(metadata, UpdateMetadataRequest)
     assert {it.leader for it in metadata.topic_states[0].partition_states} == {-2}
     kafkas = decode(StopReplicaRequest, STOP_REPLICA_VERSION, STOP_REPLICA_TO_1)
@@ -126,7 +127,7 @@ def test_a_broker_gets_one_request_of_a_kind() -> None:
     batch.add(SendLeaderAndIsr((1,), P0))
     batch.add(SendStopReplica(PartitionReplica(P1, 2), delete=False))
     batch.add(SendStopReplica(PartitionReplica(P1, 2), delete=True))
-    requests = batch.drain()
+    requests = result_of(batch.drain())
     assert [(broker_id, type(it).__name__) for broker_id, it in requests] == [
         (1, "LeaderAndIsrRequest"),
         (1, "UpdateMetadataRequest"),
@@ -147,7 +148,7 @@ def test_the_dead_get_nothing_and_are_offline_in_what_others_get() -> None:
     del context.live_brokers[2]
     batch = _batch(context)
     batch.add(SendLeaderAndIsr((1, 2), P1))
-    requests = batch.drain()
+    requests = result_of(batch.drain())
     assert [broker_id for broker_id, _ in requests] == [1, 1, 3]
     leader_and_isr, metadata = requests[0][1], requests[1][1]
     assert isinstance(leader_and_isr, LeaderAndIsrRequest)
@@ -163,7 +164,7 @@ def test_a_replica_that_was_never_led_is_stopped_without_an_epoch() -> None:
     batch = _batch(context)
     batch.add(SendStopReplica(PartitionReplica(P0, 1), delete=False))
     batch.add(SendMetadata((1,), (P0,)))
-    (_, metadata), (_, stop) = batch.drain()
+    (_, metadata), (_, stop) = result_of(batch.drain())
     assert isinstance(stop, StopReplicaRequest)
     assert stop.topic_states[0].partition_states[0].leader_epoch == -1
     assert isinstance(metadata, UpdateMetadataRequest)

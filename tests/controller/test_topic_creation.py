@@ -8,6 +8,7 @@ from controller.topic_creation import TopicNames, plan_partitions, plan_topic, r
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
+from tests.controller.paces import result_of
 
 RACKS: dict[int, str | None] = dict.fromkeys((1, 2, 3))
 SETTINGS = ControllerSettings(num_partitions=4, default_replication_factor=2)
@@ -47,7 +48,7 @@ def test_collisions(name: str, colliding: list[str]) -> None:
 
 
 def test_repeated() -> None:
-    assert repeated(["a", "b", "a", "c", "a"]) == {"a"}
+    assert result_of(repeated(["a", "b", "a", "c", "a"])) == {"a"}
 
 
 def _topic(

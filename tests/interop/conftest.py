@@ -6,8 +6,7 @@ is wrong.
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
@@ -17,9 +16,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop import dumped
-from tests.support.apache_kafka import apache_kafka, client_command, jars
+from tests.support.apache_kafka import JavaPrograms, apache_kafka, jars
 from tests.support.broker import BrokerProcess
 from tests.support.parts import skip_when_unavailable
+from tests.support.program_host import Outcome
 
 JAVA_PROGRAMS = Path(__file__).parent / "java"
 JAVA_TIMEOUT_S = 120
@@ -89,25 +89,46 @@ def dumped_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         return server.log_dir
 
 
+@pytest.fixture(scope="session")
+def java_programs() -> Iterator[JavaPrograms]:
+    """The JVMs of all programs and tools."""
+    with JavaPrograms() as programs:
+        yield programs
+
+
 RunJava = Callable[..., list[str]]
 
 
 @pytest.fixture
-def run_java() -> RunJava:
+def run_java(java_programs: JavaPrograms) -> RunJava:
     """Run one of the programs in `java/` with the clients of `version`; the lines it printed."""
 
     def run(program: str, *arguments: object, version: str) -> list[str]:
+        source = JAVA_PROGRAMS / f"{program}.java"
         with skip_when_unavailable():
-            command = client_command(version, JAVA_PROGRAMS / f"{program}.java", *map(str, arguments))
-        return output_lines(command)
+            done = java_programs.run(version, source, *map(str, arguments), timeout_s=JAVA_TIMEOUT_S)
+        return output_lines(done)
 
     return run
 
 
-def output_lines(command: Sequence[str]) -> list[str]:
-    """What a program printed; its complaints are shown when it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=JAVA_TIMEOUT_S, check=False)
-    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
+RunKafkaTool = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run_kafka_tool(java_programs: JavaPrograms) -> RunKafkaTool:
+    """Run one of Kafka's own tools: `run_kafka_tool(main class, argument, ...)`; the lines it printed."""
+
+    def run(main: str, *arguments: str) -> list[str]:
+        with skip_when_unavailable():
+            return output_lines(java_programs.run_tool(main, *arguments, timeout_s=JAVA_TIMEOUT_S))
+
+    return run
+
+
+def output_lines(done: Outcome) -> list[str]:
+    """What a program printed; its complaints are shown when it failed."""
+    assert done.status == 0, f"exit code {done.status}\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
     return done.stdout.splitlines()
 
 

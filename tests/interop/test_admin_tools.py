@@ -2,13 +2,13 @@
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.interop.conftest import Server, StartServer, create_topic, output_lines
-from tests.support.apache_kafka import tool_command
+from tests.interop.conftest import RunKafkaTool, Server, StartServer, create_topic
 
 CONFIGS = "kafka.admin.ConfigCommand"
 TOPIC = "administered"
@@ -21,10 +21,18 @@ def administered(server: Server) -> Server:
     return server
 
 
-def run(server: Server, main: str, *arguments: str) -> list[str]:
+RunTool = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run(run_kafka_tool: RunKafkaTool) -> RunTool:
     """What a tool prints, without blank lines and blanks at the end of lines."""
-    lines = output_lines(tool_command(main, "--bootstrap-server", server.bootstrap, *arguments))
-    return [line.rstrip() for line in lines if line.strip()]
+
+    def lines(server: Server, main: str, *arguments: str) -> list[str]:
+        printed = run_kafka_tool(main, "--bootstrap-server", server.bootstrap, *arguments)
+        return [line.rstrip() for line in printed if line.strip()]
+
+    return lines
 
 
 @pytest.mark.parametrize(
@@ -76,12 +84,14 @@ def run(server: Server, main: str, *arguments: str) -> list[str]:
     ],
     ids=["topic", "broker", "user", "credential", "address"],
 )
-def test_settings(administered: Server, entity: list[str], settings: str, completed: str, described: list[str]) -> None:
+def test_settings(
+    run: RunTool, administered: Server, entity: list[str], settings: str, completed: str, described: list[str]
+) -> None:
     assert run(administered, CONFIGS, "--alter", *entity, "--add-config", settings) == [completed]
     assert run(administered, CONFIGS, "--describe", *entity) == described
 
 
-def test_deleting_records(administered: Server, tmp_path: Path) -> None:
+def test_deleting_records(run: RunTool, administered: Server, tmp_path: Path) -> None:
     wanted = {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "offset": -1}]}
     offsets = tmp_path / "offsets.json"
     offsets.write_text(json.dumps(wanted))
@@ -92,21 +102,21 @@ def test_deleting_records(administered: Server, tmp_path: Path) -> None:
     ]
 
 
-def test_log_directories(administered: Server) -> None:
+def test_log_directories(run: RunTool, administered: Server) -> None:
     *_, described = run(administered, "org.apache.kafka.tools.LogDirsCommand", "--describe", "--topic-list", TOPIC)
     partition = {"partition": f"{TOPIC}-0", "size": 0, "offsetLag": 0, "isFuture": False}
     directory = {"partitions": [partition], "error": None, "logDir": str(administered.log_dir)}
     assert json.loads(described) == {"version": 1, "brokers": [{"broker": 0, "logDirs": [directory]}]}
 
 
-def test_elections(administered: Server) -> None:
+def test_elections(run: RunTool, administered: Server) -> None:
     arguments = ("--election-type", "PREFERRED", "--topic", TOPIC, "--partition", "0")
     assert run(administered, "org.apache.kafka.tools.LeaderElectionCommand", *arguments) == [
         f"Valid replica already elected for partitions {TOPIC}-0"
     ]
 
 
-def test_reassignments(administered: Server, tmp_path: Path) -> None:
+def test_reassignments(run: RunTool, administered: Server, tmp_path: Path) -> None:
     tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
     in_place = {"topic": TOPIC, "partition": 0, "replicas": [0], "log_dirs": [str(administered.log_dir)]}
     plan = tmp_path / "plan.json"
@@ -118,7 +128,7 @@ def test_reassignments(administered: Server, tmp_path: Path) -> None:
     assert run(administered, tool, "--list") == ["No partition reassignments found."]
 
 
-def test_moving_a_log_to_another_directory(start_server: StartServer, tmp_path: Path) -> None:
+def test_moving_a_log_to_another_directory(run: RunTool, start_server: StartServer, tmp_path: Path) -> None:
     tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
     directories = [tmp_path / "first", tmp_path / "second"]
     with start_server({"log.dirs": ",".join(map(str, directories))}) as server:

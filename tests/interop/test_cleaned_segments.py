@@ -12,10 +12,10 @@ from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.records.control import ControlType
 from storage.log import Log
-from tests.interop.conftest import output_lines
+from tests.interop.conftest import RunKafkaTool
 from tests.storage.builders import NOW_MS, append, append_marker, marker
 from tests.storage.test_cleaner import Broker, commit_and_roll
-from tests.support.apache_kafka import jars, tool_command
+from tests.support.apache_kafka import jars
 from tests.support.parts import skip_when_unavailable
 
 PRODUCERS = (5, 6)
@@ -58,7 +58,7 @@ def write(log: Log, random: Random, sequences: dict[int, int]) -> None:
         append_marker(log, marker(random.choice(list(ControlType)), producer_id))
 
 
-def test_files_of_a_cleaned_log_have_no_mismatch(tmp_path: Path) -> None:
+def test_files_of_a_cleaned_log_have_no_mismatch(tmp_path: Path, run_kafka_tool: RunKafkaTool) -> None:
     broker, random, sequences = Broker(tmp_path), Random(1), dict[int, int]()
     log = broker.log()
     for _ in range(3):
@@ -68,7 +68,7 @@ def test_files_of_a_cleaned_log_have_no_mismatch(tmp_path: Path) -> None:
     write(log, random, sequences)
     log.close(NOW_MS)
     files = [str(path) for path in sorted(log.directory.iterdir()) if path.name[0] == "0"]
-    lines = output_lines(tool_command("kafka.tools.DumpLogSegments", "--deep-iteration", "--files", ",".join(files)))
+    lines = run_kafka_tool("kafka.tools.DumpLogSegments", "--deep-iteration", "--files", ",".join(files))
     assert not [line for line in lines if COMPLAINTS.search(line)]
     assert sum("isvalid: true" in line for line in lines) > 50
     assert any("endTxnMarker: ABORT" in line for line in lines)

@@ -2,58 +2,65 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.interop.dumped import TOPIC
-from tests.support.apache_kafka import tool_command
-from tests.support.broker import ROOT
+from tests.support.apache_kafka import JavaPrograms
 from tests.support.parts import skip_when_unavailable
+from tests.support.program_host import Outcome
+from tests.tools.conftest import RunTool
+from tests.tools.conftest import run as run  # a fixture
 from tests.tools.test_dump_log import CASES, FIXTURES
+from tools import dump_log
 
 SUFFIXES = frozenset({".log", ".index", ".timeindex", ".txnindex", ".snapshot"})
 TIMEOUT_S = 60
 
 
-def printed(command: Sequence[str], folder: Path) -> tuple[int, str, str]:
-    """Status, stdout and stderr of a tool that runs in `folder`."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
-    return done.returncode, done.stdout, done.stderr
+Print = Callable[[Path, Sequence[str]], Outcome]
 
 
-def kafkas(arguments: Sequence[str]) -> list[str]:
-    with skip_when_unavailable():
-        return tool_command("kafka.tools.DumpLogSegments", *arguments)
+@pytest.fixture
+def kafkas(java_programs: JavaPrograms) -> Print:
+    """Kafka's tool in a folder with some arguments."""
+
+    def run(folder: Path, arguments: Sequence[str]) -> Outcome:
+        with skip_when_unavailable():
+            return java_programs.run_tool("kafka.tools.DumpLogSegments", *arguments, timeout_s=TIMEOUT_S, folder=folder)
+
+    return run
 
 
-def ours(arguments: Sequence[str]) -> list[str]:
-    return [sys.executable, "-P", "-m", "tools.dump_log", *arguments]
+@pytest.fixture
+def ours(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> Print:
+    """Our tool in a folder with some arguments."""
+
+    def run_in(folder: Path, arguments: Sequence[str]) -> Outcome:
+        monkeypatch.chdir(folder)
+        return Outcome(*run(dump_log.main, *arguments))
+
+    return run_in
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_the_fixtures_expect_is_what_kafka_prints(name: str) -> None:
+def test_what_the_fixtures_expect_is_what_kafka_prints(kafkas: Print, ours: Print, name: str) -> None:
     folder, arguments = FIXTURES / "partitions", CASES[name]
-    expected = printed(kafkas(arguments), folder)
-    assert expected[1] == (FIXTURES / "expected" / f"{name}.txt").read_text()
-    assert printed(ours(arguments), folder) == expected
+    expected = kafkas(folder, arguments)
+    assert expected.stdout == (FIXTURES / "expected" / f"{name}.txt").read_text()
+    assert ours(folder, arguments) == expected
 
 
-def test_files_of_a_broker(dumped_folder: Path) -> None:
+def test_files_of_a_broker(kafkas: Print, ours: Print, dumped_folder: Path) -> None:
     for partition, option in (
         (f"{TOPIC}-0", "--print-data-log"),
         (f"{TOPIC}-0", "--index-sanity-check"),
         ("__consumer_offsets-0", "--offsets-decoder"),
     ):
-        files = sorted(path.name for path in (dumped_folder / partition).iterdir() if path.suffix in SUFFIXES)
-        arguments = ["--files", ",".join(files), option]
-        expected = printed(kafkas(arguments), dumped_folder / partition)
-        assert printed(ours(arguments), dumped_folder / partition) == expected
-        assert expected[0] == 0
+        files = sorted(path for path in (dumped_folder / partition).iterdir() if path.suffix in SUFFIXES)
+        names = ",".join(str(path.relative_to(dumped_folder)) for path in files)
+        expected = kafkas(dumped_folder, ["--files", names, option])
+        assert ours(dumped_folder, ["--files", names, option]) == expected
+        assert expected.status == 0

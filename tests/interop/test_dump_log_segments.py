@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.interop.conftest import output_lines
+import pytest
+
+from tests.interop.conftest import RunKafkaTool
 from tests.interop.dumped import CODECS, GROUP, RECORDS_PER_CODEC, TOPIC, values
-from tests.support.apache_kafka import tool_command
 
 COMPLAINTS = re.compile(
     r"mismatch|out of order|non-consecutive|corrupt|isvalid: false|invalid|exception|not found", re.IGNORECASE
@@ -15,16 +17,25 @@ COMPLAINTS = re.compile(
 RECORD = re.compile(r"^\| offset: (\d+) .*?keySize: (-?\d+) .*?key: (.*) payload: (.*)$")
 
 
-def dump(folder: Path, *arguments: str) -> list[str]:
-    files = sorted(
-        str(path)
-        for path in folder.iterdir()
-        if path.suffix in {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
-    )
-    return output_lines(tool_command("kafka.tools.DumpLogSegments", "--files", ",".join(files), *arguments))
+Dump = Callable[..., list[str]]
 
 
-def test_segments_and_indexes_have_no_mismatch(dumped_folder: Path) -> None:
+@pytest.fixture
+def dump(run_kafka_tool: RunKafkaTool) -> Dump:
+    """Print the files of a partition: `dump(its folder, option, ...)`."""
+
+    def lines(folder: Path, *arguments: str) -> list[str]:
+        files = sorted(
+            str(path)
+            for path in folder.iterdir()
+            if path.suffix in {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
+        )
+        return run_kafka_tool("kafka.tools.DumpLogSegments", "--files", ",".join(files), *arguments)
+
+    return lines
+
+
+def test_segments_and_indexes_have_no_mismatch(dumped_folder: Path, dump: Dump) -> None:
     folder = dumped_folder / f"{TOPIC}-0"
     lines = dump(folder, "--deep-iteration", "--print-data-log")
     assert not [line for line in lines if COMPLAINTS.search(line)]
@@ -36,7 +47,7 @@ def test_segments_and_indexes_have_no_mismatch(dumped_folder: Path) -> None:
     assert sum(line.startswith("timestamp: ") for line in lines) > 50, "entries of the time indexes"
 
 
-def test_the_offsets_topic_can_be_decoded(dumped_folder: Path) -> None:
+def test_the_offsets_topic_can_be_decoded(dumped_folder: Path, dump: Dump) -> None:
     lines = dump(dumped_folder / "__consumer_offsets-0", "--offsets-decoder")
     assert not [line for line in lines if COMPLAINTS.search(line)]
     text = "\n".join(lines)

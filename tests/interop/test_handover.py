@@ -12,7 +12,7 @@ import pytest
 from storage.checkpoints import read_leader_epochs
 from storage.files import OsFiles
 from storage.names import LEADER_EPOCH_CHECKPOINT
-from tests.interop.conftest import JAVA_PROGRAMS, output_lines
+from tests.interop.conftest import RunKafkaTool
 from tests.interop.handover import (
     CODED,
     COMPACTED,
@@ -33,7 +33,7 @@ from tests.interop.handover import (
     headers_in,
 )
 from tests.protocol.records.golden import expected_records, golden_logs
-from tests.support.apache_kafka import VERSION, client_command, jars
+from tests.support.apache_kafka import jars
 from tests.support.parts import skip_when_unavailable
 from tests.support.zookeeper import ZooKeeperProcess
 
@@ -197,7 +197,7 @@ def test_messages_of_old_formats_are_what_they_were(story: Story) -> None:
 
 
 @pytest.mark.parametrize("folder", ["milena-only", "data"])
-def test_kafkas_dump_tool_accepts_every_file(story: Story, folder: str) -> None:
+def test_kafkas_dump_tool_accepts_every_file(story: Story, run_kafka_tool: RunKafkaTool, folder: str) -> None:
     """`milena-only` is what one Milena wrote; `data` what both have written by turns, after the last clean stop."""
     by_kind: dict[str, list[Path]] = {"user": [], "__consumer_offsets": [], "__transaction_state": []}
     for path in sorted((story.house.folder / folder).glob("*/*")):
@@ -214,10 +214,12 @@ def test_kafkas_dump_tool_accepts_every_file(story: Story, folder: str) -> None:
         "--offsets-decoder": by_kind["__consumer_offsets"],
         "--transaction-log-decoder": by_kind["__transaction_state"],
     }
-    arguments = [f"{option} --files {','.join(map(str, files))}" for option, files in runs.items()]
-    lines = output_lines(client_command(VERSION, JAVA_PROGRAMS / "DumpSeveral.java", *arguments))
-    assert [line for line in lines if MISMATCHES.search(line)] == []
-    printed = dict(zip(runs, re.split(r"^# \d\n", "\n".join(lines), flags=re.MULTILINE)[1:], strict=True))
+    printed = {}
+    for options, files in runs.items():
+        names = ",".join(map(str, files))
+        lines = run_kafka_tool("kafka.tools.DumpLogSegments", *options.split(), "--files", names)
+        assert [line for line in lines if MISMATCHES.search(line)] == []
+        printed[options] = "\n".join(lines)
     assert len(re.findall("passed sanity check|is empty", printed["--index-sanity-check"])) == len(indexes)
     deep = printed["--print-data-log --deep-iteration"]
     assert set(re.findall(r"compresscodec: (\w+)", deep)) == {"none", "gzip", "snappy", "lz4", "zstd"}
@@ -228,7 +230,7 @@ def test_kafkas_dump_tool_accepts_every_file(story: Story, folder: str) -> None:
 
 
 @pytest.mark.soak
-def test_many_more_handovers(tmp_path: Path) -> None:
+def test_many_more_handovers(tmp_path: Path, run_kafka_tool: RunKafkaTool) -> None:
     story = told(tmp_path, cycles=4)
     for handover in story.handovers.values():
         test_every_record_is_served(handover)
@@ -244,4 +246,4 @@ def test_many_more_handovers(tmp_path: Path) -> None:
         test_a_transactional_id_keeps_its_producer_and_raises_its_epoch(story, topic)
     test_messages_of_old_formats_are_what_they_were(story)
     for folder in ("milena-only", "data"):
-        test_kafkas_dump_tool_accepts_every_file(story, folder)
+        test_kafkas_dump_tool_accepts_every_file(story, run_kafka_tool, folder)

@@ -1,12 +1,12 @@
 """What the fixtures say of Kafka's segments is what Kafka reads in them today."""
 
 from tests.fixtures.record import decoded_logs
-from tests.support.apache_kafka import jars
+from tests.support.apache_kafka import JavaPrograms, jars
 from tests.support.parts import skip_when_unavailable
 from tests.support.recorded import DECODED_LOGS, read_lines
 
 
-def test_kafka_reads_in_its_segments_what_the_recording_says() -> None:
+def test_kafka_reads_in_its_segments_what_the_recording_says(java_programs: JavaPrograms) -> None:
     with skip_when_unavailable():
         jars()
-    assert decoded_logs() == list(read_lines(DECODED_LOGS))
+    assert decoded_logs(java_programs) == list(read_lines(DECODED_LOGS))

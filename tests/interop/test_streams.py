@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from tests.interop.conftest import JAVA_PROGRAMS, Server, StartServer, create_topic, output_lines
-from tests.support.apache_kafka import VERSION, streams_command, tool_command
+from tests.interop.conftest import JAVA_PROGRAMS, RunKafkaTool, Server, StartServer, create_topic
+from tests.support.apache_kafka import VERSION, streams_command
 from tests.support.broker import BrokerProcess
 from tests.support.parts import skip_when_unavailable
 
@@ -204,7 +204,7 @@ def test_applications_of_any_age_count_each_record_once(
         count_while_killing(server, "killed-often", tmp_path, version=version, guarantee=guarantee, rounds=4)
 
 
-def test_internal_topics_and_a_reset(server: Server, tmp_path: Path) -> None:
+def test_internal_topics_and_a_reset(server: Server, tmp_path: Path, run_kafka_tool: RunKafkaTool) -> None:
     name = "internal"
     create_topics(server.bootstrap, name)
     lines = 0
@@ -227,7 +227,7 @@ def test_internal_topics_and_a_reset(server: Server, tmp_path: Path) -> None:
             f"{name}-pairs-this-join-store-changelog": "delete",
             f"{name}-pairs-other-join-store-changelog": "delete",
         }
-        reset(server.bootstrap, name)
+        reset(server.bootstrap, name, run_kafka_tool)
         assert cleanup_policies(server.bootstrap, name) == {}
 
 
@@ -263,9 +263,9 @@ def wait_until_left(bootstrap: str, name: str) -> None:
         time.sleep(0.1)
 
 
-def reset(bootstrap: str, name: str) -> None:
+def reset(bootstrap: str, name: str, run_kafka_tool: RunKafkaTool) -> None:
     wait_until_left(bootstrap, name)
     arguments = ("--bootstrap-server", bootstrap, "--application-id", name)
     topics = ("--input-topics", f"{name}-lines,{name}-left,{name}-right")
-    lines = output_lines(tool_command("org.apache.kafka.tools.StreamsResetter", *arguments, *topics))
+    lines = run_kafka_tool("org.apache.kafka.tools.StreamsResetter", *arguments, *topics)
     assert lines.count("Done.") == 2, lines

@@ -23,6 +23,8 @@ from tests.support.parts import skip_when_unavailable
 
 _TIMEOUT_S = 30
 _BROKER_VARIABLE = "TEST_BROKER"
+# The optimizing compiler would take half of the processor time of a driver that ends after a minute.
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # pyspark leaves the socket of every collect() to the garbage collector.
 _PYSPARK_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -152,7 +154,7 @@ def topics(bootstrap: str) -> Topics:
 def spark() -> Iterator[SparkSession]:
     with skip_when_unavailable():
         java_executable()
-    session = spark_session("tests", {})
+    session = spark_session("tests", {"spark.driver.extraJavaOptions": SHORT_LIVED_JVM})
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -29,7 +29,7 @@ from spark_jobs import flights_daily, flights_produce, runner
 from spark_jobs.flights import FLIGHT_COUNT
 from spark_jobs.flights_daily import FlightsDailyParameters
 from spark_jobs.parameters import trigger
-from tests.spark_jobs.conftest import KafkaReader, Sent, Topics
+from tests.spark_jobs.conftest import SHORT_LIVED_JVM, KafkaReader, Sent, Topics
 
 pytestmark = pytest.mark.spark
 
@@ -200,6 +200,7 @@ def job_process(parameters: FlightsDailyParameters) -> Iterator[subprocess.Popen
         "--checkpoint", str(parameters.checkpoint),
         "--parquet", str(parameters.parquet),
         "--max-offsets-per-trigger", str(parameters.max_offsets_per_trigger),
+        "--spark-conf", f"spark.driver.extraJavaOptions={SHORT_LIVED_JVM}",
     ]
     # fmt: on
     # What pyspark leaves in this process's environment would tie the new one to this one's JVM.

@@ -761,8 +761,7 @@ def test_directory_that_fails_while_logs_are_created_fails_one_of_them_only(tmp_
 def test_directory_that_fails_before_a_created_log_is_known_keeps_it_out(tmp_path: Path) -> None:
     manager = Disks(tmp_path / "a", tmp_path / "b").start()
     steps = manager.create(new_logs(1), now_ms=NOW_MS)
-    work = next(steps)
-    assert work is not None
+    work = next(step for step in steps if step is not None)
     work()
     manager.fail_directory(manager.directories[0], OSError(errno.EIO, "Input/output error"))
     failed = done(steps)
@@ -775,8 +774,7 @@ def test_directory_that_fails_before_a_created_log_is_known_keeps_it_out(tmp_pat
 def test_log_that_is_being_created_is_not_created_twice(tmp_path: Path) -> None:
     manager = Disks(tmp_path / "a").start()
     steps = manager.create(new_logs(1), now_ms=NOW_MS)
-    work = next(steps)
-    assert work is not None
+    work = next(step for step in steps if step is not None)
     failed = done(manager.create(new_logs(1), now_ms=NOW_MS))
     assert isinstance(failed["topic", 0], TryLaterError)
     work()

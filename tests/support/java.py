@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -57,23 +57,38 @@ def pyspark_jars() -> Path:
     return Path(spec.origin).parent / "jars"
 
 
-def compiled(source: Path, libraries: Path, classes: Path) -> Path:
+Javac = Callable[[Sequence[str]], tuple[int, str]]
+"""Runs the compiler with arguments; returns its exit status and its messages."""
+
+
+def _javac(arguments: Sequence[str]) -> tuple[int, str]:
+    """Run the compiler in a JVM of its own."""
+    command = [str(java_executable()), "-m", "jdk.compiler/com.sun.tools.javac.Main", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def compiled(source: Path, libraries: Path | None, classes: Path, javac: Javac = _javac) -> Path:
     """The folder below `classes` with what a single `.java` file compiles to; made when the file is new or has changed.
 
     Compiling takes longer than most programs run, and several test runs may want the same one at a time.
+
+    Args:
+        libraries: a folder of jars that the program uses; None for none.
+        javac: runs the compiler; see `Javac`.
     """
     folder = classes / f"{source.stem}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
     if folder.exists():
         return folder
     classes.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix="partial-", dir=classes))
-    compiler = ["-m", "jdk.compiler/com.sun.tools.javac.Main", "--release", str(JAVA_VERSION_MIN), "-proc:none"]
-    jars = os.pathsep.join(map(str, libraries.glob("*.jar")))  # no wildcard: the compiler, run as a module, knows none
-    command = [str(java_executable()), *compiler, "-cp", jars, "-d", str(partial), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
+    jars = libraries.glob("*.jar") if libraries else ()
+    classpath = os.pathsep.join(map(str, jars))  # no wildcard: the compiler, run as a module, knows none
+    release = ("--release", str(JAVA_VERSION_MIN), "-proc:none")
+    status, complaints = javac([*release, "-cp", classpath, "-d", str(partial), str(source)])
+    if status:
         shutil.rmtree(partial)
-        raise RuntimeError(f"{source} does not compile:\n{done.stderr}")
+        raise RuntimeError(f"{source} does not compile:\n{complaints}")
     try:
         partial.rename(folder)
     except OSError:  # another run was first

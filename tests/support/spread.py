@@ -11,8 +11,17 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-# Beginnings of paths: of the tests that share one Spark, and the files of one broker.
-TOGETHER = ("tests/spark_jobs/", "tests/interop/test_dump_log")
+# Beginnings of paths: of the tests that share one Spark, and of those that share the Java programs' JVMs, a real Kafka
+# and the files of one broker.
+TOGETHER = (
+    ("tests/spark_jobs/",),
+    (
+        "tests/interop/test_admin_",
+        "tests/interop/test_dump_log",
+        "tests/interop/test_java_",
+        "tests/interop/test_streams",
+    ),
+)
 # As `--durations=0` tells; each is marked `slow`. A long one that is missing here may end alone. What needs libraries
 # from the network comes after what does not, so that there is time to fetch them.
 LONGEST_FIRST = (
@@ -27,6 +36,11 @@ LONGEST_FIRST = (
     "tests/test_launch.py",
     "tests/bench/test_client.py",
     "tests/tools/test_console.py",
+    "tests/tools/test_metadata_copy.py",
+    "tests/broker/test_file_descriptors.py",
+    "tests/fuzz/test_every_field.py",
+    "tests/storage/test_validation_twin.py",
+    "tests/storage/test_shortages.py",
 )
 # Their first test may wait until libraries are fetched, Spark has started or Kafka has.
 TIMEOUTS_S = {
@@ -48,7 +62,7 @@ class FilesTogether(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return next((beginning for beginning in TOGETHER if file.startswith(beginning)), file)
+        return next((group[0] for group in TOGETHER if file.startswith(group)), file)
 
 
 def longest_first(item: pytest.Item) -> int:

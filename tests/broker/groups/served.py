@@ -21,6 +21,7 @@ from protocol.api import APIS, Api
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
+from protocol.row_writer import RowResponse
 from tests.broker.groups.fakes import Surroundings
 from tests.support.manual_clock import ManualClock, SteppingClock
 
@@ -95,8 +96,8 @@ class Served:
                 answer = self.sliced_work.run(answer)
         except KafkaError as error:
             answer = handler.failed(received, context, error.code)
-        if isinstance(answer, api.response | bytes):
-            return _as_received(answer, api, version)
+        if isinstance(answer, api.response | RowResponse):
+            return as_received(answer, api, version)
         return asyncio.ensure_future(self._later(handler, received, context, answer))
 
     async def ask(self, handler: ModuleType, request: object, version: int) -> Any:
@@ -109,7 +110,7 @@ class Served:
             answer = await self.sliced_work.settled(awaited)
         except KafkaError as error:
             answer = handler.failed(received, context, error.code)
-        return _as_received(answer, APIS[context.api_key], context.api_version)
+        return as_received(answer, APIS[context.api_key], context.api_version)
 
 
 def versions_of(request: type) -> range:
@@ -126,11 +127,12 @@ def received_by(handler: ModuleType, request: object, version: int) -> Any:
     return request_decoder(handler, APIS[_key_of(request)], version)(memoryview(frame))
 
 
-def _as_received(answer: object, api: Api, version: int) -> Any:
+def as_received(answer: object, api: Api, version: int) -> Any:
     """The response as the client gets it; None if there is none."""
     if answer is None:
         return None
-    return decode(api.response, version, answer if isinstance(answer, bytes) else b"".join(encode(answer, version)))
+    buffers = answer.write() if isinstance(answer, RowResponse) else encode(answer, version)
+    return decode(api.response, version, b"".join(buffers))
 
 
 def codes(topics: Any) -> Mapping[tuple[str, int], ErrorCode]:

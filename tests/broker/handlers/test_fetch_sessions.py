@@ -584,19 +584,8 @@ async def test_after_any_event_a_session_says_what_a_walk_over_it_says(served: I
         await asyncio.sleep(0)
 
 
-def _cases_of_parked_fetches() -> list[Any]:
-    unseen = pytest.mark.xfail(
-        strict=True, reason="Fetch._awaited compares with the leader epoch after the event, not with the reader's"
-    )
-    new_epochs = {another_epoch, in_sync_follower, too_few_in_sync}
-    return [
-        pytest.param(event, reader, marks=[unseen] if reader == "with leader epoch" and event in new_epochs else [])
-        for event in EVENTS
-        for reader in READERS
-    ]
-
-
-@pytest.mark.parametrize(("event", "reader"), _cases_of_parked_fetches())
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("event", EVENTS)
 async def test_a_parked_fetch_of_a_session_ends_with_what_one_without_a_session_has_to_say(
     served: InProcessBroker, event: Event, reader: str
 ) -> None:
@@ -646,7 +635,6 @@ async def test_a_forgotten_partition_is_not_mentioned_whatever_happens_to_it(
     assert values_in(sent(await client.fetch({1: 1}))[1]) == [(1, b"v")], "named again, it is part of the session"
 
 
-@pytest.mark.xfail(strict=True, reason="a session does not know for which isolation its partitions have no news")
 async def test_a_session_that_is_read_with_another_isolation_says_what_a_walk_says(
     served: InProcessBroker, name: str
 ) -> None:
@@ -658,7 +646,6 @@ async def test_a_session_that_is_read_with_another_isolation_says_what_a_walk_sa
     assert list(sent(await client.fetch())) == [1]
 
 
-@pytest.mark.xfail(strict=True, reason="a session does not know for which replica its partitions have no news")
 async def test_a_session_of_a_consumer_that_is_read_by_a_tool_says_what_a_walk_says(
     served: InProcessBroker, name: str
 ) -> None:
@@ -725,9 +712,6 @@ async def test_the_session_of_a_follower_reads_what_changed(
     assert not reads
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Fetch._awaited compares with the leader epoch after the event, not with the reader's"
-)
 async def test_a_follower_that_is_no_replica_any_more_is_refused_by_the_next_fetch(
     served: InProcessBroker, name: str
 ) -> None:
@@ -783,7 +767,6 @@ async def test_a_session_that_ends_leaves_no_watch_behind(
     assert not watched
 
 
-@pytest.mark.xfail(strict=True, reason="a fetch that its session completes stays counted in the purgatory")
 async def test_a_fetch_that_its_session_completes_waits_no_more(served: InProcessBroker, name: str) -> None:
     """The purgatory sweeps the less often the more operations it believes to wait."""
     await served.create_topic(name, 10)
@@ -808,7 +791,6 @@ async def test_a_client_that_leaves_a_parked_fetch_keeps_its_session(served: InP
     assert list(sent(await client.fetch())) == [3]
 
 
-@pytest.mark.xfail(strict=True, reason="a fetch that waited for memory watches the partitions of a closed session")
 async def test_a_session_that_is_closed_while_its_fetch_waits_for_memory_leaves_no_watch(
     served: InProcessBroker, name: str
 ) -> None:
@@ -842,12 +824,7 @@ STEPS = 60
     "index",
     [
         1,
-        pytest.param(
-            9,
-            marks=pytest.mark.xfail(
-                strict=True, reason="news of a partition between the start of a fetch and its parking wake nobody"
-            ),
-        ),
+        9,
     ],
     ids=["named", "not named"],
 )
@@ -911,7 +888,6 @@ async def test_an_append_while_a_session_is_opened_in_slices_is_in_its_next_resp
         assert values_in(data) == [(step, b"v")]
 
 
-@pytest.mark.xfail(strict=True, reason="news that come while a fetch waits for memory do not wake it once it parks")
 async def test_an_append_while_a_fetch_waits_for_memory_is_answered_when_there_is_some(
     served: InProcessBroker, name: str
 ) -> None:
@@ -984,7 +960,6 @@ def _frame(client: Client) -> memoryview:
     return memoryview(bytearray(request_header(1, BY_NAME, 7, "test") + b"".join(encode(request, BY_NAME))))
 
 
-@pytest.mark.xfail(strict=True, reason="the watchers of one partition above TOLD_TOGETHER_MAX learn of an append late")
 async def test_every_session_reads_an_append_that_was_answered(served: InProcessBroker, name: str) -> None:
     """A client that learned of the append elsewhere must find it, however many others watch the partition."""
     await served.create_topic(name, 2)

@@ -16,11 +16,11 @@ from broker.transactions.markers import Marker
 from broker.transactions.transaction import Producer, TopicPartition
 from broker.transactions.verification import CoordinatorLink, Verdicts
 from protocol.api import APIS
-from protocol.codec import decode, encode
+from protocol.codec import encode
 from protocol.errors import ErrorCode
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
-from tests.broker.groups.served import received_by
+from tests.broker.groups.served import as_received, received_by
 from tests.broker.transactions.leading import transactional_batch
 from tests.broker.transactions.served import ServedTransactions
 
@@ -147,7 +147,7 @@ async def test_the_frame_may_go_while_a_request_waits(afar: ServedFromAfar) -> N
     frame[:] = bytes(len(frame))
     afar.far.answer()
     assert isinstance(admitting, Awaitable)
-    assert codes(decode(ProduceResponse, 11, await afar.sliced_work.settled(admitting))) == [ErrorCode.NONE]
+    assert codes(as_received(await afar.sliced_work.settled(admitting), APIS[0], 11)) == [ErrorCode.NONE]
 
 
 async def test_without_an_answer_to_give(afar: ServedFromAfar) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from broker.by_topic import by_topic
+from broker.slices import whole
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -224,6 +225,10 @@ async def test_producing(broker: InProcessBroker, asked: Named, answered: Named)
     assert shown(response.responses, "partition_responses", "index") == answered
 
 
-def test_by_topic() -> None:
-    assert by_topic([(("b", 1), "x"), (("a", 0), "y"), (("b", 0), "z")]) == {"b": ["x", "z"], "a": ["y"]}
-    assert by_topic([]) == {}
+def test_answers_by_partition_make_one_answer_a_topic() -> None:
+    def made(topic: str, answers: list[str]) -> tuple[str, list[str]]:
+        return topic, answers
+
+    answers = [(("b", 1), "x"), (("a", 0), "y"), (("b", 0), "z")]
+    assert whole(by_topic(answers, made)) == [("b", ["x", "z"]), ("a", ["y"])]
+    assert whole(by_topic([], made)) == []

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from broker.handlers import write_txn_markers
+from broker.handlers.write_txn_markers import STEP_SIZE
+from broker.transactions.marker_writer import MarkerWriter
+from broker.transactions.markers import Codes, Marker
+from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -56,6 +63,41 @@ async def test_a_producer_is_answered_once_and_each_of_its_partitions_once(tmp_p
         (each.producer_id, [(one.partition_index, one.error_code) for one in each.topics[0].partitions])
         for each in response.markers
     ] == [(7, [(0, NONE), (5, UNKNOWN_PARTITION)]), (8, [(5, UNKNOWN_PARTITION)])]
+
+
+class ScriptedWriter:
+    """A marker writer whose writes resolve when the test says so."""
+
+    def __init__(self) -> None:
+        self.writes: list[tuple[int, Sequence[TopicPartition], asyncio.Future[Codes]]] = []
+
+    def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Awaitable[Codes]:
+        replicated: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
+        self.writes.append((marker.producer_id, partitions, replicated))
+        return replicated
+
+
+async def test_all_markers_of_a_request_are_written_before_the_first_is_replicated(tmp_path: Path) -> None:
+    """Each waits for replicas with a time limit of its own: one after the other, the limits would add up."""
+    served = await ServedTransactions(tmp_path).lead_all()
+    writer = ScriptedWriter()
+    served.marker_writer = cast(MarkerWriter, writer)
+    wide = marker(8, *range(STEP_SIZE + 1))
+    request = WriteTxnMarkersRequest(markers=[marker(7, 0), wide, marker(9, 5)])
+    answering = asyncio.ensure_future(served.ask(write_txn_markers, request, 1))
+    await served.idle()
+    assert [(producer_id, len(partitions)) for producer_id, partitions, _ in writer.writes] == [
+        (7, 1),
+        (8, STEP_SIZE),
+        (8, 1),
+        (9, 1),
+    ]
+    assert not answering.done()
+    for _, partitions, replicated in reversed(writer.writes):
+        replicated.set_result(dict.fromkeys(partitions, NONE))
+    response = await answering
+    answered = {each.producer_id: len(each.topics[0].partitions) for each in response.markers}
+    assert answered == {7: 1, 8: STEP_SIZE + 1, 9: 1}
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (7, -1)])

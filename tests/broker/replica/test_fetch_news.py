@@ -1,4 +1,4 @@
-"""Watches of partitions: each ends with the next event, and thousands are told in parts."""
+"""Watches of partitions: each ends with the next event, and thousands of waiting fetches are woken in parts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from broker.replica.fetch_news import TOLD_TOGETHER_MAX, FetchNews
+from broker.replica.fetch_news import WOKEN_TOGETHER_MAX, FetchNews
 
 
 class Postponed:
@@ -28,13 +28,19 @@ class Postponed:
 
 @dataclass(eq=False)
 class CountingWatcher:
-    """Counts the events that it is told of; `then` is called at each."""
+    """Counts the events that it is told of, and how often its fetch is woken; `then` is called at each time."""
 
     told_count: int = 0
+    woken_count: int = 0
+    is_waiting: bool = True
     then: Callable[[], object] = field(default=lambda: None)
 
-    def has_news(self) -> None:
+    def has_news(self) -> bool:
         self.told_count += 1
+        return self.is_waiting
+
+    def wake(self) -> None:
+        self.woken_count += 1
         self.then()
 
 
@@ -93,52 +99,48 @@ def test_a_watcher_that_leaves_while_the_event_is_told_breaks_nothing(news: Fetc
         watcher.then = all_leave
         news.watch("a", watcher)
     news.tell("a")
-    assert watchers[0].told_count == 1
+    assert [watcher.told_count for watcher in watchers] == [1] * 3
     assert not news.watched
 
 
-@pytest.mark.parametrize("count", [1, TOLD_TOGETHER_MAX, TOLD_TOGETHER_MAX + 1, 5000])
-def test_thousands_of_watchers_are_told_in_parts(news: FetchNews, postponed: Postponed, count: int) -> None:
+def test_only_fetches_that_wait_are_woken(news: FetchNews) -> None:
+    waiting, idle = CountingWatcher(), CountingWatcher(is_waiting=False)
+    for watcher in (waiting, idle):
+        news.watch("a", watcher)
+    news.tell("a")
+    assert [(watcher.told_count, watcher.woken_count) for watcher in (waiting, idle)] == [(1, 1), (1, 0)]
+
+
+@pytest.mark.parametrize("count", [1, WOKEN_TOGETHER_MAX, WOKEN_TOGETHER_MAX + 1, 5000])
+def test_all_watchers_are_told_at_once_and_woken_in_parts(news: FetchNews, postponed: Postponed, count: int) -> None:
     watchers = [CountingWatcher() for _ in range(count)]
     for watcher in watchers:
         news.watch("a", watcher)
     news.tell("a")
-    told = min(count, TOLD_TOGETHER_MAX)
-    assert sum(watcher.told_count for watcher in watchers) == told
-    while told < count:
+    assert [watcher.told_count for watcher in watchers] == [1] * count
+    woken = min(count, WOKEN_TOGETHER_MAX)
+    assert sum(watcher.woken_count for watcher in watchers) == woken
+    while woken < count:
         assert len(postponed) == 1
         postponed.call_one()
-        told = min(count, told + TOLD_TOGETHER_MAX)
-        assert [watcher.told_count for watcher in watchers] == [1] * told + [0] * (count - told), "in their order"
+        woken = min(count, woken + WOKEN_TOGETHER_MAX)
+        assert [watcher.woken_count for watcher in watchers] == [1] * woken + [0] * (count - woken), "in their order"
     assert not len(postponed)
     assert not news.watched
 
 
-def test_an_event_while_watchers_are_told_in_parts_concerns_those_that_watch_again(
-    news: FetchNews, postponed: Postponed
-) -> None:
-    watchers = [CountingWatcher() for _ in range(2 * TOLD_TOGETHER_MAX)]
-    for watcher in watchers:
-        news.watch("a", watcher)
-    news.tell("a")
-    news.watch("a", watchers[0])
-    news.tell("a")
-    postponed.call_one()
-    assert [watcher.told_count for watcher in watchers] == [2] + [1] * (2 * TOLD_TOGETHER_MAX - 1)
-
-
-@pytest.mark.parametrize("failing", [0, TOLD_TOGETHER_MAX])
+@pytest.mark.parametrize("failing", [0, WOKEN_TOGETHER_MAX])
 def test_a_watcher_that_fails_fails_neither_the_others_nor_the_event(
     news: FetchNews, postponed: Postponed, failing: int
 ) -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
-    watchers = [CountingWatcher() for _ in range(3 * TOLD_TOGETHER_MAX)]
+    watchers = [CountingWatcher() for _ in range(3 * WOKEN_TOGETHER_MAX)]
     watchers[failing].then = fail
     for watcher in watchers:
         news.watch("a", watcher)
     news.tell("a")
     while len(postponed):
         postponed.call_one()
-    assert [watcher.told_count for watcher in watchers] == [1] * len(watchers)
+    assert [watcher.woken_count for watcher in watchers] == [1] * len(watchers)

@@ -21,6 +21,7 @@ from broker.slices import whole
 from protocol.errors import ErrorCode, KafkaError
 
 NO_ID = UUID(int=0)
+CONSUMER = (-1, False)
 
 
 def wanted(topic: str, partition: int, fetch_offset: int = 0) -> FetchPartition:
@@ -45,7 +46,9 @@ def ask(
     by_id: bool = False,
     now_ms: int = 0,
 ) -> FetchContext:
-    return whole(cache.context(session_id, epoch, partitions, forgotten, uses_topic_ids=by_id, now_ms=now_ms))
+    return whole(
+        cache.context(session_id, epoch, partitions, forgotten, uses_topic_ids=by_id, reader=CONSUMER, now_ms=now_ms)
+    )
 
 
 def opened(
@@ -53,7 +56,7 @@ def opened(
 ) -> FetchSession | None:
     """The session, whose partitions all know it, as after a response that mentions all of them."""
     context = ask(cache, 0, INITIAL_EPOCH, *partitions, now_ms=now_ms)
-    session = cache.open(context, is_follower=is_follower, uses_topic_ids=False, now_ms=now_ms)
+    session = cache.open(context, is_follower=is_follower, uses_topic_ids=False, reader=CONSUMER, now_ms=now_ms)
     if session is not None:
         for partition in session.partitions.values():
             partition.session = session
@@ -118,7 +121,7 @@ def test_final_and_full_requests_close_the_session_they_name() -> None:
     assert len(cache) == 0
     opened(cache, wanted("a", 0))
     replaced = ask(cache, 2, INITIAL_EPOCH, wanted("b", 0))
-    session = cache.open(replaced, is_follower=False, uses_topic_ids=False, now_ms=0)
+    session = cache.open(replaced, is_follower=False, uses_topic_ids=False, reader=CONSUMER, now_ms=0)
     assert session is not None
     assert session.id == 3
     assert len(cache) == 1
@@ -231,7 +234,13 @@ def test_a_request_is_resolved_in_slices_but_its_epoch_is_checked_at_once() -> N
     cache = cache_of(10)
     opened(cache, *(wanted("a", number) for number in range(100)))
     slices = cache.context(
-        1, 1, [wanted("a", number, 5) for number in range(50)], [("a", 99)], uses_topic_ids=False, now_ms=0
+        1,
+        1,
+        [wanted("a", number, 5) for number in range(50)],
+        [("a", 99)],
+        uses_topic_ids=False,
+        reader=CONSUMER,
+        now_ms=0,
     )
     next(slices)
     with pytest.raises(KafkaError) as caught:
