@@ -78,6 +78,7 @@ from tests.support.in_process import LISTENER, InProcessBroker, running_broker
 from tests.support.manual_clock import ManualClock
 
 PRODUCE, FETCH, COMMIT, HEARTBEAT = 0, 1, 8, 12
+ACKS_ALL = -1
 FOLLOWER = 1
 STEPS = 500
 TOPICS = {"a": 3, "b": 20}
@@ -361,6 +362,8 @@ class Walk:
                     if purgatory.delayed_count:
                         side.commit_all()
                     await asyncio.sleep(0)
+            if getattr(request, "acks", None) == ACKS_ALL:
+                side.commit_all()  # whether or not it had to wait
             answers.append(answering.result())
         answer, expected = answers
         if isinstance(expected, bytes):
@@ -678,13 +681,15 @@ async def sides(tmp_path: Path) -> AsyncIterator[tuple[Side, Side]]:
         brokers = []
         for name in ("broker", "twin"):
             broker = await stack.enter_async_context(running_broker(tmp_path / name, clock=ManualClock(NOW_MS)))
+            for writer in broker.services.log_manager.writers.values():
+                writer._start = None  # a directory that became slow on one side would be written in another order
             numbers = count(1)
             broker.services.fetch_sessions._new_id = lambda numbers=numbers: next(numbers)  # type: ignore[misc]
             brokers.append(broker)
         yield Side(brokers[0], None), Side(brokers[1], PlainTwin(brokers[1]))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 async def test_random_requests_get_the_bytes_of_the_plain_twin(sides: tuple[Side, Side], seed: int) -> None:
     walk = Walk(sides, Random(seed))
     await walk.start()
