@@ -8,7 +8,7 @@ The inner ones, the elements, begin with numbers. Every other field has its defa
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import cache
 from struct import Struct as Layout
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -64,10 +64,6 @@ class RowWriter:
         count_size = 1 if self._is_flexible else _COUNT.size
         prefix_size = Layout(">" + _leading_letters(cls, version)).size
         self._prefix, self._suffix = empty[:prefix_size], empty[prefix_size + count_size :]
-
-    def response(self, rows: Sequence[Row]) -> RowResponse:
-        """The response that `write` makes of the rows."""
-        return RowResponse(len(rows), partial(self.write, rows))
 
     def write(self, rows: Iterable[Row]) -> list[Records]:
         """The one buffer of the message, without a header.

@@ -10,6 +10,7 @@ v2 to v4 a time to live; v6 leader epochs; v7 static members; v9 is for members 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
+from functools import partial
 
 from broker.groups.batches import COMMIT_STEP_SIZE
 from broker.groups.coordinator import NOTHING_REFUSED, CommitAnswer, Committer
@@ -118,7 +119,7 @@ def _response(
             rows.append((name, index, code))
             if len(rows) % COMMIT_STEP_SIZE == 0:
                 yield
-    return row_writer(OffsetCommitResponse, version).response(rows)
+    return RowResponse(len(rows), partial(row_writer(OffsetCommitResponse, version).write, rows))
 
 
 async def _store_in_consumers_tree(services: Services, request: ScannedOffsetCommit) -> Slices[RowResponse]:
