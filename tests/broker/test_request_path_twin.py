@@ -72,8 +72,12 @@ from protocol.messages.produce import (
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
-from protocol.schema import ZERO_UUID, message_info
+from protocol.records.control import ControlType
+from protocol.row_writer import RowResponse
+from protocol.schema import ZERO_UUID, Records, message_info
 from storage.files import FileSlice
+from storage.log import AppendOrigin
+from tests.storage.builders import batch, marker
 from tests.support.in_process import LISTENER, InProcessBroker, running_broker
 from tests.support.manual_clock import ManualClock
 
@@ -170,13 +174,13 @@ class PlainRowWriter:
         )
         self._elements = next(one for one in self._groups.struct.__fields__ if one.is_array)
 
-    def write(self, rows: Iterable[tuple[Any, ...]]) -> bytes:
+    def write(self, rows: Iterable[tuple[Any, ...]]) -> list[Records]:
         names = [one.name for one in self._elements.struct.__fields__]
         groups = []
         for name, of_name in groupby(rows, key=lambda row: row[0]):
             elements = [self._elements.struct(**dict(zip(names, row[1:], strict=False))) for row in of_name]
             groups.append(self._groups.struct(**{"name": name, self._elements.name: elements}))
-        return joined(encode(self._cls(**{self._groups.name: groups}), self._version))
+        return encode(self._cls(**{self._groups.name: groups}), self._version)
 
 
 class PlainTwin:
@@ -213,12 +217,11 @@ class PlainTwin:
                 failed = getattr(module, "failed", None)
                 assert failed is not None
                 response = failed(request, context, error.code)
-        if response is None:
-            return None
-        if isinstance(response, list):  # of a fetch that has no partition to mention
-            body = joined(response)
-        else:
-            body = response if isinstance(response, bytes) else joined(encode(response, header.api_version))
+            if response is None:
+                return None
+            # Rows are left of a Fetch that has nothing to mention, and of what `PlainRowWriter` writes.
+            is_in_rows = isinstance(response, RowResponse)
+            body = joined(response.write() if is_in_rows else encode(response, header.api_version))
         payload = response_header(header.api_key, header.api_version, header.correlation_id) + body
         return LENGTH.pack(len(payload)) + payload
 
@@ -310,6 +313,8 @@ class Walk:
         self._random = random
         self._sessions: list[Session] = []
         self._sequences: dict[tuple[int, str, int], int] = {}
+        self._transactions: dict[tuple[str, int], int] = {}
+        """The producers of open transactions."""
         self._number = 0
         self.good_count = dict.fromkeys((PRODUCE, FETCH, COMMIT, HEARTBEAT), 0)
 
@@ -341,11 +346,18 @@ class Walk:
 
     async def step(self) -> None:
         requests = (self._produce, self._fetch, self._commit, self._heartbeat)
-        events = (self._lead, self._follower_fetched, self._configure, self._delete_records, self._recreate)
+        events = (
+            self._lead,
+            self._follower_fetched,
+            self._configure,
+            self._delete_records,
+            self._transaction,
+            self._recreate,
+        )
         if self._random.random() < 0.8:
             await self._random.choices(requests, (8, 10, 3, 1))[0]()
         else:
-            await self._random.choices(events, (6, 3, 4, 4, 1))[0]()
+            await self._random.choices(events, (6, 3, 4, 4, 6, 1))[0]()
 
     async def same_answers(self, write: Write) -> bytes | None:
         """Send a request to both; the bytes of the response, which are the same."""
@@ -484,7 +496,7 @@ class Walk:
         random = self._random
         is_new = not self._sessions or random.random() < 0.35
         if is_new:
-            session = Session(0, random.randint(4, 16), random.choice([0, 0, 1]), random.choice([-1, -1, -1, -2, 1]), 0)
+            session = Session(0, random.randint(0, 17), random.choice([0, 0, 1]), random.choice([-1, -1, -1, -2, 1]), 0)
             if session.version < 7 or random.random() < 0.3:
                 session.epoch = -1
         else:
@@ -614,6 +626,36 @@ class Walk:
                 codes.append(int(error.code))
         assert codes[0] == codes[1]
 
+    async def _transaction(self) -> None:
+        """A batch of an open transaction, or the marker that ends it."""
+        topic, index = self._any_partition()
+        key = (topic, index)
+        is_open = key in self._transactions
+        if is_open:
+            producer_id = self._transactions.pop(key)
+            records = marker(self._random.choice([ControlType.ABORT, ControlType.COMMIT]), producer_id)
+            origin = AppendOrigin.COORDINATOR
+        else:
+            self._number += 1
+            producer_id = self._transactions[key] = 1000 + self._number
+            records = batch(1, producer_id=producer_id, sequence=0, is_transactional=True)
+            origin = AppendOrigin.CLIENT
+        codes = []
+        for side in self._sides:
+            manager = side.broker.services.replica_manager
+            try:
+                manager.append(
+                    side.partition(topic, index),
+                    memoryview(bytearray(records)),
+                    needs_isr=False,
+                    now_ms=NOW_MS,
+                    origin=origin,
+                )
+                codes.append(0)
+            except KafkaError as error:
+                codes.append(int(error.code))
+        assert codes[0] == codes[1]
+
     async def _recreate(self) -> None:
         topic = self._random.choice(list(TOPICS))
         for side in self._sides:
@@ -629,6 +671,7 @@ class Walk:
             await self._fetch_everywhere()
         for side in self._sides:
             await side.create(topic)
+        self._transactions = {key: value for key, value in self._transactions.items() if key[0] != topic}
         self._sequences = {key: value for key, value in self._sequences.items() if key[1] != topic}
 
     async def _fetch_everywhere(self) -> None:
