@@ -43,12 +43,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-FROM_MEMORY, FROM_FILES = 9, 11
-"""Versions of Fetch: what the first asks for has to be looked at, what the second asks for stays in its file."""
+FROM_MEMORY = 3
+"""A version of Fetch whose responses are converted in memory; those of later versions stay in their files."""
+CONVERTED_SIZE = 4 << 20
+"""What each reader from memory asks for; all of them together ask for several times what they may take."""
 
 
-def everything() -> FetchRequest:
-    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 30)
+def everything(size_max: int = 1 << 30) -> FetchRequest:
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=size_max)
     return FetchRequest(
         replica_id=-1,
         max_wait_ms=0,
@@ -69,6 +71,11 @@ def bring_into_memory(broker: BrokerProcess) -> None:
         path.read_bytes()
 
 
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="memory for conversions is not counted before they are sent",
+)
 def test_any_number_of_slow_readers_shares_one_piece_of_memory(broker: BrokerProcess) -> None:
     with WireClient(broker.port) as other:
         before = resident_size(broker.pid)
@@ -76,37 +83,39 @@ def test_any_number_of_slow_readers_shares_one_piece_of_memory(broker: BrokerPro
         readers = [WireClient(broker.port) for _ in range(READERS)]
         try:
             for reader in readers:
-                reader.send(everything(), FROM_MEMORY)
+                reader.send(everything(CONVERTED_SIZE), FROM_MEMORY)
             # A response to one that reads may have to wait until those that do not have lost theirs.
-            answer = other.ask(everything(), FROM_MEMORY)
+            answer = other.ask(everything(CONVERTED_SIZE), FROM_MEMORY)
             grown = int(peak.mib() * MIB) - before
             assert len(answer.responses[0].partitions[0].records) > BATCH_SIZE - 200
             assert grown <= UNSENT_SIZE_MAX + SLACK_SIZE, f"{grown >> 20} MB for {READERS} slow readers"
-            assert grown > 0
+            assert grown >= UNSENT_SIZE_MAX // 4, f"{grown >> 20} MB: the readers did not use up what they share"
         finally:
             for reader in readers:
                 reader.__exit__()
-        assert len(other.ask(everything(), FROM_MEMORY).responses[0].partitions[0].records) > BATCH_SIZE - 200
+        answer = other.ask(everything(CONVERTED_SIZE), FROM_MEMORY)
+        assert len(answer.responses[0].partitions[0].records) > BATCH_SIZE - 200
 
 
-def test_slow_readers_of_files_take_no_memory_and_keep_their_connections(broker: BrokerProcess) -> None:
+@pytest.mark.parametrize("version", [9, 11])
+def test_slow_readers_of_files_take_no_memory_and_keep_their_connections(broker: BrokerProcess, version: int) -> None:
     bring_into_memory(broker)
     with WireClient(broker.port) as other:
-        other.ask(everything(), FROM_FILES)
+        other.ask(everything(), version)
         before = resident_size(broker.pid)
         readers = [WireClient(broker.port) for _ in range(READERS)]
         try:
             for number, reader in enumerate(readers):
                 if number % 20 == 0:
                     bring_into_memory(broker)
-                reader.send(everything(), FROM_FILES)
+                reader.send(everything(), version)
             bring_into_memory(broker)
-            expected = other.ask(everything(), FROM_FILES).responses[0].partitions[0].records
+            expected = other.ask(everything(), version).responses[0].partitions[0].records
             assert len(expected) > BATCH_COUNT // 2 * BATCH_SIZE
             grown = resident_size(broker.pid) - before
             assert grown <= FILE_READERS_SIZE, f"{grown >> 20} MB for {READERS} slow readers"
             for reader in readers[::40]:
-                assert reader.receive(APIS[1], FROM_FILES).responses[0].partitions[0].records == expected
+                assert reader.receive(APIS[1], version).responses[0].partitions[0].records == expected
         finally:
             for reader in readers:
                 reader.__exit__()
