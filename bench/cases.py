@@ -8,6 +8,7 @@ from __future__ import annotations
 from bench import (
     broker_cases,
     cleaner_cases,
+    client_cases,
     consumer_cases,
     group_cases,
     request_cases,
@@ -16,5 +17,14 @@ from bench import (
 )
 from bench.case import Case
 
-FAMILIES = (broker_cases, consumer_cases, storage_cases, cleaner_cases, request_cases, group_cases, transactions)
+FAMILIES = (
+    broker_cases,
+    consumer_cases,
+    storage_cases,
+    cleaner_cases,
+    request_cases,
+    client_cases,
+    group_cases,
+    transactions,
+)
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES for case in family.CASES)

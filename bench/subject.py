@@ -38,6 +38,8 @@ class Subject:
         self._log_dir = server.log_dir
         self._numbers = count()
         self._filled: dict[int, FilledTopic] = {}
+        self.kept_topics: set[str] = set()
+        """Names of further topics that a case has filled and left for its next round."""
 
     @contextmanager
     def topic(self, partitions: int = 1) -> Iterator[str]:
