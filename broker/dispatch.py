@@ -46,6 +46,9 @@ logger = logging.getLogger("kafka.server.KafkaApis")
 
 PRODUCE_KEY, METADATA_KEY, API_VERSIONS_KEY = 0, 3, 18
 
+CORRELATION_ID_SIZE = 4
+_pack_start = struct.Struct(">ii").pack
+
 # Records stay bytes, but the lists of other requests become objects of up to fifty times their size. Kafka knows one
 # limit for both; the largest request of use (the offsets of a hundred thousand partitions) has about 3 MB.
 SIZE_MAX_WITHOUT_RECORDS = 16 << 20
@@ -62,6 +65,8 @@ class Route:
     handle: Callable[[Services, Any, RequestContext], Any]
     decode: Decoder[Any]
     encode: Encoder
+    header_tags: bytes
+    """What follows the correlation id in the header of a response: an empty section of tagged fields, or nothing."""
 
 
 class RequestDispatcher:
@@ -253,15 +258,15 @@ class RequestDispatcher:
 
     def _framed(self, route: Route, context: RequestContext, response: object, elements_left: int) -> Buffers:
         """The bytes of a response. Raises TooManyElements."""
-        header = response_header(context.api_key, context.api_version, context.correlation_id)
+        correlation_id, tags = context.correlation_id, route.header_tags
         try:
             try:
-                buffers = _framed(route.encode, header, response, elements_left)
+                buffers = _framed(route.encode, correlation_id, tags, response, elements_left)
             except (ValueError, struct.error):
                 # A message that says a name of the request again may be longer than a string can be.
                 if not _shorten_messages(response):
                     raise
-                buffers = _framed(route.encode, header, response, elements_left)
+                buffers = _framed(route.encode, correlation_id, tags, response, elements_left)
         except TooManyElements:
             raise
         except Exception as error:
@@ -287,6 +292,7 @@ class RequestDispatcher:
             self._table[api.key].handle,
             request_decoder(self._table[api.key], api, version),
             encoder(api.response, version),
+            response_header(api.key, version, 0)[CORRELATION_ID_SIZE:],
         )
         self._routes[api.key, version] = route
         return route
@@ -298,9 +304,7 @@ class RequestDispatcher:
         api = APIS[API_VERSIONS_KEY]
         itself = ApiVersion(api_key=api.key, min_version=api.versions.start, max_version=api.versions.stop - 1)
         response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[itself])
-        return _framed(
-            encoder(api.response, 0), response_header(api.key, 0, unsupported.header.correlation_id), response
-        )
+        return _framed(encoder(api.response, 0), unsupported.header.correlation_id, b"", response)
 
     def _failure(self, route: Route, request: object, context: RequestContext, error: Exception) -> object:
         """The answer to a request that failed as a whole."""
@@ -336,17 +340,22 @@ def failure_response(module: ModuleType, api: Api, request: object, context: Req
     return failed(request, context, code) if failed is not None else api.response(error_code=code)
 
 
-def _framed(encode: Encoder, header: bytes, response: object, elements_left: int = ELEMENTS_UNLIMITED) -> Buffers:
-    """The response as it leaves: length, header and body, small pieces in one buffer. Raises TooManyElements."""
+def _framed(
+    encode: Encoder, correlation_id: int, tags: bytes, response: object, elements_left: int = ELEMENTS_UNLIMITED
+) -> Buffers:
+    """The response as it leaves: length, header and body, small pieces in one buffer. Raises TooManyElements.
+
+    `tags` stand in the header behind the correlation id.
+    """
     buffers: Buffers = []
     if type(response) is RowResponse:
         if response.row_count > elements_left:
             raise TooManyElements(f"{response.row_count} rows")
-        buffers += response.write()
+        buffers = response.write()
     else:
         encode(response, buffers, elements_left)
-    buffers[0] = header + buffers[0]
-    buffers[0] = LENGTH.pack(sum(map(len, buffers))) + buffers[0]
+    size = CORRELATION_ID_SIZE + len(tags) + (len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers)))
+    buffers[0] = _pack_start(size, correlation_id) + tags + buffers[0]
     return buffers
 
 

@@ -7,7 +7,7 @@ Such a message has one list of structs, each with a name and a list of structs o
 The inner ones, the elements, begin with numbers. Every other field has its default.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from struct import Struct as Layout
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ class RowResponse(NamedTuple):
 class RowWriter:
     """The writer of one version of one response."""
 
-    __slots__ = ("_is_flexible", "_number_count", "_pack", "_prefix", "_suffix", "_tail")
+    __slots__ = ("_around_one", "_is_flexible", "_number_count", "_pack", "_prefix", "_suffix", "_tail")
 
     def __init__(self, cls: type[Any], version: int) -> None:
         """TypeError when `cls` is no message of this kind; ValueError when it has no such version."""
@@ -64,14 +64,21 @@ class RowWriter:
         count_size = 1 if self._is_flexible else _COUNT.size
         prefix_size = Layout(">" + _leading_letters(cls, version)).size
         self._prefix, self._suffix = empty[:prefix_size], empty[prefix_size + count_size :]
+        one = _count(1, self._is_flexible)
+        self._around_one = self._prefix + one, one, (b"\0" if self._is_flexible else b"") + self._suffix
 
-    def write(self, rows: Iterable[Row]) -> list[Records]:
+    def write(self, rows: Sequence[Row]) -> list[Records]:
         """The one buffer of the message, without a header.
 
         A row is a name and all numbers that the newest version has, in the order of declaration. Rows that follow one
         another under one name are a group.
         """
         is_flexible, pack, tail, end = self._is_flexible, self._pack, self._tail, 1 + self._number_count
+        if len(rows) == 1:
+            # Most messages have one row, and all but its name and numbers was written before.
+            (row,) = rows
+            start, middle, stop = self._around_one
+            return [b"".join((start, _string(row[0], is_flexible), middle, pack(*row[1:end], tail), stop))]
         parts = [self._prefix, b""]
         group_count = element_count = count_at = 0
         last = None

@@ -121,7 +121,7 @@ class _Fetch:
         read = yield from self._read_warm()
         if not read.is_cold and not self._is_enough(read):
             return self._answer_when_enough()
-        return (yield from self._answer(read)) if self._is_ready(read) else self._answer_in_time(read)
+        return (yield from self._answer(read)) if self._is_ready(read) else self._answer_soon(read)
 
     def _locate_all(self) -> Slices[None]:
         self._located = yield from each(list(self._wanted.partitions.values()), self._locate)
@@ -157,15 +157,28 @@ class _Fetch:
         await self._services.unsent_answers.room()
         read = await self._services.sliced_work.finished(self._read_warm())
         is_enough = read.is_cold or self._is_enough(read)
-        return await (self._answer_in_time(read) if is_enough else self._answer_when_enough())
+        return await (self._answer_soon(read) if is_enough else self._answer_when_enough())
 
-    async def _answer_in_time(self, read: FetchRead) -> Response:
-        """Answer once what there is is in memory, and in the reader's format."""
+    def _answer_soon(self, read: FetchRead) -> asyncio.Future[Response]:
+        """Answer once what there is is in memory, and in the reader's format.
+
+        Its memory counts from now on: hundreds of such requests may come before the first of them is answered.
+        """
+        unsent = self._services.unsent_answers
+        limits = self._limits_now()
+        size = read.size
         if read.is_cold:
-            limits = self._limits_now()
-            size_max = min(limits.bytes_max, sum(wanted.bytes_max for wanted in self._wanted.partitions.values()))
-            with self._services.unsent_answers.reserved(size_max):
-                read = await self._services.run_blocking(lambda: whole(self._read(limits, nowait=False)))
+            size = min(limits.bytes_max, sum(wanted.bytes_max for wanted in self._wanted.partitions.values()))
+        if needs_conversion(self._context.api_version):
+            size *= 2  # the records as they are stored, and as they are sent
+        unsent.reserve(size)
+        answering = asyncio.ensure_future(self._answer_in_time(read, limits))
+        answering.add_done_callback(lambda _: unsent.release(size))
+        return answering
+
+    async def _answer_in_time(self, read: FetchRead, limits: FetchLimits) -> Response:
+        if read.is_cold:
+            read = await self._services.run_blocking(lambda: whole(self._read(limits, nowait=False)))
         if needs_conversion(self._context.api_version):
             await self._services.computing.run(lambda: self._convert(read))
         return await self._services.sliced_work.finished(self._answer(read))
@@ -281,7 +294,7 @@ class _Fetch:
         if self._wanted.session is not None:
             yield from self._locate_all()
         read = yield from self._read_warm()
-        return (yield from self._answer(read)) if self._is_ready(read) else self._answer_in_time(read)
+        return (yield from self._answer(read)) if self._is_ready(read) else self._answer_soon(read)
 
     async def _settled(self, outcome: object) -> Response:
         return cast(Response, await self._services.sliced_work.settled(outcome))

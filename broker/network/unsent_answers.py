@@ -94,12 +94,20 @@ class UnsentAnswers:
     @contextmanager
     def reserved(self, size: int) -> Iterator[None]:
         """Count `size` bytes while an answer is made in a thread."""
-        self._change(size)
+        self.reserve(size)
         try:
             yield
         finally:
-            self._change(-size)
-            self._wake()
+            self.release(size)
+
+    def reserve(self, size: int) -> None:
+        """Count `size` bytes of an answer in the making until `release`."""
+        self._change(size)
+
+    def release(self, size: int) -> None:
+        """The answer with `size` reserved bytes is made, or will not be."""
+        self._change(-size)
+        self._wake()
 
     async def room(self) -> None:
         """Return when an answer may be made."""

@@ -87,6 +87,7 @@ class _Waiting(NamedTuple):
 
 
 _Undecided = AppendResult | Refusal | _Costly | _Waiting
+_DECIDED = frozenset({AppendResult, Refusal})
 
 
 class Appends:
@@ -225,7 +226,7 @@ class Appends:
             needs_isr = terms.acks == ACKS_ALL
             result = self._manager.append(
                 found,
-                prepared or memoryview(records),
+                prepared or (records if type(records) is memoryview else memoryview(records)),
                 needs_isr=needs_isr,
                 now_ms=now_ms,
                 origin=terms.origin,
@@ -249,7 +250,7 @@ class Appends:
         terms: AppendTerms,
         admission: Admission | None,
     ) -> Appended:
-        if _Waiting in map(type, outcomes) or _Costly in map(type, outcomes):
+        if not _DECIDED.issuperset(map(type, outcomes)):
             # The records stay in the frame, which is not kept until the outcomes are known.
             costly = {
                 position: rows[position]._replace(records=None)

@@ -71,11 +71,6 @@ def bring_into_memory(broker: BrokerProcess) -> None:
         path.read_bytes()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="memory for conversions is not counted before they are sent",
-)
 def test_any_number_of_slow_readers_shares_one_piece_of_memory(broker: BrokerProcess) -> None:
     with WireClient(broker.port) as other:
         before = resident_size(broker.pid)
