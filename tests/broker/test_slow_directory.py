@@ -418,12 +418,12 @@ async def test_loop_does_no_file_work_for_a_slow_directory(disk: SlowDisk, monke
         assert work.on_loop == []
 
         logs, clock = services.log_manager, services.clock
-        assert await take_steps(logs.run_retention(clock.now_ms()), clock, services.blocking) == 3
+        assert await take_steps(logs.run_retention(clock.now_ms()), services.sliced_work, services.blocking) == 3
         assert log.segment_count == 2
         assert work.on_loop == []
 
         log.reconfigure(replace(log.config, retention_ms=1))
-        assert await take_steps(logs.run_retention(clock.now_ms()), clock, services.blocking) == 1
+        assert await take_steps(logs.run_retention(clock.now_ms()), services.sliced_work, services.blocking) == 1
         assert log.segment_count == 1, "the segment that is appended to stays until the directory is fast"
         assert work.on_loop == []
 

@@ -177,8 +177,9 @@ async def test_a_large_answer_is_encoded_beside_the_loop(tmp_path: Path, monkeyp
     encoding: set[threading.Thread] = set()
 
     def framed(self: RequestDispatcher, *arguments: Any) -> Buffers:
+        buffers = encode_in_dispatcher(self, *arguments)
         encoding.add(threading.current_thread())
-        return encode_in_dispatcher(self, *arguments)
+        return buffers
 
     async with running_broker(tmp_path / "data") as broker:
         await broker.create_topic("t", 2)
