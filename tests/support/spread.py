@@ -25,6 +25,7 @@ LONGEST_FIRST = (
     "tests/replay/",
     "tests/interop/",
     "tests/test_launch.py",
+    "tests/test_package.py",
     "tests/bench/test_client.py",
     "tests/tools/test_console.py",
 )
