@@ -167,4 +167,5 @@ def _metadata(project: Mapping[str, Any], version: str) -> str:
             condition = f'({marker.strip()}) and extra == "{extra}"' if marker else f'extra == "{extra}"'
             lines.append(f"Requires-Dist: {name}; {condition}")
     lines.append("Description-Content-Type: text/markdown")
-    return "\n".join(lines) + "\n\n" + (ROOT / project["readme"]).read_text(encoding="utf-8")
+    description = Path(ROOT, project["readme"]).read_text(encoding="utf-8")
+    return "\n".join(lines) + "\n\n" + description
