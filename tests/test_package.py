@@ -80,7 +80,7 @@ class Installation:
             path = self.project / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        venv.create(folder / "venv")
+        venv.create(folder / "venv", symlinks=True)
         (site_packages,) = (folder / "venv").glob("lib/python*/site-packages")
         dependencies = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
         (site_packages / "dependencies.pth").write_text("".join(f"{path}\n" for path in sorted(dependencies)))
