@@ -12,6 +12,7 @@ from config.broker import BrokerConfig
 from config.broker_properties import BROKER_ID, METRICS_HTTP_LISTENER
 from config.definition import ConfigError, ConfigErrors
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
+from milena_broker import __version__
 from tools.log_lines import log_to_stderr
 from tools.running_brokers import registered
 from tools.version import version_line
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if "--version" in arguments:
         print(version_line())
+        print(f"Milena {__version__}")
         return 0
     try:
         path, overrides = _parse(arguments)

@@ -53,7 +53,7 @@ def pyspark_jars() -> Path:
     """The folder of jars inside the installed pyspark; found without importing pyspark, which is slow."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise UnavailableError("needs pyspark's jars: pip install 'milena[dev]'")
+        raise UnavailableError("needs pyspark's jars: pip install 'milena-broker[dev]'")
     return Path(spec.origin).parent / "jars"
 
 

@@ -34,6 +34,7 @@ LONGEST_FIRST = (
     "tests/replay/",
     "tests/interop/",
     "tests/test_launch.py",
+    "tests/test_package.py",
     "tests/bench/test_client.py",
     "tests/tools/test_console.py",
     "tests/tools/test_metadata_copy.py",

@@ -6,11 +6,21 @@ from importlib import import_module
 
 import pytest
 
+from milena_broker import commands
 from tests.tools.conftest import ROOT, RunTool
 
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 # It has options of its own before the class name, which only a shell script can act upon.
 LAUNCHER_ALONE = {"kafka-run-class"}
+
+
+def module_of(name: str) -> str:
+    """Return the module that a console script runs."""
+    package, _, function = SCRIPTS[name].partition(":")
+    assert package == commands.__name__
+    (module,) = getattr(commands, function).args
+    assert isinstance(module, str)
+    return module
 
 
 def test_every_launcher_of_a_tool_is_a_console_script() -> None:
@@ -20,16 +30,17 @@ def test_every_launcher_of_a_tool_is_a_console_script() -> None:
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
 def test_its_launcher_runs_the_same_module(name: str) -> None:
-    package, _, module = SCRIPTS[name].removesuffix(":main").rpartition(".")
+    package, _, module = module_of(name).rpartition(".")
     assert package == "tools"
     assert f'run_tool {module} "$@"' in (ROOT / "bin" / name).read_text()
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
 def test_it_tells_its_version_and_its_use(run: RunTool, name: str) -> None:
-    main = import_module(SCRIPTS[name].removesuffix(":main")).main
+    main = import_module(module_of(name)).main
     version = run(main, "--version")
-    assert (version.status, version.stdout) == (0, "3.9.1 (Commit:f745dfdcee2b9851)\n")
+    assert version.status == 0
+    assert version.stdout.startswith("3.9.1 (Commit:f745dfdcee2b9851)\n")
     help_text = run(main, "--help")
     # Kafka's tools end with 1 after their help.
     assert help_text.status in (0, 1)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from milena_broker import __version__
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import ROOT, Outcome, RunTool, run_module
 from tools import server_start
@@ -25,8 +26,9 @@ def test_usage(run: RunTool, arguments: tuple[str, ...]) -> None:
     )
 
 
-def test_version(run: RunTool) -> None:
-    assert run(server_start.main, "--version") == Outcome(0, "3.9.1 (Commit:f745dfdcee2b9851)\n", "")
+def test_version_is_kafkas_line_and_then_milenas(run: RunTool) -> None:
+    expected = f"3.9.1 (Commit:f745dfdcee2b9851)\nMilena {__version__}\n"
+    assert run(server_start.main, "--version") == Outcome(0, expected, "")
 
 
 @pytest.mark.parametrize(

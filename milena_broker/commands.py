@@ -1,0 +1,42 @@
+"""The console scripts of an installed Milena: one function for each tool.
+
+In the wheel the repository's folders (`broker`, `config`, `tools` and so on) lie in `milena_broker/_modules`, so that
+other projects in the environment keep these names. A command puts that folder first on the path of its process before
+it imports the tool. Processes that the broker spawns inherit the path through `multiprocessing`.
+
+Owns the path, and which module each console script runs. Must not know any tool's options.
+"""
+
+import sys
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+
+def run(module: str) -> int:
+    """Run the `main` of one of Milena's modules with the arguments of this process; return its exit status."""
+    sys.path.insert(0, str(_modules()))
+    status: int = import_module(module).main()
+    return status
+
+
+def _modules() -> Path:
+    """Return the folder of Milena's modules: inside the package in a wheel, beside it in a clone."""
+    package = Path(__file__).resolve().parent
+    installed = package / "_modules"
+    return installed if installed.is_dir() else package.parent
+
+
+server_start = partial(run, "tools.server_start")
+server_stop = partial(run, "tools.server_stop")
+topics = partial(run, "tools.topics")
+configs = partial(run, "tools.configs")
+console_producer = partial(run, "tools.console_producer")
+console_consumer = partial(run, "tools.console_consumer")
+consumer_groups = partial(run, "tools.consumer_groups")
+delete_records = partial(run, "tools.delete_records")
+dump_log = partial(run, "tools.dump_log")
+get_offsets = partial(run, "tools.get_offsets")
+log_dirs = partial(run, "tools.log_dirs")
+transactions = partial(run, "tools.transactions")
+metadata_copy = partial(run, "tools.metadata_copy")

@@ -1,0 +1,214 @@
+"""The wheel: what it holds, and that broker and tools run from it beside a project with the same module names.
+
+Nothing here needs the network: the build backend has no requirements, and the dependencies are those of the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import time
+import venv
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import PathDistribution
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from build_backend.milena_build import FOLDERS, PRIVATE_FOLDER
+from milena_broker import __version__
+from tests.support.broker import BrokerProcess
+
+ROOT = Path(__file__).resolve().parents[1]
+DEADLINE_S = 60
+OTHERS_MODULES = {
+    "config.py": "OWNER = 'the project'\n",
+    "tools/__init__.py": "OWNER = 'the project'\n",
+    "storage.py": "raise ImportError('this is the storage module of the project')\n",
+}
+
+
+def run(*command: str | Path, folder: Path, **environment: str) -> str:
+    """Run a command in a folder, fail unless it succeeds, and return its standard output."""
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def pip(*arguments: str | Path, folder: Path) -> None:
+    run(sys.executable, "-P", "-m", "pip", *arguments, folder=folder, PIP_NO_INDEX="1", PIP_NO_INPUT="1")
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a file in bytes; 0 if it does not exist, as while cleaning replaces it."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip("wheel", "--no-deps", "--wheel-dir", folder, ROOT, folder=folder)
+    (path,) = folder.iterdir()
+    return path
+
+
+class Installation:
+    """A project with a `config`, a `tools` and a `storage` of its own, and an environment for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.project = folder / "project"
+        self.bin = folder / "venv" / "bin"
+        self.environment = {"PYTHONPATH": str(self.project)}
+        for name, text in OTHERS_MODULES.items():
+            path = self.project / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        venv.create(folder / "venv", symlinks=True)
+        (site_packages,) = (folder / "venv").glob("lib/python*/site-packages")
+        dependencies = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+        (site_packages / "dependencies.pth").write_text("".join(f"{path}\n" for path in sorted(dependencies)))
+        self.site_packages = site_packages
+
+    def install(self, *arguments: str | Path) -> None:
+        python = self.bin / "python"
+        pip("--python", python, "install", "--no-deps", "--no-build-isolation", *arguments, folder=self.project)
+
+    def run(self, command: str, *arguments: str) -> str:
+        """Run a command of the environment in the project's folder, which is first on the import path."""
+        return run(self.bin / command, *arguments, folder=self.project, **self.environment)
+
+    def start_command(self, settings: Path) -> list[str]:
+        variables = [f"{name}={value}" for name, value in self.environment.items()]
+        return ["env", "-C", str(self.project), *variables, str(self.bin / "kafka-server-start"), str(settings)]
+
+
+@pytest.fixture(scope="module")
+def installation(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    installation = Installation(tmp_path_factory.mktemp("installation"))
+    installation.install(wheel)
+    return installation
+
+
+@pytest.fixture(scope="module")
+def broker(installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that the installed `kafka-server-start` runs."""
+    settings = {"log.cleaner.backoff.ms": "100"}
+    folder = tmp_path_factory.mktemp("broker")
+    with BrokerProcess(folder, settings, command=installation.start_command) as process:
+        yield process
+
+
+def test_wheel_has_one_top_level_package(wheel: Path) -> None:
+    assert wheel.name == f"milena_broker-{__version__}-py3-none-any.whl"
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0] for name in names} == {"milena_broker", f"milena_broker-{__version__}.dist-info"}
+    private = {name.removeprefix(f"{PRIVATE_FOLDER}/") for name in names if name.startswith(PRIVATE_FOLDER)}
+    assert {name.partition("/")[0] for name in private} == set(FOLDERS)
+    assert {"config/server.properties", "spark_jobs/connector.sha256", "tools/server_start.py"} <= private
+
+
+def test_every_package_of_the_repository_is_in_the_wheel() -> None:
+    others = {"bench", "milena_broker", "tests"}
+    assert set(FOLDERS) == {path.parent.name for path in ROOT.glob("*/__init__.py")} - others
+
+
+def test_the_same_files_give_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    pip("wheel", "--no-deps", "--wheel-dir", tmp_path, ROOT, folder=tmp_path)
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+def test_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    build = "import sys, milena_build; print(milena_build.build_sdist(sys.argv[1]))"
+    name = run(sys.executable, "-P", "-c", build, tmp_path, folder=ROOT, PYTHONPATH=str(ROOT / "build_backend")).strip()
+    with tarfile.open(tmp_path / name) as archive:
+        assert {member.split("/")[0] for member in archive.getnames()} == {f"milena_broker-{__version__}"}
+    pip("wheel", "--no-deps", "--wheel-dir", tmp_path, tmp_path / name, folder=tmp_path)
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+def test_metadata_names_the_distribution_and_its_extras(installation: Installation) -> None:
+    (folder,) = installation.site_packages.glob("milena_broker-*.dist-info")
+    metadata = PathDistribution(folder).metadata
+    assert (metadata["Name"], metadata["Version"]) == ("milena-broker", __version__)
+    assert metadata.get_all("Provides-Extra") == ["spark", "dev"]
+    assert 'milena-broker[spark]; extra == "dev"' in (metadata.get_all("Requires-Dist") or [])
+
+
+def test_project_keeps_its_modules(installation: Installation) -> None:
+    program = "import sys; before = list(sys.path); import milena_broker, config, tools; "
+    program += "print(config.OWNER, tools.OWNER, sys.path == before, sep='|')"
+    assert installation.run("python", "-c", program) == "the project|the project|True\n"
+
+
+def test_version_is_that_of_the_package(installation: Installation) -> None:
+    assert installation.run("kafka-server-start", "--version").endswith(f"\nMilena {__version__}\n")
+
+
+def test_broker_and_tools_run_beside_the_project(installation: Installation, broker: BrokerProcess) -> None:
+    bootstrap = ("--bootstrap-server", broker.bootstrap)
+    installation.run("kafka-topics", *bootstrap, "--create", "--topic", "greetings")
+    assert installation.run("kafka-topics", *bootstrap, "--list") == "greetings\n"
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("greetings", b"hello")
+    assert producer.flush(DEADLINE_S) == 0
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings)
+    consumer.subscribe(["greetings"])
+    message = consumer.poll(DEADLINE_S)
+    consumer.close()
+    assert message is not None
+    assert message.value() == b"hello"
+
+
+def test_worker_process_compacts_a_log(broker: BrokerProcess) -> None:
+    config = {"cleanup.policy": "compact", "segment.bytes": "1000", "min.cleanable.dirty.ratio": "0.01"}
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("table", 1, config=config)])["table"].result(DEADLINE_S)
+    segment = broker.log_dir / "table-0" / f"{0:020}.log"
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for _ in range(20):
+        producer.produce("table", key=b"key", value=bytes(300))
+        assert producer.flush(DEADLINE_S) == 0
+    deadline_s = time.monotonic() + DEADLINE_S
+    # All records have one key, so cleaning leaves less in the first segment than one record needs.
+    while size_of(segment) >= 300:
+        assert time.monotonic() < deadline_s, broker.log.read_text()
+        time.sleep(0.05)
+    assert "ERROR" not in broker.log.read_text()
+
+
+def test_module_without_console_script_runs_by_name(installation: Installation) -> None:
+    assert "--bootstrap-servers" in installation.run(
+        "python", "-m", "milena_broker", "spark_jobs.flights_produce", "--help"
+    )
+
+
+def test_editable_installation_runs_the_repository(tmp_path: Path) -> None:
+    installation = Installation(tmp_path)
+    installation.install("--editable", ROOT)
+    assert installation.run("kafka-server-start", "--version").endswith(f"\nMilena {__version__}\n")
+    program = "import milena_broker, config, tools; print(milena_broker.__path__, config.OWNER, tools.OWNER)"
+    assert installation.run("python", "-c", program) == f"['{ROOT / 'milena_broker'}'] the project the project\n"
+
+
+def test_installed_kafka_server_stop_stops_the_broker(installation: Installation, broker: BrokerProcess) -> None:
+    installation.run("kafka-server-stop")
+    assert broker.wait_for_exit() == 0
