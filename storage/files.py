@@ -185,10 +185,6 @@ class Files(ABC):
     def lock(self, path: str) -> OpenFile | None:
         """An exclusive lock that lives as long as the file is held; None when somebody, in this process too, has it."""
 
-    @abstractmethod
-    def disk_space(self, path: str) -> tuple[int, int]:
-        """(total, usable) bytes of the volume."""
-
     def read_whole(self, path: str) -> bytes:
         file = self.open_for_reading(path)
         try:
@@ -416,11 +412,6 @@ class OsFiles(Files):
                 return None
             raise failure(error, "lock", path) from None
         return file
-
-    def disk_space(self, path: str) -> tuple[int, int]:
-        with _Doing("stat the volume of", path):
-            status = os.statvfs(path)
-        return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
 
 
 def _is_dangling(entry: os.DirEntry[str]) -> bool:

@@ -179,10 +179,6 @@ class LogDirectory:
             found.append((self._path(entry.name), name))
         return found
 
-    def disk_space(self) -> tuple[int, int]:
-        """(total, usable) bytes of the file system; waits for the disk. Raises OSError."""
-        return self._files.disk_space(self.path)
-
     def path_of(self, name: TopicPartition) -> str:
         return self._path(names.partition_directory(name.topic, name.partition))
 

@@ -9,6 +9,8 @@ from collections.abc import Collection
 from itertools import groupby
 from pathlib import Path
 
+from aiofiles.os import statvfs
+
 from broker.request_context import RequestContext
 from broker.services import Services
 from broker.slices import Slices
@@ -58,10 +60,12 @@ async def _described(
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return result
     try:
-        result.total_bytes, result.usable_bytes = await services.run_blocking(directory.disk_space)
+        volume = await statvfs(directory.path, executor=services.blocking)  # type: ignore[call-arg]  # not in its stub
     except OSError:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return result
+    result.total_bytes = volume.f_blocks * volume.f_frsize
+    result.usable_bytes = volume.f_bavail * volume.f_frsize
     logs = sorted(
         (log for log in directory.logs.values() if wanted is None or log.name in wanted), key=lambda log: log.name
     )
