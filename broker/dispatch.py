@@ -107,7 +107,9 @@ class RequestDispatcher:
             if request is None:
                 context.is_frame_kept = True
                 serve = self._serve_large if has_time else self._serve_in_turn
-                return asyncio.ensure_future(serve(route, kept(frame), position, context))
+                answering = asyncio.ensure_future(serve(route, kept(frame), position, context))
+                # A producer that expects no response may close its connection as soon as it has sent its last request.
+                return asyncio.shield(answering) if header.api_key == PRODUCE_KEY else answering
         except Malformed as error:
             raise Malformed(f"{_named(route.api, header)}: {error}") from error
         try:

@@ -216,6 +216,9 @@ class Server:
         await self._begin(foundation, services)
         self._log_manager.on_write_finished = services.replica_manager.write_finished
         self._log_manager.on_log_start_raised = services.replica_manager.log_start_raised
+        self._log_manager.on_log_offline = lambda log: self._loop.call_soon_threadsafe(
+            services.replica_manager.log_went_offline, log
+        )
         services.replica_manager.on_not_opened = lambda: self._reopen_later(foundation)
         self._on_directory_lost = lambda: self._lose_directory(foundation, services)
         self._lose_directory(foundation, services)  # one that failed meanwhile

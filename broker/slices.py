@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from types import GeneratorType
 from typing import Any, TypeVar, cast
 
+from broker.promise import Promise
+
 S = TypeVar("S")
 T = TypeVar("T")
 Slices = Generator[None, None, T]
@@ -78,13 +80,15 @@ class SlicedWork:
     async def finished(self, work: Slices[T]) -> T:
         """The result of the work, in a coroutine."""
         done = self.run(work)
-        return await done if isinstance(done, asyncio.Future) else done
+        return await _outcome_of(done) if isinstance(done, asyncio.Future) else done
 
     async def settled(self, outcome: object) -> object:
         """What an outcome comes to: work is done in slices, and what is awaitable is awaited, as often as it takes."""
         while True:
             if is_sliced(outcome):
                 outcome = self.run(cast(Slices[object], outcome))
+            elif isinstance(outcome, asyncio.Future):
+                outcome = await _outcome_of(outcome)
             elif isinstance(outcome, Awaitable):
                 outcome = await outcome
             else:
@@ -118,7 +122,9 @@ class SlicedWork:
         try:
             self._compute(work, self._monotonic_ms() + SLICE_MS)
         except StopIteration as finished:
-            if not future.cancelled():
+            if future.cancelled():
+                _cancel(finished.value)
+            else:
                 future.set_result(finished.value)
         except Exception as error:
             if not future.cancelled():
@@ -140,6 +146,21 @@ class Pace:
         if self._monotonic_ms() >= self._end_ms:
             await self._sliced_work.turn()
             self._end_ms = self._monotonic_ms() + SLICE_MS
+
+
+async def _outcome_of(future: asyncio.Future[T]) -> T:
+    """The result of a future. If nobody waits any more, what it came to is cancelled as well: it may be parked."""
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if future.done() and not future.cancelled() and future.exception() is None:
+            _cancel(future.result())
+        raise
+
+
+def _cancel(outcome: object) -> None:
+    if isinstance(outcome, asyncio.Future | Promise):
+        outcome.cancel()
 
 
 def _nothing() -> Slices[None]:

@@ -134,6 +134,7 @@ class LogOptions:
     on_truncated: Callable[["Log"], None] = _ignore
     on_flushed: Callable[[float], None] = _ignore  # with the seconds it took; in the thread of the flush
     on_log_start_raised: Callable[["Log"], None] = _ignore
+    on_offline: Callable[["Log"], None] = _ignore  # in any thread
     on_write_finished: Callable[["Log"], None] = _ignore  # of a planned append, which is stored now or has failed
     writer: DirectoryWriter = field(default_factory=lambda: DirectoryWriter(""))
 
@@ -1623,6 +1624,7 @@ class Log:
         """Everything is refused from now on: the directory has failed, or the files are about to go."""
         self.is_offline = True
         self.release()
+        self._options.on_offline(self)
 
     def retire(self) -> None:
         """The log is to be deleted: everything is refused from now on.

@@ -232,6 +232,8 @@ class LogManager:
         """Told of each append that waited for a slow directory, when it was written or has failed."""
         self.on_log_start_raised: Callable[[Log], object] = lambda log: None
         """Told when the start of a log in service was raised, in the thread that owns it."""
+        self.on_log_offline: Callable[[Log], object] = lambda log: None
+        """Told in any thread when a log in service refuses everything from now on."""
         self._creating: set[TopicPartition] = set()  # logs whose files are being made
         self._leaving: set[TopicPartition] = set()  # deleted logs whose directory still has its name
         self._logs_to_load: Counter[str] = Counter()  # logs by directory while they are loaded, none before and after
@@ -1008,6 +1010,10 @@ class LogManager:
         if self._logs.get(log.name) is log:  # not of a copy, which another thread changes
             self.on_log_start_raised(log)
 
+    def _log_offline(self, log: Log) -> None:
+        if self._logs.get(log.name) is log:
+            self.on_log_offline(log)
+
     def _write_finished(self, log: Log) -> None:
         self.on_write_finished(log)
 
@@ -1026,6 +1032,7 @@ class LogManager:
             on_truncated=self._truncated,
             on_flushed=self._flushed,
             on_log_start_raised=self._log_start_raised,
+            on_offline=self._log_offline,
             on_write_finished=self._write_finished,
             writer=self.writers[directory.path],
         )

@@ -120,7 +120,7 @@ class _Fetch:
             return self._answer_with_room()
         read = yield from self._read_warm()
         if not read.is_cold and not self._is_enough(read):
-            return self._answer_when_enough()
+            return (yield from self._answer_when_enough())
         return (yield from self._answer(read)) if self._is_ready(read) else self._answer_soon(read)
 
     def _locate_all(self) -> Slices[None]:
@@ -157,7 +157,9 @@ class _Fetch:
         await self._services.unsent_answers.room()
         read = await self._services.sliced_work.finished(self._read_warm())
         is_enough = read.is_cold or self._is_enough(read)
-        return await (self._answer_soon(read) if is_enough else self._answer_when_enough())
+        if is_enough:
+            return await self._answer_soon(read)
+        return await (await self._services.sliced_work.finished(self._answer_when_enough()))
 
     def _answer_soon(self, read: FetchRead) -> asyncio.Future[Response]:
         """Answer once what there is is in memory, and in the reader's format.
@@ -171,6 +173,7 @@ class _Fetch:
             size = min(limits.bytes_max, sum(wanted.bytes_max for wanted in self._wanted.partitions.values()))
         if needs_conversion(self._context.api_version):
             size *= 2  # the records as they are stored, and as they are sent
+        size = max(size, 0)  # limits of a request may be negative
         unsent.reserve(size)
         answering = asyncio.ensure_future(self._answer_in_time(read, limits))
         answering.add_done_callback(lambda _: unsent.release(size))
@@ -191,7 +194,7 @@ class _Fetch:
             or read.size >= self._bytes_min
         )
 
-    def _answer_when_enough(self) -> Promise[Response]:
+    def _answer_when_enough(self) -> Slices[Promise[Response]]:
         """Park until there are enough bytes, something changed, or the time is over; then answer with what there is."""
         manager = self._services.replica_manager
         promise: Promise[Response] = Promise()
@@ -203,10 +206,10 @@ class _Fetch:
             promise.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
             manager.await_bytes(operation, deadline_ms)
         else:
-            self._await_news(session, promise, deadline_ms)
+            yield from self._await_news(session, promise, deadline_ms)
         return promise
 
-    def _await_news(self, session: FetchSession, promise: Promise[Response], deadline_ms: int) -> None:
+    def _await_news(self, session: FetchSession, promise: Promise[Response], deadline_ms: int) -> Slices[None]:
         manager, sessions = self._services.replica_manager, self._services.fetch_sessions
         operation = DelayedFetch(
             [], self._bytes_min, lambda: self._answer_news(session, on_news, promise), may_grow=True
@@ -232,10 +235,15 @@ class _Fetch:
         session.on_news = on_news
         manager.await_news(operation, deadline_ms)
         # All that have news now, also those to which something happened since the request was read.
-        for wanted in list(session.news.values()):
-            if operation.is_completed:
-                return
-            on_news(wanted)
+        try:
+            for wanted in list(session.news.values()):
+                if operation.is_completed:
+                    return
+                on_news(wanted)
+                yield
+        except GeneratorExit:
+            abandon()
+            raise
 
     def _readable(self, wanted: FetchPartition) -> Partition | None:
         """The partition, None if there is something else to say of it than records."""
@@ -246,6 +254,8 @@ class _Fetch:
                 if self._is_follower:
                     found.require_follower(self._replica_id, wanted.current_leader_epoch)
             except KafkaError:
+                return None
+            if found.log.is_offline:
                 return None
         return found
 
@@ -467,12 +477,13 @@ def _stop_listening(session: FetchSession, on_news: Callable[[FetchPartition], N
 
 
 def _is_worth_sending(read: PartitionRead) -> bool:
-    return read.wanted.is_worth_sending(
+    is_changed = read.wanted.is_worth_sending(
         has_records=len(read.records) > 0,
         error_code=read.error_code,
         high_watermark=read.high_watermark,
         log_start_offset=read.log_start_offset,
     )
+    return is_changed or read.diverging is not None
 
 
 def _needs_encoder(read: PartitionRead) -> bool:

@@ -124,7 +124,9 @@ def _response(
 
 async def _store_in_consumers_tree(services: Services, request: ScannedOffsetCommit) -> Slices[RowResponse]:
     codes = {}
+    pace = services.sliced_work.pace()
     for row in request.topics:
+        await pace.keep()
         codes[row[:2]] = await _store_one(services, services.groups.legacy_offsets, request.group_id, row)
     return _response(request, VERSION_OF_CONSUMERS_TREE, ErrorCode.NONE, codes)
 

@@ -17,7 +17,7 @@ from broker.groups.offsets import GroupOffsets, TopicPartition
 from broker.groups.records import NO_LEADER_EPOCH
 from broker.request_context import RequestContext
 from broker.services import Services
-from broker.slices import Slices, whole
+from broker.slices import Slices
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -182,8 +182,13 @@ def _nothing(cls: type[P], partition: int, code: ErrorCode) -> P:
 
 async def _read_consumers_tree(services: Services, request: OffsetFetchRequest) -> OffsetFetchResponse:
     topics = []
-    for name, partitions in whole(_named(request.topics or ())).items():
-        found = [await _read_one(services, request.group_id, name, each) for each in partitions]
+    pace = services.sliced_work.pace()
+    wanted = await services.sliced_work.finished(_named(request.topics or ()))
+    for name, partitions in wanted.items():
+        found = []
+        for each in partitions:
+            await pace.keep()
+            found.append(await _read_one(services, request.group_id, name, each))
         topics.append(OffsetFetchResponseTopic(name=name, partitions=found))
     return OffsetFetchResponse(topics=topics)
 

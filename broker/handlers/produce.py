@@ -28,7 +28,7 @@ from broker.request_context import CloseConnection, RequestContext
 from broker.services import Services
 from broker.slices import Slices, each, whole
 from protocol.api import APIS
-from protocol.errors import ERRORS, ErrorCode
+from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -65,7 +65,7 @@ def handle(services: Services, request: ScannedProduce, context: RequestContext)
         context.api_version >= FIRST_VERSION_WITH_ABORTABLE,
     )
     if request.acks not in VALID_ACKS:
-        return failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS)
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     if len(rows) > PARTITIONS_IN_ONE_STEP_MAX:
         answering: object = _serve_in_slices(
             services, rows if context.is_frame_kept else with_own_records(rows), terms, context

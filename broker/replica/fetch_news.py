@@ -21,6 +21,9 @@ logger = logging.getLogger("kafka.server.FetchManager")
 WOKEN_TOGETHER_MAX = 64
 """So many fetches that wait are woken in one step; each is answered in it."""
 
+UNWATCHED_TOGETHER_MAX = 2_000
+"""So many watches of a session that has ended are given up in one step."""
+
 
 class Watcher(Protocol):
     """Who watches one partition."""
@@ -55,6 +58,13 @@ class FetchNews:
             watchers.pop(watcher, None)
             if not watchers:
                 del self.watched[key]
+
+    def unwatch_all(self, watches: deque[tuple[Hashable, Watcher]]) -> None:
+        """End these watches, thousands of them in parts."""
+        for _ in range(min(len(watches), UNWATCHED_TOGETHER_MAX)):
+            self.unwatch(*watches.popleft())
+        if watches:
+            self._postpone(lambda: self.unwatch_all(watches))
 
     def tell(self, key: Hashable) -> None:
         """Something happened to `key`."""

@@ -23,11 +23,12 @@ their end. Only they are read. Served ones move to the end, so that one that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from broker.replica.fetch_news import FetchNews
+from broker.replica.fetch_news import FetchNews, Watcher
 from broker.slices import Slices
 from protocol.errors import ErrorCode, KafkaError
 
@@ -64,7 +65,7 @@ class FetchPartition:
     def has_news(self) -> bool:
         """Part of `Watcher`."""
         session = self.session
-        if session is None:
+        if session is None or session.is_closed:
             return False
         session.news[self.key] = self
         return session.on_news is not None
@@ -104,12 +105,13 @@ class FetchSession:
     partitions: dict[PartitionKey, FetchPartition] = field(default_factory=dict)
     news: dict[PartitionKey, FetchPartition] = field(default_factory=dict)
     """The partitions to read when the client asks next, in this order."""
+    is_closed: bool = False
     on_news: Callable[[FetchPartition], None] | None = None
     """Called when something happens to a partition while a fetch of the session waits."""
 
     def served(self, partition: FetchPartition) -> None:
         """Records of the partition are sent: it is read after the others next time."""
-        if self.news.pop(partition.key, None) is not None:
+        if partition.session is self and self.news.pop(partition.key, None) is not None:
             self.news[partition.key] = partition
 
 
@@ -217,7 +219,7 @@ class FetchSessionCache:
 
     def watch(self, partition: FetchPartition) -> None:
         """Have the partition's session told of the next event. Harmless when it is in none any more."""
-        if partition.session is not None:
+        if partition.session is not None and not partition.session.is_closed:
             self._news.watch((partition.topic, partition.partition), partition)
 
     def _update(
@@ -270,5 +272,10 @@ class FetchSessionCache:
     def _close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            for partition in session.partitions.values():
-                self._leave(session, partition)
+            # A request of the session that is served in slices may still look at it.
+            session.is_closed = True
+            session.news.clear()
+            watches: deque[tuple[Hashable, Watcher]] = deque(
+                ((known.topic, known.partition), known) for known in session.partitions.values()
+            )
+            self._news.unwatch_all(watches)

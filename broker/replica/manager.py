@@ -148,6 +148,12 @@ class ReplicaManager:
         self.produce_purgatory.check_and_complete((log.topic, log.partition))
         self.wake_readers(partition)
 
+    def log_went_offline(self, log: Log) -> None:
+        """A log refuses everything from now on: who waits for it gets KAFKA_STORAGE_ERROR."""
+        partition = self.find(log.topic, log.partition)
+        if partition is not None and partition.log is log:
+            self._complete_satisfied(partition)
+
     def log_start_raised(self, log: Log) -> None:
         """Retention has raised the start of a log, which sessions report to their clients."""
         partition = self.find(log.topic, log.partition)

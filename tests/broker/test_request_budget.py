@@ -279,7 +279,28 @@ def watched_codec(
         return call
 
     monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", limit)
-    dispatcher._routes[3, version] = dispatch.Route(
-        api, route.handle, watched("decode", route.decode), watched("encode", route.encode)
+    dispatcher._routes[3, version] = replace(
+        route, decode=watched("decode", route.decode), encode=watched("encode", route.encode)
     )
     return seen
+
+
+async def test_a_request_without_a_response_is_served_although_its_client_leaves(tmp_path: Path) -> None:
+    """It waits for its turn, as the slice of this turn is used up, and its client expects nothing any more."""
+    count = ELEMENTS_AT_ONCE_MAX + 10
+    batch = build_batch([RecordData(0, None, b"value")])
+    data = [PartitionProduceData(index=index, records=batch) for index in range(count)]
+    request = ProduceRequest(acks=0, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    frame = bytearray(request_header(0, 9, 7, "test") + b"".join(encode(request, 9)))
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.create_topic("t", count)
+        sliced_work = broker.services.sliced_work
+        sliced_work.newcomers_end_ms()
+        sliced_work._newcomers_end_ms = 0
+        answering = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+        assert isinstance(answering, asyncio.Future)
+        answering.cancel()
+        logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]
+        async with asyncio.timeout(10):
+            while not all(log.log_end_offset for log in logs):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)

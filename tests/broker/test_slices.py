@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from broker.promise import Promise
 from broker.slices import SLICE_MS, STEPS_MIN, SlicedWork, Slices, each
 from tests.support.manual_clock import SteppingClock
 
@@ -125,3 +126,21 @@ async def test_each_returns_what_the_work_makes_of_every_item_in_order() -> None
 def test_work_of_few_steps_is_done_in_one_slice_however_long_they_take() -> None:
     work = SlicedWork(SteppingClock(SLICE_MS).monotonic_ms)
     assert work.run(counting(STEPS_MIN - 1, [])) == "done"
+
+
+@pytest.mark.parametrize("way", ["finished", "settled"])
+async def test_what_a_cancelled_waiter_would_have_got_is_cancelled(way: str) -> None:
+    """Work may end with a promise of something that is parked, in the moment in which its client leaves."""
+    sliced_work = SlicedWork(SteppingClock(SLICE_MS).monotonic_ms, steps_min=1)
+    promise: Promise[int] = Promise()
+
+    def work() -> Slices[Promise[int]]:
+        yield
+        yield
+        task.cancel()
+        return promise
+
+    task = asyncio.ensure_future(getattr(sliced_work, way)(work()))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert promise.cancelled()

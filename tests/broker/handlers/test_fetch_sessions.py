@@ -966,3 +966,53 @@ async def test_every_session_reads_an_append_that_was_answered(served: InProcess
     clients = [await client_of(served, name, {0: 0, 1: 0}) for _ in range(100)]
     append(served, name, 1, memoryview(bytearray(one_record())))
     assert list(sent(await clients[-1].fetch())) == [1]
+
+
+# -- what else there is to say ---------------------------------------------------------------------------------------
+
+
+async def test_a_session_names_a_partition_whose_epochs_diverge_at_every_fetch(
+    served: InProcessBroker, name: str
+) -> None:
+    """A reader that is not told where to truncate asks for ever."""
+    await served.create_topic(name, 1)
+    await produce(served, name, 0)
+    client = await client_of(served, name, {0: 1}, version=12)
+    for _ in range(3):
+        request = client.request({0: 5}, wait_ms=FOREVER_MS)
+        request.topics[0].partitions[0].last_fetched_epoch = 0
+        client.epoch += 1
+        response = await soon(served.ask(request, 12))
+        diverging = sent(response)[0].diverging_epoch
+        assert diverging is not None
+        assert (diverging.epoch, diverging.end_offset) == (0, 1)
+
+
+async def test_sessions_learn_that_a_single_log_went_out_of_service(served: InProcessBroker, name: str) -> None:
+    await served.create_topic(name, 2)
+    client = await client_of(served, name, {0: 0, 1: 0})
+    fetching = await client.parked()
+    hosted(served, name, 1).log.take_offline()
+    assert sent(await soon(fetching))[1].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert sent(await client.fetch())[1].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_negative_limits_of_a_cold_read_reserve_nothing(
+    served: InProcessBroker, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.create_topic(name, 1)
+    await produce(served, name, 0)
+    sizes: list[int] = []
+    unsent = served.services.unsent_answers
+    reserve = unsent.reserve
+    monkeypatch.setattr(unsent, "reserve", lambda size: (sizes.append(size), reserve(size)))
+    original = Log.read
+
+    def read(self: Log, *arguments: Any, **options: Any) -> Any:
+        return None if options.get("nowait") else original(self, *arguments, **options)
+
+    monkeypatch.setattr(Log, "read", read)
+    client = Client(served, name)
+    await client.fetch({0: 0}, partition_max_bytes=-(1 << 30))
+    assert sizes == [0]
+    assert unsent.size == 0

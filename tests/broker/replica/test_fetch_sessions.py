@@ -1,6 +1,7 @@
 """Fetch sessions (KIP-227): epochs, changes, what is worth sending, and who gives up a slot."""
 
 import itertools
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -289,3 +290,55 @@ def test_a_larger_session_takes_the_slot_of_an_old_smaller_one_that_is_in_use() 
     session = opened(cache, wanted("b", 0), wanted("b", 1), now_ms=EVICTION_MS + 1)
     assert session is not None
     assert session.id == 2
+
+
+def test_a_session_that_is_closed_while_a_request_changes_it_leaves_no_watch() -> None:
+    news = no_news()
+    cache = cache_of(10, news)
+    session = opened(cache, wanted("a", 0))
+    assert session is not None
+    session_id = session.id
+    work = cache.context(
+        session_id, 1, [wanted("a", n) for n in range(1, 1000)], [], uses_topic_ids=False, reader=CONSUMER, now_ms=0
+    )
+    for _ in range(10):
+        next(work)
+    ask(cache, session_id, FINAL_EPOCH)
+    context = whole(work)
+    if context.session is not None:
+        for partition in list(context.session.partitions.values()):
+            cache.settle(context.session, partition)
+    assert len(cache) == 0
+    assert not news.watched
+
+
+def test_a_partition_that_was_forgotten_does_not_come_back_when_it_is_served() -> None:
+    cache = cache_of(10)
+    session = opened(cache, wanted("a", 0), wanted("a", 1))
+    assert session is not None
+    session_id = session.id
+    ask(cache, session_id, 1)
+    gone = session.partitions["a", 0]
+    ask(cache, session_id, 2, forgotten=(("a", 0),))
+    ask(cache, session_id, 3, wanted("a", 0, 7))
+    session.served(gone)
+    assert session.news["a", 0].fetch_offset == 7
+
+
+def test_thousands_of_watches_of_a_session_end_in_parts() -> None:
+    postponed: list[Callable[[], None]] = []
+    news = FetchNews(postponed.append)
+    cache = cache_of(10, news)
+    context = ask(cache, 0, INITIAL_EPOCH, *(wanted("a", number) for number in range(5_000)))
+    session = cache.open(context, is_follower=False, uses_topic_ids=False, reader=CONSUMER, now_ms=0)
+    assert session is not None
+    for partition in context.partitions.values():
+        partition.session = session
+        cache.settle(session, partition)
+    assert len(news.watched) == 5_000
+    ask(cache, session.id, FINAL_EPOCH)
+    assert 0 < len(news.watched) < 5_000
+    assert not any(partition.has_news() for partition in context.partitions.values())
+    while postponed:
+        postponed.pop()()
+    assert not news.watched
