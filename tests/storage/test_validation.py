@@ -35,6 +35,7 @@ from storage.validation import (
     COSTLY_COMPRESSED_SIZE,
     COSTLY_RECORDS_COUNT,
     COSTLY_SIZE,
+    HEADERS_MAX,
     OPENED_SIZE_MAX,
     AppendOrigin,
     AppendRules,
@@ -1140,3 +1141,29 @@ def test_damaged_compressed_records_are_rejected_at_once() -> None:
             validate(batch, may_take_long=False)
         assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
         assert batch == before
+
+
+def with_headers(count: int, codec: Compression, *, records_count: int = 1) -> bytes:
+    """A batch whose records have so many empty headers in all."""
+    headers = [("", None)] * (count // records_count)
+    rows = [RecordData(NOW_MS, b"k", bytes(number % 5), headers) for number in range(records_count)]
+    rows[0] = rows[0]._replace(headers=headers + [("", None)] * (count % records_count))
+    return build_batch(rows, compression=codec)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("records_count", [1, 100])
+@pytest.mark.parametrize("rules", [PLAIN_RULES, COMPACTED], ids=["any", "compacted"])
+def test_very_many_headers_are_too_costly(codec: Compression, records_count: int, rules: AppendRules) -> None:
+    for count, expected in ((HEADERS_MAX, False), (HEADERS_MAX + 1, True)):
+        batch = with_headers(count, codec, records_count=records_count)
+        assert len(batch) < COSTLY_SIZE
+        assert is_too_costly(batch, rules) is expected
+
+
+def test_very_many_headers_after_an_irregular_record_are_too_costly() -> None:
+    rows = [Record(1, NOW_MS, b"k", b"v", []), Record(1, NOW_MS, b"k", b"v", [("", None)] * (HEADERS_MAX + 1))]
+    whole = build_batch([RecordData(NOW_MS, b"k", b"v")] * 2)
+    for codec in (Compression.GZIP, Compression.LZ4):
+        header = read_header(whole)._replace(attributes=codec)
+        assert is_too_costly(assemble(header, compress(codec, encode_records(rows, 0, NOW_MS))))
