@@ -376,6 +376,8 @@ def _validate_closely(
     size = LOG_OVERHEAD + header.batch_length
     if size != len(records):
         records = _without_rest(records, size)
+    # Before the batch is found too costly: its caller copies it, and what is too large is not worth a copy.
+    _check_extent(records, header, rules)
     must_open = _must_open(header, rules, origin)
     plain_size_max = PLAIN_SIZE_MAX
     budget = _header_budget(may_take_long)
@@ -451,13 +453,16 @@ def _size_at_start(records: memoryview) -> int:
 # --- what its header says ---------------------------------------------------------------------------------------------
 
 
-def _check_batch(batch: memoryview, header: BatchHeader, rules: AppendRules, origin: AppendOrigin) -> None:
+def _check_extent(batch: memoryview, header: BatchHeader, rules: AppendRules) -> None:
     if header.base_offset:
         raise _rejected(
             f"The base offset of the record batch should be 0, but it is {header.base_offset}",
             RejectionMeter.INVALID_OFFSET_OR_SEQUENCE,
         )
     _check_size(len(batch), rules)
+
+
+def _check_batch(batch: memoryview, header: BatchHeader, rules: AppendRules, origin: AppendOrigin) -> None:
     if crc32c(batch[CRC_COVERED_POSITION:]) != header.crc:
         raise _corrupt(f"Record batch is corrupt (stored crc = {header.crc})")
     count = header.records_count

@@ -1167,3 +1167,19 @@ def test_very_many_headers_after_an_irregular_record_are_too_costly() -> None:
     for codec in (Compression.GZIP, Compression.LZ4):
         header = read_header(whole)._replace(attributes=codec)
         assert is_too_costly(assemble(header, compress(codec, encode_records(rows, 0, NOW_MS))))
+
+
+@pytest.mark.parametrize("limit", ["max_message_bytes", "segment_bytes"])
+@pytest.mark.parametrize("name", RULES_FOR_MANY)
+def test_batches_that_are_too_large_are_rejected_before_they_are_too_costly(limit: str, name: str) -> None:
+    """Their caller does not copy them for a thread."""
+    origin = COORDINATOR if name == "coordinator" else AppendOrigin.CLIENT
+    batch = build_batch([RecordData(NOW_MS, b"k", b"v")] * COSTLY_RECORDS_COUNT)
+    rules = replace(RULES_FOR_MANY[name], **{limit: len(batch) - 1})
+    errors = []
+    for may_take_long in (True, False):
+        with pytest.raises(KafkaError) as raised:
+            validate(batch, rules, origin, may_take_long=may_take_long)
+        errors.append((raised.value.code, raised.value.message))
+    assert errors[0] == errors[1]
+    assert errors[0][0] in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
