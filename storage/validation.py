@@ -273,6 +273,13 @@ class TooCostlyError(Exception):
     """The decision on some records would take milliseconds, which its caller must not wait for. Nothing has changed."""
 
 
+def first_batch(records: Buffer) -> Buffer:
+    """Return what there is to prepare of `records` that were too costly: without a batch of magic 2 that is cut off."""
+    if records[MAGIC_POSITION] != MAGIC:
+        return records
+    return records[: LOG_OVERHEAD + int.from_bytes(records[8:LOG_OVERHEAD], "big", signed=True)]
+
+
 def prepare(records: memoryview, rules: AppendRules, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend | Refusal:
     """Do all of `validate_and_assign_offsets` that does not need the log, however long it takes; for any thread."""
     try:

@@ -42,7 +42,7 @@ from protocol.records.batch import TRANSACTIONAL_BIT, BatchHeader
 from protocol.records.compression import Buffer
 from storage.log import AppendOrigin, AppendResult, FlushHeldError, Log, PreparedAppend, Refusal
 from storage.producer_state import ProducerState
-from storage.validation import TooCostlyError
+from storage.validation import TooCostlyError, first_batch
 
 ACKS_ALL = -1
 
@@ -253,7 +253,7 @@ class Appends:
         except TooCostlyError:
             assert found is not None
             assert records is not None
-            return _Costly(found.log, bytearray(records))
+            return _Costly(found.log, bytearray(first_batch(records)))
         log = found.log
         if log.has_planned or log.needs_flush or (needs_isr and not found.is_committed(result.last_offset + 1)):
             return _Waiting(result, AwaitedAppend(found, found.leading_since, result.last_offset + 1, needs_isr))

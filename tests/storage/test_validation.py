@@ -45,6 +45,7 @@ from storage.validation import (
     TimestampWindow,
     TooCostlyError,
     ValidatedAppend,
+    first_batch,
     prepare,
     validate_and_assign_offsets,
 )
@@ -1183,3 +1184,12 @@ def test_batches_that_are_too_large_are_rejected_before_they_are_too_costly(limi
         errors.append((raised.value.code, raised.value.message))
     assert errors[0] == errors[1]
     assert errors[0][0] in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+
+
+def test_a_batch_that_is_cut_off_is_not_prepared() -> None:
+    batch = build_batch([RecordData(NOW_MS, b"k", b"v")] * COSTLY_RECORDS_COUNT)
+    cut_off = batch + bytes(8) + (1 << 30).to_bytes(4, "big") + bytes(100_000)
+    assert is_too_costly(cut_off)
+    assert first_batch(memoryview(cut_off)) == batch
+    old_set = build_message_set([Record(0, NOW_MS, b"k", bytes(COSTLY_SIZE), [])], magic=1)
+    assert first_batch(old_set) == old_set
