@@ -68,9 +68,11 @@ from protocol.records.batch import (
     START,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    HeaderBudget,
     Parts,
     Record,
     TimestampType,
+    TooManyHeadersError,
     parse_records,
     plain_pieces,
     read_header,
@@ -99,6 +101,7 @@ _pack_start = START.pack_into
 COSTLY_SIZE = 16 << 10
 COSTLY_COMPRESSED_SIZE = 64 << 10
 COSTLY_RECORDS_COUNT = 4096  # if no two of them have one size
+HEADERS_MAX = 4096  # of all records of a batch; to read one takes 0.2 us
 
 # What a compressed batch may open to on the event loop: a few milliseconds of gzip, and less when each record has to be
 # looked at and perhaps compressed again.
@@ -270,6 +273,13 @@ class TooCostlyError(Exception):
     """The decision on some records would take milliseconds, which its caller must not wait for. Nothing has changed."""
 
 
+def first_batch(records: Buffer) -> Buffer:
+    """Return what there is to prepare of `records` that were too costly: without a batch of magic 2 that is cut off."""
+    if records[MAGIC_POSITION] != MAGIC:
+        return records
+    return records[: LOG_OVERHEAD + int.from_bytes(records[8:LOG_OVERHEAD], "big", signed=True)]
+
+
 def prepare(records: memoryview, rules: AppendRules, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend | Refusal:
     """Do all of `validate_and_assign_offsets` that does not need the log, however long it takes; for any thread."""
     try:
@@ -299,13 +309,13 @@ def validate_and_assign_offsets(
     RecordsRejected where single records or a meter have to be named. Unless it `may_take_long`, raises TooCostlyError
     for what would take milliseconds; what was begun in vain is bounded.
     """
-    header = _plain_header(records, rules, origin, may_take_long)
-    if header is not None:
-        _pack_start(records, 0, next_offset, header[1], leader_epoch)
-        return _new_tuple(ValidatedAppend, (records, header, NO_TIMESTAMP, 0))
     try:
+        header = _plain_header(records, rules, origin, may_take_long)
+        if header is not None:
+            _pack_start(records, 0, next_offset, header[1], leader_epoch)
+            return _new_tuple(ValidatedAppend, (records, header, NO_TIMESTAMP, 0))
         return _validate_closely(records, rules, next_offset, leader_epoch, now_ms, origin, may_take_long)
-    except OpensTooFar as error:
+    except (OpensTooFar, TooManyHeadersError) as error:
         raise TooCostlyError(str(error)) from None
 
 
@@ -342,7 +352,7 @@ def _plain_header(
         or (
             count > 0
             and -_BASE_TIMESTAMP_MAX < base_time < _BASE_TIMESTAMP_MAX
-            and are_regular(records[HEADER_SIZE:], count)
+            and are_regular(records[HEADER_SIZE:], count, _header_budget(may_take_long))
         )
     ):
         return None
@@ -358,7 +368,10 @@ def _validate_closely(
     origin: AppendOrigin,
     may_take_long: bool,
 ) -> ValidatedAppend | None:
-    """Decide on records that are not plain. Raises as `validate_and_assign_offsets`, and OpensTooFar."""
+    """Decide on records that are not plain.
+
+    Raises as `validate_and_assign_offsets`; OpensTooFar or TooManyHeadersError for what is too costly.
+    """
     if origin is _OLD_CLIENT and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] in legacy.LEGACY_MAGICS:
         if len(records) >= COSTLY_SIZE and not may_take_long:
             raise TooCostlyError(f"{len(records)} bytes of an old format")
@@ -370,8 +383,11 @@ def _validate_closely(
     size = LOG_OVERHEAD + header.batch_length
     if size != len(records):
         records = _without_rest(records, size)
+    # Before the batch is found too costly: its caller copies it, and what is too large is not worth a copy.
+    _check_extent(records, header, rules)
     must_open = _must_open(header, rules, origin)
     plain_size_max = PLAIN_SIZE_MAX
+    budget = _header_budget(may_take_long)
     if not may_take_long:
         plain_size_max = CONVERTED_SIZE_MAX if must_open else OPENED_SIZE_MAX
         if (
@@ -382,8 +398,8 @@ def _validate_closely(
             raise TooCostlyError(f"{header.records_count} records in {size} bytes")
     _check_batch(records, header, rules, origin)
     try:
-        if must_open or (origin is not _COORDINATOR and not _is_regular(records, header, plain_size_max)):
-            return _validate_opened(records, header, rules, next_offset, leader_epoch, now_ms, plain_size_max)
+        if must_open or (origin is not _COORDINATOR and not _is_regular(records, header, plain_size_max, budget)):
+            return _validate_opened(records, header, rules, next_offset, leader_epoch, now_ms, plain_size_max, budget)
     except CannotOpen as error:
         if isinstance(error, OpensTooFar) and plain_size_max < PLAIN_SIZE_MAX:
             raise
@@ -393,6 +409,10 @@ def _validate_closely(
         set_timestamps(records, 0, header.attributes | LOG_APPEND_TIME_BIT, now_ms)
         return ValidatedAppend(records, read_header(records), now_ms, records_converted=0)
     return ValidatedAppend(records, header, NO_TIMESTAMP, records_converted=0)
+
+
+def _header_budget(may_take_long: bool) -> HeaderBudget | None:
+    return None if may_take_long else HeaderBudget(HEADERS_MAX)
 
 
 # --- which batch ------------------------------------------------------------------------------------------------------
@@ -440,13 +460,16 @@ def _size_at_start(records: memoryview) -> int:
 # --- what its header says ---------------------------------------------------------------------------------------------
 
 
-def _check_batch(batch: memoryview, header: BatchHeader, rules: AppendRules, origin: AppendOrigin) -> None:
+def _check_extent(batch: memoryview, header: BatchHeader, rules: AppendRules) -> None:
     if header.base_offset:
         raise _rejected(
             f"The base offset of the record batch should be 0, but it is {header.base_offset}",
             RejectionMeter.INVALID_OFFSET_OR_SEQUENCE,
         )
     _check_size(len(batch), rules)
+
+
+def _check_batch(batch: memoryview, header: BatchHeader, rules: AppendRules, origin: AppendOrigin) -> None:
     if crc32c(batch[CRC_COVERED_POSITION:]) != header.crc:
         raise _corrupt(f"Record batch is corrupt (stored crc = {header.crc})")
     count = header.records_count
@@ -493,13 +516,14 @@ def _check_size(size: int, rules: AppendRules) -> None:
         )
 
 
-def _is_regular(batch: memoryview, header: BatchHeader, plain_size_max: int) -> bool:
-    """See "The hot path" above. Raises CannotOpen."""
+def _is_regular(batch: memoryview, header: BatchHeader, plain_size_max: int, budget: HeaderBudget | None) -> bool:
+    """See "The hot path" above. Raises CannotOpen and TooManyHeadersError."""
     if abs(header.base_timestamp) >= _BASE_TIMESTAMP_MAX:
         return False
     if not header.attributes & CODEC_MASK:
-        return are_regular(batch[HEADER_SIZE:], header.records_count)
-    return are_regular_pieces(plain_pieces(batch, 0, header, size_max=plain_size_max), header.records_count)
+        return are_regular(batch[HEADER_SIZE:], header.records_count, budget)
+    pieces = plain_pieces(batch, 0, header, size_max=plain_size_max)
+    return are_regular_pieces(pieces, header.records_count, budget)
 
 
 # --- what its records say ---------------------------------------------------------------------------------------------
@@ -522,6 +546,7 @@ def _validate_opened(
     leader_epoch: int,
     now_ms: int,
     plain_size_max: int,
+    budget: HeaderBudget | None,
 ) -> ValidatedAppend:
     source = header.compression
     # Markers stay as they are: they are too small to gain anything, and nobody expects them compressed.
@@ -532,7 +557,7 @@ def _validate_opened(
     converted = None if source == target else BoundedCompression(target, rules.level, _records_size_max(rules))
     pieces = plain_pieces(batch, 0, header, size_max=plain_size_max)
     checked = _check_records(
-        parse_records(pieces if converted is None else _written(pieces, converted), as_sent, Parts.OUTLINE),
+        parse_records(pieces if converted is None else _written(pieces, converted), as_sent, Parts.OUTLINE, budget),
         header.records_count,
         rules,
         now_ms,

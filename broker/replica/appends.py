@@ -28,7 +28,7 @@ from broker.computing import Computing
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
-from broker.slices import Slices, each, whole
+from broker.slices import SLICE_MS, Slices, each, whole
 from broker.transactions.transaction import TopicPartition
 from broker.transactions.verification import (
     ATTRIBUTES_POSITION,
@@ -42,7 +42,7 @@ from protocol.records.batch import TRANSACTIONAL_BIT, BatchHeader
 from protocol.records.compression import Buffer
 from storage.log import AppendOrigin, AppendResult, FlushHeldError, Log, PreparedAppend, Refusal
 from storage.producer_state import ProducerState
-from storage.validation import TooCostlyError
+from storage.validation import TooCostlyError, first_batch
 
 ACKS_ALL = -1
 
@@ -125,8 +125,10 @@ class Appends:
             if isinstance(admitted, Awaitable):
                 return self._when_admitted(with_own_records(rows), terms, admitted)
             admission = admitted
-        now_ms = self._clock.now_ms()
-        outcomes: list[_Undecided] = [self._append(row, terms, admission, now_ms) for row in rows]
+        if len(rows) == 1:
+            outcomes = [self._append(rows[0], terms, admission, self._clock.now_ms())]
+        else:
+            outcomes = self._append_few(rows, terms, admission)
         return self._decided(rows, outcomes, terms, admission)
 
     def serve_in_slices(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Slices[Appended]:
@@ -189,8 +191,11 @@ class Appends:
 
     async def _when_admitted(
         self, rows: Sequence[ProduceRow], terms: AppendTerms, awaited: Awaitable[Admission | None]
-    ) -> Slices[Appended]:
-        return self._serve_admitted(rows, terms, await awaited)
+    ) -> Appended | Slices[Appended]:
+        admission = await awaited
+        if len(rows) <= PARTITIONS_IN_ONE_STEP_MAX:
+            return self._decided(rows, self._append_few(rows, terms, admission), terms, admission)
+        return self._serve_admitted(rows, terms, admission)
 
     def _log_without_room(self, rows: Sequence[ProduceRow]) -> Log | None:
         """A log that takes no more of producers for now, because too much waits to be written to its slow directory."""
@@ -203,6 +208,14 @@ class Appends:
 
     # -- the append --------------------------------------------------------------------------------------------------
 
+    def _append_few(
+        self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None
+    ) -> list[_Undecided]:
+        """Append the rows in one step. A thread prepares those that are left when a slice is over."""
+        now_ms = self._clock.now_ms()
+        end_ms = self._clock.monotonic_ms() + SLICE_MS
+        return [self._append(row, terms, admission, now_ms, end_ms=end_ms) for row in rows]
+
     def _append(
         self,
         row: ProduceRow,
@@ -210,8 +223,9 @@ class Appends:
         admission: Admission | None,
         now_ms: int,
         prepared: PreparedAppend | None = None,
+        end_ms: int | None = None,
     ) -> _Undecided:
-        """Append the records of a row, or what was `prepared` of them."""
+        """Append the records of a row, or what was `prepared` of them. From `end_ms` on leave them to a thread."""
         topic, index, records = row
         try:
             found = self._manager.find(topic, index)
@@ -223,6 +237,8 @@ class Appends:
                 raise KafkaError(ErrorCode.INVALID_RECORD, f"No records for partition {topic}-{index}")
             if len(records) > ATTRIBUTES_POSITION and records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT:
                 _check_admission(found, records, admission)
+            if end_ms is not None and self._is_left_to_thread(found.log, records, end_ms):
+                return _Costly(found.log, bytearray(records))
             needs_isr = terms.acks == ACKS_ALL
             result = self._manager.append(
                 found,
@@ -237,11 +253,15 @@ class Appends:
         except TooCostlyError:
             assert found is not None
             assert records is not None
-            return _Costly(found.log, bytearray(records))
+            return _Costly(found.log, bytearray(first_batch(records)))
         log = found.log
         if log.has_planned or log.needs_flush or (needs_isr and not found.is_committed(result.last_offset + 1)):
             return _Waiting(result, AwaitedAppend(found, found.leading_since, result.last_offset + 1, needs_isr))
         return result
+
+    def _is_left_to_thread(self, log: Log, records: Buffer, end_ms: int) -> bool:
+        """Return whether the slice is over, unless a check of the size is cheaper than the copy for the thread."""
+        return self._clock.monotonic_ms() >= end_ms and len(records) <= log.config.max_message_bytes
 
     def _decided(
         self,

@@ -154,6 +154,25 @@ class Parts(Enum):
     OUTLINE = "offset, timestamp and whether there is a key; key and value may lack bytes"
 
 
+class TooManyHeadersError(Exception):
+    """Reading the headers of a batch's records was given up. It says nothing about whether they are valid."""
+
+
+class HeaderBudget:
+    """How many headers of records may be read. One record may have a header for every two bytes of the batch."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def spend(self, count: int) -> None:
+        """Raises TooManyHeadersError, before the headers are read."""
+        self.left -= count
+        if self.left < 0:
+            raise TooManyHeadersError(f"{-self.left} headers of records more than may be read in one step")
+
+
 _new_header = tuple.__new__
 _unpack_header = HEADER.unpack_from
 
@@ -226,8 +245,12 @@ def plain_records(buffer: Buffer, position: int, header: BatchHeader, *, size_ma
     return b"".join(plain_pieces(buffer, position, header, size_max=size_max))
 
 
-def parse_records(pieces: Iterable[bytes], header: BatchHeader, parts: Parts = Parts.ALL) -> Iterator[Record]:
-    """The records in `pieces`, the plain bytes that followed `header`. Raises Malformed as `records` does.
+def parse_records(
+    pieces: Iterable[bytes], header: BatchHeader, parts: Parts = Parts.ALL, budget: HeaderBudget | None = None
+) -> Iterator[Record]:
+    """The records in `pieces`, the plain bytes that followed `header`.
+
+    Raises Malformed as `records` does, and TooManyHeadersError if there is a `budget`.
 
     One loop, with the one-byte case of each varint in line, decides how fast a batch opens. It reads the records that
     lie in one piece; one that it cannot read, because it lies across pieces or is damaged, is read field by field.
@@ -293,7 +316,7 @@ def parse_records(pieces: Iterable[bytes], header: BatchHeader, parts: Parts = P
 
                 headers: list[tuple[str, bytes | None]] = []
                 if data[position]:
-                    position = _parse_headers(data, position, headers if parts is Parts.ALL else None)
+                    position = _parse_headers(data, position, headers if parts is Parts.ALL else None, budget)
                 else:
                     position += 1
                 if position != end or not _INT64_MIN <= timestamp <= _INT64_MAX:
@@ -305,20 +328,28 @@ def parse_records(pieces: Iterable[bytes], header: BatchHeader, parts: Parts = P
         except (IndexError, Malformed):
             pass
         reader.position = start
-        yield _read_record(reader, base_offset, base_timestamp, append_time, parts)
+        yield _read_record(reader, base_offset, base_timestamp, append_time, parts, budget)
         number += 1
     if not reader.is_at_end():
         raise Malformed(f"{reader.drain()} bytes after the last of {header.records_count} records")
 
 
-def outline_across_pieces(reader: PieceReader) -> tuple[int, int]:
-    """Read over the next record, wherever its pieces end: its offset delta and timestamp delta. Raises Malformed."""
-    offset, timestamp, _, _, _ = _read_record(reader, 0, 0, None, Parts.OUTLINE)
+def outline_across_pieces(reader: PieceReader, budget: HeaderBudget | None = None) -> tuple[int, int]:
+    """Read over the next record, wherever its pieces end: its offset delta and timestamp delta.
+
+    Raises Malformed, and TooManyHeadersError if there is a `budget`.
+    """
+    offset, timestamp, _, _, _ = _read_record(reader, 0, 0, None, Parts.OUTLINE, budget)
     return offset, timestamp
 
 
 def _read_record(
-    reader: PieceReader, base_offset: int, base_timestamp: int, append_time: int | None, parts: Parts
+    reader: PieceReader,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None,
+    parts: Parts,
+    budget: HeaderBudget | None,
 ) -> Record:
     """The next record, of any size and wherever its pieces end. Says what is wrong with one that is damaged."""
     try:
@@ -327,7 +358,7 @@ def _read_record(
             raise Malformed(f"record of {length} bytes where {reader.drain()} are left")
         start = reader.offset
         try:
-            return _read_fields(reader, start + length, base_offset, base_timestamp, append_time, parts)
+            return _read_fields(reader, start + length, base_offset, base_timestamp, append_time, parts, budget)
         except CannotOpen:
             raise
         except (IndexError, Malformed):
@@ -340,7 +371,13 @@ def _read_record(
 
 
 def _read_fields(
-    reader: PieceReader, end: int, base_offset: int, base_timestamp: int, append_time: int | None, parts: Parts
+    reader: PieceReader,
+    end: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None,
+    parts: Parts,
+    budget: HeaderBudget | None,
 ) -> Record:
     read = reader.skip if parts is Parts.OUTLINE else reader.take
     reader.skip(1)
@@ -362,6 +399,8 @@ def _read_fields(
     count = reader.varint()
     if not 0 <= count <= end - reader.offset:  # a header has two bytes at least
         raise Malformed(f"record with {count} headers")
+    if budget is not None:
+        budget.spend(count)
     if parts is not Parts.ALL:
         _skip_headers(reader, count, end)
     for _ in range(count if parts is Parts.ALL else 0):
@@ -416,11 +455,15 @@ def _wrong_end(end: int) -> Malformed:
     return Malformed(f"record does not end at byte {end} as its length says")
 
 
-def _parse_headers(data: bytes, position: int, headers: list[tuple[str, bytes | None]] | None) -> int:
+def _parse_headers(
+    data: bytes, position: int, headers: list[tuple[str, bytes | None]] | None, budget: HeaderBudget | None
+) -> int:
     """The position after the headers, which are appended to `headers` if that is given."""
     count, position = read_varint(data, position)
     if not 0 <= count <= len(data) - position:  # a header has two bytes at least
         raise Malformed(f"record with {count} headers")
+    if budget is not None:
+        budget.spend(count)
     for _ in range(count):
         length, position = read_varint(data, position)
         if length < 0:

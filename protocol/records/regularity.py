@@ -19,7 +19,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from protocol.errors import Malformed
-from protocol.records.batch import RECORD_SIZE_MIN, outline_across_pieces, read_varint
+from protocol.records.batch import RECORD_SIZE_MIN, HeaderBudget, outline_across_pieces, read_varint
 from protocol.records.compression import PIECE_SIZE, Buffer, CannotOpen
 from protocol.records.pieces import PieceReader
 
@@ -107,12 +107,12 @@ _COPIED_SIZE_MAX = 1 << 16
 _COPIED_RECORD_SIZE_MAX = 512
 
 
-def are_regular(data: Buffer, count: int) -> bool:
+def are_regular(data: Buffer, count: int, budget: HeaderBudget | None = None) -> bool:
     """Whether `data` is `count` whole records with the offset deltas 0 to count - 1, and nothing else.
 
     Keys, values, headers and attributes may be anything, times too within 2^62 of their base. True only if no reader
     can fail on them. False for whatever is not proven; of that, only more than 2^20 records and stranger times are
-    lawful.
+    lawful. Raises TooManyHeadersError if there is a `budget` for headers.
     """
     size = len(data)
     if count == 1 and is_one_plain(data, 0):
@@ -121,41 +121,41 @@ def are_regular(data: Buffer, count: int) -> bool:
         return False
     if size > PIECE_SIZE and size <= count * _COPIED_RECORD_SIZE_MAX:
         copies = (bytes(data[start : start + PIECE_SIZE]) for start in range(0, size, PIECE_SIZE))
-        return _are_regular(copies, count)
+        return _are_regular(copies, count, budget)
     if size <= count * _COPIED_RECORD_SIZE_MAX or (count >= _RUN_WORTH_IT and size <= _COPIED_SIZE_MAX):
         data = bytes(data)
     position = number = 0
     for deltas in _DELTAS:
-        position, number = _step_over(data, position, deltas, number, min(count, deltas.end))
+        position, number = _step_over(data, position, deltas, number, min(count, deltas.end), budget)
         if number != deltas.end:
             break
     return number == count and position == size
 
 
-def are_regular_pieces(pieces: Iterable[bytes], count: int) -> bool:
+def are_regular_pieces(pieces: Iterable[bytes], count: int, budget: HeaderBudget | None = None) -> bool:
     """`are_regular` of the bytes that `pieces` make together. Not all of them may have been asked for when it is False.
 
-    Raises CannotOpen if the iterator does.
+    Raises CannotOpen if the iterator does, and TooManyHeadersError if there is a `budget`.
     """
     pieces = iter(pieces)
     first = next(pieces, b"")
     second = next(pieces, None)
     if second is None:
-        return are_regular(first, count)
-    return count <= _DELTAS[-1].end and _are_regular(chain((first, second), pieces), count)
+        return are_regular(first, count, budget)
+    return count <= _DELTAS[-1].end and _are_regular(chain((first, second), pieces), count, budget)
 
 
-def _are_regular(pieces: Iterable[bytes], count: int) -> bool:
+def _are_regular(pieces: Iterable[bytes], count: int, budget: HeaderBudget | None) -> bool:
     reader = PieceReader(pieces)
     number = 0
     for deltas in _DELTAS:
         end = min(count, deltas.end)
         while number < end:
-            position, number = _step_over(reader.data, reader.position, deltas, number, end)
+            position, number = _step_over(reader.data, reader.position, deltas, number, end, budget)
             reader.position = position
             if number < end:
                 try:
-                    offset_delta, timestamp_delta = outline_across_pieces(reader)
+                    offset_delta, timestamp_delta = outline_across_pieces(reader, budget)
                 except CannotOpen:
                     raise
                 except Malformed:
@@ -190,7 +190,9 @@ def is_one_plain(data: Buffer, position: int) -> bool:
         return False
 
 
-def _step_over(data: Buffer, position: int, deltas: _Deltas, number: int, end: int) -> tuple[int, int]:
+def _step_over(
+    data: Buffer, position: int, deltas: _Deltas, number: int, end: int, budget: HeaderBudget | None
+) -> tuple[int, int]:
     """Step over the records from `number` at `position` to before `end`, as far as they are whole and regular.
 
     Returns where it stopped: a position, and the number of the record there. All of their deltas are among `deltas`.
@@ -228,14 +230,18 @@ def _step_over(data: Buffer, position: int, deltas: _Deltas, number: int, end: i
                 delta_at = at + 1
                 headers = data[headers_at]
                 is_plain = headers == 0 and headers_at + 1 == position
-                if headers and headers_at < position <= len(data) and _headers_end(data, headers_at) == position:
+                if (
+                    headers
+                    and headers_at < position <= len(data)
+                    and _headers_end(data, headers_at, budget) == position
+                ):
                     number += 1
                     continue
         except IndexError:
             pass
         if not is_plain:
             try:
-                position = _record_end(data, start, first + number)
+                position = _record_end(data, start, first + number, budget)
             except (IndexError, Malformed):
                 return start, first + number
             number += 1
@@ -258,14 +264,19 @@ def _step_over(data: Buffer, position: int, deltas: _Deltas, number: int, end: i
     return position, first + number
 
 
-def _headers_end(data: Buffer, position: int) -> int:
+def _headers_end(data: Buffer, position: int, budget: HeaderBudget | None) -> int:
     """The position after few headers with short keys and values; _TOO_FAR or IndexError if they are not."""
     steps = _STEPS
     headers = data[position]
     if headers & 1 or headers >= 0x80:
         return _TOO_FAR
+    count = headers >> 1
+    if budget is not None:
+        budget.left -= count
+        if budget.left < 0:
+            budget.spend(0)
     at = position + 1
-    for _ in range(headers >> 1):
+    for _ in range(count):
         size = data[at]
         at += _TOO_FAR if size == _NULL else steps[size]
         at += steps[data[at]]
@@ -310,8 +321,11 @@ def _agreeing(column: Buffer, expected: bytes) -> int:
     return agreeing
 
 
-def _record_end(data: Buffer, position: int, offset_delta: int) -> int:
-    """The position after any record that has this offset delta, in full generality. Raises Malformed or IndexError."""
+def _record_end(data: Buffer, position: int, offset_delta: int, budget: HeaderBudget | None) -> int:
+    """The position after any record that has this offset delta, in full generality.
+
+    Raises Malformed or IndexError, and TooManyHeadersError if there is a `budget`.
+    """
     size, position = read_varint(data, position)
     end = position + size
     if size < RECORD_SIZE_MIN - 1 or end > len(data):
@@ -324,6 +338,8 @@ def _record_end(data: Buffer, position: int, offset_delta: int) -> int:
     headers, position = read_varint(data, position)
     if not 0 <= headers <= end - position:
         raise Malformed(f"record with {headers} headers")
+    if budget is not None:
+        budget.spend(headers)
     for _ in range(headers):
         size, position = read_varint(data, position)
         if size < 0:

@@ -35,6 +35,7 @@ from storage.validation import (
     COSTLY_COMPRESSED_SIZE,
     COSTLY_RECORDS_COUNT,
     COSTLY_SIZE,
+    HEADERS_MAX,
     OPENED_SIZE_MAX,
     AppendOrigin,
     AppendRules,
@@ -44,6 +45,7 @@ from storage.validation import (
     TimestampWindow,
     TooCostlyError,
     ValidatedAppend,
+    first_batch,
     prepare,
     validate_and_assign_offsets,
 )
@@ -1140,3 +1142,54 @@ def test_damaged_compressed_records_are_rejected_at_once() -> None:
             validate(batch, may_take_long=False)
         assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
         assert batch == before
+
+
+def with_headers(count: int, codec: Compression, *, records_count: int = 1) -> bytes:
+    """A batch whose records have so many empty headers in all."""
+    headers = [("", None)] * (count // records_count)
+    rows = [RecordData(NOW_MS, b"k", bytes(number % 5), headers) for number in range(records_count)]
+    rows[0] = rows[0]._replace(headers=headers + [("", None)] * (count % records_count))
+    return build_batch(rows, compression=codec)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("records_count", [1, 100])
+@pytest.mark.parametrize("rules", [PLAIN_RULES, COMPACTED], ids=["any", "compacted"])
+def test_very_many_headers_are_too_costly(codec: Compression, records_count: int, rules: AppendRules) -> None:
+    for count, expected in ((HEADERS_MAX, False), (HEADERS_MAX + 1, True)):
+        batch = with_headers(count, codec, records_count=records_count)
+        assert len(batch) < COSTLY_SIZE
+        assert is_too_costly(batch, rules) is expected
+
+
+def test_very_many_headers_after_an_irregular_record_are_too_costly() -> None:
+    rows = [Record(1, NOW_MS, b"k", b"v", []), Record(1, NOW_MS, b"k", b"v", [("", None)] * (HEADERS_MAX + 1))]
+    whole = build_batch([RecordData(NOW_MS, b"k", b"v")] * 2)
+    for codec in (Compression.GZIP, Compression.LZ4):
+        header = read_header(whole)._replace(attributes=codec)
+        assert is_too_costly(assemble(header, compress(codec, encode_records(rows, 0, NOW_MS))))
+
+
+@pytest.mark.parametrize("limit", ["max_message_bytes", "segment_bytes"])
+@pytest.mark.parametrize("name", RULES_FOR_MANY)
+def test_batches_that_are_too_large_are_rejected_before_they_are_too_costly(limit: str, name: str) -> None:
+    """Their caller does not copy them for a thread."""
+    origin = COORDINATOR if name == "coordinator" else AppendOrigin.CLIENT
+    batch = build_batch([RecordData(NOW_MS, b"k", b"v")] * COSTLY_RECORDS_COUNT)
+    rules = replace(RULES_FOR_MANY[name], **{limit: len(batch) - 1})
+    errors = []
+    for may_take_long in (True, False):
+        with pytest.raises(KafkaError) as raised:
+            validate(batch, rules, origin, may_take_long=may_take_long)
+        errors.append((raised.value.code, raised.value.message))
+    assert errors[0] == errors[1]
+    assert errors[0][0] in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+
+
+def test_a_batch_that_is_cut_off_is_not_prepared() -> None:
+    batch = build_batch([RecordData(NOW_MS, b"k", b"v")] * COSTLY_RECORDS_COUNT)
+    cut_off = batch + bytes(8) + (1 << 30).to_bytes(4, "big") + bytes(100_000)
+    assert is_too_costly(cut_off)
+    assert first_batch(memoryview(cut_off)) == batch
+    old_set = build_message_set([Record(0, NOW_MS, b"k", bytes(COSTLY_SIZE), [])], magic=1)
+    assert first_batch(old_set) == old_set

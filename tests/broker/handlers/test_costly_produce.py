@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.slices import SLICE_MS
 from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.headers import request_header
@@ -19,6 +20,7 @@ from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from storage.validation import COSTLY_SIZE
 from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture
@@ -132,6 +134,18 @@ def bomb(compression: Compression) -> bytes:
     return build_batch([RecordData(1_700_000_000_000, b"k", bytes(2_000_000))], compression=compression)
 
 
+class ClockOfSlowWork(ManualClock):
+    """Moves on by `step_ms` whenever its monotonic time is read."""
+
+    def __init__(self, step_ms: int) -> None:
+        super().__init__()
+        self._step_ms = step_ms
+
+    def monotonic_ms(self) -> int:
+        self.advance(self._step_ms)
+        return super().monotonic_ms()
+
+
 @pytest.fixture
 def prepared_beside(broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What was prepared in a thread."""
@@ -144,6 +158,7 @@ def prepared_beside(broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch) ->
         return await run(work)
 
     monkeypatch.setattr(type(computing), "run", lambda _, work: counted(work))
+    monkeypatch.setattr(broker.services.appends, "_clock", ManualClock())  # no slice ends on a slow machine
     return calls
 
 
@@ -171,3 +186,30 @@ async def test_few_bytes_that_open_to_many_are_opened_in_a_thread(
     ]
     assert len(prepared_beside) == 4
     assert [header.records_count for _, header in batches(await stored(broker))] == [10, 1] * 3 + [10]
+
+
+async def test_rows_after_the_slice_of_a_request_are_prepared_in_a_thread(
+    broker: InProcessBroker, prepared_beside: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the clock is a fifth of a slice later: the rows before the end of it are decided on at once."""
+    await broker.create_topic("t", partitions=16)
+    batch = build_batch([RecordData(1_700_000_000_000, b"k", bytes(1000))] * 10, compression=Compression.GZIP)
+    monkeypatch.setattr(broker.services.appends, "_clock", ClockOfSlowWork(SLICE_MS // 5))
+    answers = (await broker.ask(produce(*[batch] * 16))).responses[0].partition_responses
+    assert [(each.error_code, each.base_offset) for each in answers] == [(ErrorCode.NONE, 0)] * 16
+    assert len(prepared_beside) == 12
+    for index in range(16):
+        assert [header.records_count for _, header in batches(await stored(broker, index))] == [10]
+    await broker.ask(produce(batch))
+    assert len(prepared_beside) == 12, "a row that is alone has a slice for itself"
+
+
+async def test_a_batch_that_is_too_large_is_rejected_without_a_copy(
+    broker: InProcessBroker, prepared_beside: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the slice of its request is over."""
+    await broker.create_topic("t", partitions=3, compression_type="gzip", max_message_bytes="2000")
+    monkeypatch.setattr(broker.services.appends, "_clock", ClockOfSlowWork(SLICE_MS))
+    answers = (await broker.ask(produce(*[batch_of(100)] * 3))).responses[0].partition_responses
+    assert [each.error_code for each in answers] == [ErrorCode.MESSAGE_TOO_LARGE] * 3
+    assert not prepared_beside

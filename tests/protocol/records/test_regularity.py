@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from protocol.errors import Malformed
-from protocol.records.batch import HEADER_SIZE, Record, parse_records, read_header
+from protocol.records.batch import HEADER_SIZE, HeaderBudget, Record, TooManyHeadersError, parse_records, read_header
 from protocol.records.builder import RecordData, build_batch, encode_records
 from protocol.records.compression import PIECE_SIZE
 from protocol.records.regularity import are_regular, are_regular_pieces
@@ -232,3 +232,25 @@ def test_a_record_larger_than_a_piece_is_read_over() -> None:
         assert tracemalloc.get_traced_memory()[1] < 4000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 200, 9000])
+@pytest.mark.parametrize("size", [0, 100])
+def test_no_more_headers_are_read_than_the_budget_allows(count: int, size: int) -> None:
+    """By the proof and by parsing, in one piece and across pieces."""
+    rows = [Record(n, TIME, b"k", b"v" * n, [("h" * size, None)] * count) for n in range(2)]
+    data = encoded(rows)
+    header = HEADER._replace(records_count=2)
+    pieces = [data[at : at + 100] for at in range(0, len(data), 100)]
+    # Headers of other sizes than the quick step knows may be read twice.
+    enough = 2 * count if size == 0 else 4 * count
+    assert are_regular(data, 2, HeaderBudget(enough))
+    assert are_regular_pieces(pieces, 2, HeaderBudget(enough))
+    for each in ([data], pieces):
+        assert len(list(parse_records(each, header, budget=HeaderBudget(enough)))) == 2
+        with pytest.raises(TooManyHeadersError):
+            list(parse_records(each, header, budget=HeaderBudget(2 * count - 1)))
+    with pytest.raises(TooManyHeadersError):
+        are_regular(data, 2, HeaderBudget(2 * count - 1))
+    with pytest.raises(TooManyHeadersError):
+        are_regular_pieces(pieces, 2, HeaderBudget(2 * count - 1))
