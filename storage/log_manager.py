@@ -46,7 +46,7 @@ from storage.files import Files, ShortageError
 from storage.log import Log, LogOptions
 from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
 from storage.log_loader import LoadProgress
-from storage.log_moves import FoundLog
+from storage.log_moves import FoundLog, LogContents
 from storage.meta_properties import MetaProperties, WrongDirectoryError
 from storage.names import DirectoryState, can_have_future
 from storage.segment import CorruptSegmentError, Segment
@@ -367,7 +367,12 @@ class LogManager:
                     "%s was not closed cleanly: its logs are scanned from their recovery points", directory.path
                 )
         directories = {directory.path: directory for directory in self.live_directories}
-        settled = log_moves.settle(found, directories, self._marker_of)
+        recovery_points = {path: each.recovery_points or {} for path, each in offsets.items()}
+
+        def contents_of(one: FoundLog) -> LogContents | None:
+            return self._contents_of(one, recovery_points[one.directory].get(one.name, 0))
+
+        settled = log_moves.settle(found, directories, self._marker_of, contents_of)
         served = settled.served
         for one in settled.promoted:
             _logger.warning("%s holds the whole log and takes its place", one.path)
@@ -417,6 +422,14 @@ class LogManager:
     def _marker_of(self, found: FoundLog) -> str | None:
         try:
             return log_moves.read_marker(self._files, found.path)
+        except OSError as error:
+            self._fail_at_start(self._directory_with(found.directory), error)
+            return None
+
+    def _contents_of(self, found: FoundLog, recovery_point: int) -> LogContents | None:
+        """None when the log directory has failed at that."""
+        try:
+            return log_moves.read_contents(self._files, found.path, recovery_point)
         except OSError as error:
             self._fail_at_start(self._directory_with(found.directory), error)
             return None

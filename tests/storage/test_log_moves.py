@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -17,7 +18,7 @@ from storage.files import Files
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings, LogCleaning
 from storage.log_manager import LogManager, LogManagerSettings, NoUsableDirectoryError
-from storage.log_moves import FoundLog, Settled, catch_up, settle
+from storage.log_moves import FoundLog, LogContents, Settled, catch_up, settle, write_marker
 from storage.meta_properties import MetaProperties
 from storage.names import DirectoryState
 from storage.producer_snapshots import encode
@@ -487,7 +488,55 @@ SETTLED: dict[str, tuple[list[FoundLog], dict[FoundLog, str], Settled]] = {
 @pytest.mark.parametrize("case", SETTLED)
 def test_settle(case: str) -> None:
     logs, markers, expected = SETTLED[case]
-    assert settle(logs, {"a", "b", "c"}, markers.get) == expected
+    assert settle(logs, {"a", "b", "c"}, markers.get, lambda log: pytest.fail("read")) == expected
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "kept"),
+    [
+        (LogContents(2, 10, 5), LogContents(2, 11, 0), THERE),
+        (LogContents(3, 10, 5), LogContents(2, 11, 6), HERE),
+        (LogContents(2, 10, 5), LogContents(2, 10, 6), THERE),
+        (LogContents(2, 10, 5), LogContents(2, 10, 5), HERE),
+    ],
+    ids=["more records", "newer leader epoch", "higher recovery point", "equal"],
+)
+def test_settle_keeps_the_newest_log_when_all_are_marked_as_replaced(
+    here: LogContents, there: LogContents, kept: FoundLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    retired = HERE if kept is THERE else THERE
+    contents = {HERE: here, THERE: there}
+    settled = settle([HERE, THERE], {"a", "b"}, {HERE: "b", THERE: "a"}.get, contents.get)
+    assert settled == Settled([kept], [], [retired])
+    assert f"{kept.path} is kept" in caplog.text
+
+
+def test_settle_retires_no_log_when_all_are_marked_and_one_is_unreadable() -> None:
+    contents = {HERE: LogContents(2, 10, 5)}
+    assert settle([HERE, THERE], {"a", "b"}, {HERE: "b", THERE: "a"}.get, contents.get) == Settled([], [], [])
+
+
+@pytest.mark.parametrize("longer", ["a", "b"])
+@pytest.mark.parametrize("damage", [b"", b"\x00" * 500])
+def test_start_keeps_the_log_with_the_most_records_when_both_name_each_other(
+    tmp_path: Path, longer: str, damage: bytes
+) -> None:
+    manager = start(tmp_path)
+    log = create(manager)
+    fill(log)
+    expected = list(read_all(log))
+    manager.close(NOW_MS)
+    shutil.copytree(tmp_path / "a" / "topic-0", tmp_path / "b" / "topic-0")
+    shorter = "b" if longer == "a" else "a"
+    (last,) = sorted((tmp_path / shorter / "topic-0").glob("*.log"))[-1:]
+    last.write_bytes(last.read_bytes()[:-3] + damage)
+    for here, there in (("a", "b"), ("b", "a")):
+        write_marker(QuickFiles(), str(tmp_path / here / "topic-0"), str(tmp_path / there))
+        (tmp_path / here / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    manager = start(tmp_path)
+    assert str(log_of(manager).directory) == str(tmp_path / longer / "topic-0")
+    assert list(read_all(log_of(manager))) == expected
+    assert not list(tmp_path.glob("*/topic-0/moved-from"))
 
 
 # Crashes
