@@ -20,6 +20,7 @@ takes no directory offline: what met it is tried again, or raises OutOfResources
 import contextlib
 import logging
 import os.path
+import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -232,6 +233,7 @@ class LogManager:
         """Told of each append that waited for a slow directory, when it was written or has failed."""
         self.on_log_start_raised: Callable[[Log], object] = lambda log: None
         """Told when the start of a log in service was raised, in the thread that owns it."""
+        self._marking = threading.Lock()  # held while markers of moves are written or removed
         self._creating: set[TopicPartition] = set()  # logs whose files are being made
         self._leaving: set[TopicPartition] = set()  # deleted logs whose directory still has its name
         self._logs_to_load: Counter[str] = Counter()  # logs by directory while they are loaded, none before and after
@@ -765,22 +767,55 @@ class LogManager:
 
     def finish_move(self, log: Log, old_directory: LogDirectory, *, now_ms: int) -> None:
         """Makes durable that `log` has taken the place of the one in `old_directory`. Waits for the disk."""
-        directory = self._home.get(log)
-        if directory is None:
-            return  # deleted meanwhile
-        # With what it knows only from the old log, see `Log.take_over_state`.
-        is_flushed = any(True for _ in self._each_online(lambda each: each.flush(now_ms), [log]))
-        if not is_flushed:
-            return  # the marker stays, and the next start finishes the move
-        if self._each_directory(LogDirectory.sync, [directory, old_directory]) and not old_directory.is_offline:
-            # Otherwise the old log may still have its name there, and the next start must know which of them to take.
-            self._each_directory(lambda one: log_moves.remove_marker(self._files, str(log.directory)), [directory])
+        with self._marking:
+            directory = self._home.get(log)
+            if directory is None:
+                return  # deleted, or moved again
+            # With what it knows only from the old log, see `Log.take_over_state`.
+            is_flushed = any(True for _ in self._each_online(lambda each: each.flush(now_ms), [log]))
+            if not is_flushed:
+                return  # the marker stays, and the next move or the next start finishes this one
+            if self._each_directory(LogDirectory.sync, [directory, old_directory]) and not old_directory.is_offline:
+                # Otherwise the old log may still have its name there, and the next start must know which is the log.
+                self._each_directory(lambda one: log_moves.remove_marker(self._files, str(log.directory)), [directory])
 
-    def mark_future_whole(self, copy: Log, log: Log) -> None:
-        """Says on the disk that the copy may replace the log. Waits for the disk. Raises KafkaError."""
-        directory = self._home[copy]
+    def mark_future_whole(self, copy: Log, log: Log, *, now_ms: int) -> None:
+        """Writes the marker that the copy may replace the log. Waits for the disk. Raises KafkaError.
+
+        Finishes the log's previous move first: if a crash left two logs that each name the other's directory as the
+        old one, the next start could not decide between them by their markers.
+        """
+        with self._marking:
+            self._finish_previous_move(log, now_ms)
+            directory = self._home[copy]
+            try:
+                log_moves.write_marker(self._files, str(copy.directory), self._home[log].path)
+            except OSError as error:
+                raise self._storage_error(directory, error) from error
+
+    def _finish_previous_move(self, log: Log, now_ms: int) -> None:
+        """`finish_move` for a log whose marker is still there. Raises KafkaError if the marker has to stay."""
+        directory = self._home[log]
         try:
-            log_moves.write_marker(self._files, str(copy.directory), self._home[log].path)
+            source = log_moves.read_marker(self._files, str(log.directory))
+        except OSError as error:
+            raise self._storage_error(directory, error) from error
+        old_directory = next((one for one in self.directories if one.path == source), None)
+        if old_directory is None:
+            return  # no marker, or one that names a directory which is not configured, so no copy goes there
+        if old_directory.is_offline:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"The previous move of {log.topic}-{log.partition} is not finished: {old_directory.path} is offline",
+            )
+        log.flush(now_ms)
+        for one in (directory, old_directory):
+            try:
+                one.sync()
+            except OSError as error:
+                raise self._storage_error(one, error) from error
+        try:
+            log_moves.remove_marker(self._files, str(log.directory))
         except OSError as error:
             raise self._storage_error(directory, error) from error
 
