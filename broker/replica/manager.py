@@ -338,7 +338,10 @@ class ReplicaManager:
         name = checkpoints.TopicPartition(topic, state.partition_index)
         log = self._log_manager.get(*name)
         if log is None:
-            raise self._not_created.pop(name)
+            # Not removed: a request may name the partition again.
+            raise self._not_created.get(name) or KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {topic}-{state.partition_index} was not created"
+            )
         _require_same_topic(log, topic_id)
         if log.topic_id is None and topic_id is not None:
             # Written by a broker of a time before there were ids.

@@ -1,5 +1,6 @@
 """Leadership, commits and waiters over real logs, told by control requests as the controller sends them."""
 
+import errno
 import shutil
 import weakref
 from pathlib import Path
@@ -423,6 +424,17 @@ def test_new_log_gets_the_configuration_that_changed_while_it_was_created(
     with pytest.raises(KafkaError) as refused:
         append(manager, needs_isr=True)
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_partition_named_twice_whose_creation_failed_gets_its_error_twice(
+    manager: ReplicaManager, log_manager: LogManager
+) -> None:
+    log_manager.fail_directory(log_manager.directories[0], OSError(errno.EIO, "Input/output error"))
+    request = request_for(state_of(), state_of())
+    done(manager.create_logs(request, NOW_MS))
+    response = whole(manager.become_leader_or_follower(request))
+    codes = [one.error_code for one in response.topics[0].partition_errors]
+    assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
 
 
 def test_a_new_partition_is_not_warned_of(manager: ReplicaManager, caplog: pytest.LogCaptureFixture) -> None:
