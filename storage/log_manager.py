@@ -22,7 +22,7 @@ import logging
 import os.path
 import threading
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -552,29 +552,37 @@ class LogManager:
         failed: dict[TopicPartition, KafkaError] = {}
         pending = [new for new in wanted if new.name not in self._logs]
         while pending:
-            placed = yield from self._placed(pending, failed)
+            placed: deque[tuple[LogDirectory, NewLog]] = deque()
             created: list[Log | KafkaError | None] = []
-            yield lambda: created.extend([self._create_in(*each, now_ms) for each in placed])  # noqa: B023
-            pending = []
-            for (directory, new), log in zip(placed, created, strict=True):
-                self._creating.discard(new.name)
-                if log is None:
-                    pending.append(new)
-                elif isinstance(log, KafkaError):
-                    failed[new.name] = log
-                elif directory.is_offline:
-                    log.take_offline()
-                    failed[new.name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
-                else:
-                    self._add(log, directory)
-                yield None
+            try:
+                yield from self._place(pending, placed, failed)
+                yield lambda: created.extend([self._create_in(*each, now_ms) for each in placed])  # noqa: B023
+                pending = []
+                for log in created:
+                    directory, new = placed.popleft()
+                    self._creating.discard(new.name)
+                    if log is None:
+                        pending.append(new)
+                    elif isinstance(log, KafkaError):
+                        failed[new.name] = log
+                    elif directory.is_offline:
+                        log.take_offline()
+                        failed[new.name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
+                    else:
+                        self._add(log, directory)
+                    yield None
+            finally:
+                # Empty unless an error ended the steps; a later request may create these logs.
+                self._creating.difference_update(new.name for _, new in placed)
         return failed
 
-    def _placed(
-        self, wanted: Iterable[NewLog], failed: dict[TopicPartition, KafkaError]
-    ) -> Steps[list[tuple[LogDirectory, NewLog]]]:
-        """Chooses a directory for each new log; adds to `failed` those that none can have now."""
-        placed: list[tuple[LogDirectory, NewLog]] = []
+    def _place(
+        self,
+        wanted: Iterable[NewLog],
+        placed: deque[tuple[LogDirectory, NewLog]],
+        failed: dict[TopicPartition, KafkaError],
+    ) -> Steps[None]:
+        """Adds each new log to `placed` with a directory, or to `failed` if none can have it now."""
         planned: Counter[str] = Counter()
         for new in wanted:
             directory = self._preferred.pop(new.name, None)
@@ -593,7 +601,6 @@ class LogManager:
             self._creating.add(new.name)
             placed.append((directory, new))
             yield None
-        return placed
 
     def _create_in(self, directory: LogDirectory, new: NewLog, now_ms: int) -> Log | KafkaError | None:
         """The log, made in a directory; None if that has failed before, and another may be chosen. Any thread."""

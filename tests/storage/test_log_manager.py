@@ -781,3 +781,18 @@ def test_log_that_is_being_created_is_not_created_twice(tmp_path: Path) -> None:
     assert list(steps) == [None]
     assert manager.get("topic", 0) is not None
     assert not manager.directories[0].is_offline
+
+
+def test_log_whose_creation_raised_an_unexpected_error_can_be_created_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> Log:
+        raise RuntimeError("unexpected")
+
+    manager = Disks(tmp_path / "a").start()
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "create", fail)
+        with pytest.raises(RuntimeError):
+            done(manager.create(new_logs(2), now_ms=NOW_MS))
+    assert done(manager.create(new_logs(2), now_ms=NOW_MS)) == {}
+    assert len(list(manager.logs())) == 2
