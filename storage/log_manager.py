@@ -565,16 +565,26 @@ class LogManager:
                         pending.append(new)
                     elif isinstance(log, KafkaError):
                         failed[new.name] = log
-                    elif directory.is_offline:
-                        log.take_offline()
+                    elif not self._add_created(log, directory):
                         failed[new.name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
-                    else:
-                        self._add(log, directory)
                     yield None
             finally:
                 # Empty unless an error ended the steps; a later request may create these logs.
                 self._creating.difference_update(new.name for _, new in placed)
         return failed
+
+    def _add_created(self, log: Log, directory: LogDirectory) -> bool:
+        """Puts a new log in service; False if its directory is offline."""
+        if not directory.is_offline:
+            self._add(log, directory)
+        if directory.is_offline:
+            # Another thread may have failed it before `_add` and have listed its logs without this one.
+            log.take_offline()
+            if self._logs.get(log.name) is log:
+                del self._logs[log.name]
+                self._forget(log)
+            return False
+        return True
 
     def _place(
         self,
