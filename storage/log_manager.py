@@ -20,8 +20,9 @@ takes no directory offline: what met it is tried again, or raises OutOfResources
 import contextlib
 import logging
 import os.path
+import threading
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ from storage.files import Files, ShortageError
 from storage.log import Log, LogOptions
 from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
 from storage.log_loader import LoadProgress
-from storage.log_moves import FoundLog
+from storage.log_moves import FoundLog, LogContents
 from storage.meta_properties import MetaProperties, WrongDirectoryError
 from storage.names import DirectoryState, can_have_future
 from storage.segment import CorruptSegmentError, Segment
@@ -234,6 +235,7 @@ class LogManager:
         """Told when the start of a log in service was raised, in the thread that owns it."""
         self.on_log_offline: Callable[[Log], object] = lambda log: None
         """Told in any thread when a log in service refuses everything from now on."""
+        self._marking = threading.Lock()  # held while markers of moves are written or removed
         self._creating: set[TopicPartition] = set()  # logs whose files are being made
         self._leaving: set[TopicPartition] = set()  # deleted logs whose directory still has its name
         self._logs_to_load: Counter[str] = Counter()  # logs by directory while they are loaded, none before and after
@@ -369,7 +371,12 @@ class LogManager:
                     "%s was not closed cleanly: its logs are scanned from their recovery points", directory.path
                 )
         directories = {directory.path: directory for directory in self.live_directories}
-        settled = log_moves.settle(found, directories, self._marker_of)
+        recovery_points = {path: each.recovery_points or {} for path, each in offsets.items()}
+
+        def contents_of(one: FoundLog) -> LogContents | None:
+            return self._contents_of(one, recovery_points[one.directory].get(one.name, 0))
+
+        settled = log_moves.settle(found, directories, self._marker_of, contents_of)
         served = settled.served
         for one in settled.promoted:
             _logger.warning("%s holds the whole log and takes its place", one.path)
@@ -419,6 +426,14 @@ class LogManager:
     def _marker_of(self, found: FoundLog) -> str | None:
         try:
             return log_moves.read_marker(self._files, found.path)
+        except OSError as error:
+            self._fail_at_start(self._directory_with(found.directory), error)
+            return None
+
+    def _contents_of(self, found: FoundLog, recovery_point: int) -> LogContents | None:
+        """None when the log directory has failed at that."""
+        try:
+            return log_moves.read_contents(self._files, found.path, recovery_point)
         except OSError as error:
             self._fail_at_start(self._directory_with(found.directory), error)
             return None
@@ -539,29 +554,47 @@ class LogManager:
         failed: dict[TopicPartition, KafkaError] = {}
         pending = [new for new in wanted if new.name not in self._logs]
         while pending:
-            placed = yield from self._placed(pending, failed)
+            placed: deque[tuple[LogDirectory, NewLog]] = deque()
             created: list[Log | KafkaError | None] = []
-            yield lambda: created.extend([self._create_in(*each, now_ms) for each in placed])  # noqa: B023
-            pending = []
-            for (directory, new), log in zip(placed, created, strict=True):
-                self._creating.discard(new.name)
-                if log is None:
-                    pending.append(new)
-                elif isinstance(log, KafkaError):
-                    failed[new.name] = log
-                elif directory.is_offline:
-                    log.take_offline()
-                    failed[new.name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
-                else:
-                    self._add(log, directory)
-                yield None
+            try:
+                yield from self._place(pending, placed, failed)
+                yield lambda: created.extend([self._create_in(*each, now_ms) for each in placed])  # noqa: B023
+                pending = []
+                for log in created:
+                    directory, new = placed.popleft()
+                    self._creating.discard(new.name)
+                    if log is None:
+                        pending.append(new)
+                    elif isinstance(log, KafkaError):
+                        failed[new.name] = log
+                    elif not self._add_created(log, directory):
+                        failed[new.name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
+                    yield None
+            finally:
+                # Empty unless an error ended the steps; a later request may create these logs.
+                self._creating.difference_update(new.name for _, new in placed)
         return failed
 
-    def _placed(
-        self, wanted: Iterable[NewLog], failed: dict[TopicPartition, KafkaError]
-    ) -> Steps[list[tuple[LogDirectory, NewLog]]]:
-        """Chooses a directory for each new log; adds to `failed` those that none can have now."""
-        placed: list[tuple[LogDirectory, NewLog]] = []
+    def _add_created(self, log: Log, directory: LogDirectory) -> bool:
+        """Puts a new log in service; False if its directory is offline."""
+        if not directory.is_offline:
+            self._add(log, directory)
+        if directory.is_offline:
+            # Another thread may have failed it before `_add` and have listed its logs without this one.
+            log.take_offline()
+            if self._logs.get(log.name) is log:
+                del self._logs[log.name]
+                self._forget(log)
+            return False
+        return True
+
+    def _place(
+        self,
+        wanted: Iterable[NewLog],
+        placed: deque[tuple[LogDirectory, NewLog]],
+        failed: dict[TopicPartition, KafkaError],
+    ) -> Steps[None]:
+        """Adds each new log to `placed` with a directory, or to `failed` if none can have it now."""
         planned: Counter[str] = Counter()
         for new in wanted:
             directory = self._preferred.pop(new.name, None)
@@ -580,7 +613,6 @@ class LogManager:
             self._creating.add(new.name)
             placed.append((directory, new))
             yield None
-        return placed
 
     def _create_in(self, directory: LogDirectory, new: NewLog, now_ms: int) -> Log | KafkaError | None:
         """The log, made in a directory; None if that has failed before, and another may be chosen. Any thread."""
@@ -754,22 +786,55 @@ class LogManager:
 
     def finish_move(self, log: Log, old_directory: LogDirectory, *, now_ms: int) -> None:
         """Makes durable that `log` has taken the place of the one in `old_directory`. Waits for the disk."""
-        directory = self._home.get(log)
-        if directory is None:
-            return  # deleted meanwhile
-        # With what it knows only from the old log, see `Log.take_over_state`.
-        is_flushed = any(True for _ in self._each_online(lambda each: each.flush(now_ms), [log]))
-        if not is_flushed:
-            return  # the marker stays, and the next start finishes the move
-        if self._each_directory(LogDirectory.sync, [directory, old_directory]) and not old_directory.is_offline:
-            # Otherwise the old log may still have its name there, and the next start must know which of them to take.
-            self._each_directory(lambda one: log_moves.remove_marker(self._files, str(log.directory)), [directory])
+        with self._marking:
+            directory = self._home.get(log)
+            if directory is None:
+                return  # deleted, or moved again
+            # With what it knows only from the old log, see `Log.take_over_state`.
+            is_flushed = any(True for _ in self._each_online(lambda each: each.flush(now_ms), [log]))
+            if not is_flushed:
+                return  # the marker stays, and the next move or the next start finishes this one
+            if self._each_directory(LogDirectory.sync, [directory, old_directory]) and not old_directory.is_offline:
+                # Otherwise the old log may still have its name there, and the next start must know which is the log.
+                self._each_directory(lambda one: log_moves.remove_marker(self._files, str(log.directory)), [directory])
 
-    def mark_future_whole(self, copy: Log, log: Log) -> None:
-        """Says on the disk that the copy may replace the log. Waits for the disk. Raises KafkaError."""
-        directory = self._home[copy]
+    def mark_future_whole(self, copy: Log, log: Log, *, now_ms: int) -> None:
+        """Writes the marker that the copy may replace the log. Waits for the disk. Raises KafkaError.
+
+        Finishes the log's previous move first: if a crash left two logs that each name the other's directory as the
+        old one, the next start could not decide between them by their markers.
+        """
+        with self._marking:
+            self._finish_previous_move(log, now_ms)
+            directory = self._home[copy]
+            try:
+                log_moves.write_marker(self._files, str(copy.directory), self._home[log].path)
+            except OSError as error:
+                raise self._storage_error(directory, error) from error
+
+    def _finish_previous_move(self, log: Log, now_ms: int) -> None:
+        """`finish_move` for a log whose marker is still there. Raises KafkaError if the marker has to stay."""
+        directory = self._home[log]
         try:
-            log_moves.write_marker(self._files, str(copy.directory), self._home[log].path)
+            source = log_moves.read_marker(self._files, str(log.directory))
+        except OSError as error:
+            raise self._storage_error(directory, error) from error
+        old_directory = next((one for one in self.directories if one.path == source), None)
+        if old_directory is None:
+            return  # no marker, or one that names a directory which is not configured, so no copy goes there
+        if old_directory.is_offline:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"The previous move of {log.topic}-{log.partition} is not finished: {old_directory.path} is offline",
+            )
+        log.flush(now_ms)
+        for one in (directory, old_directory):
+            try:
+                one.sync()
+            except OSError as error:
+                raise self._storage_error(one, error) from error
+        try:
+            log_moves.remove_marker(self._files, str(log.directory))
         except OSError as error:
             raise self._storage_error(directory, error) from error
 

@@ -6,7 +6,8 @@ not know who asks for a move, how fast it may go, or in which thread it runs.
 A copy lives in `<topic>-<partition>.<id>-future`. Once it holds everything it is synced and gets the file
 `moved-from`, which names the log directory that it comes from; then it takes the log's own name, then the old log gets
 the name of one that is to be deleted, and at last the marker goes. A crash between any two of these steps leaves at
-least one whole log, and the marker says which.
+least one whole log, and the marker says which. A move whose last step failed is finished before the next move of that
+log marks a copy, so no two logs name each other; `settle` keeps one of them if it finds such a pair nevertheless.
 
 Invariant: the copy holds nothing but a piece of the log, from where the log started when it was last looked at.
 """
@@ -21,6 +22,8 @@ from storage.files import Files
 from storage.leader_epochs import NO_EPOCH
 from storage.log import Log
 from storage.names import DirectoryState
+from storage.recovery import stored_batches
+from storage.segment import CorruptSegmentError, Segment
 from storage.stored_batch import extent_at
 
 _logger = logging.getLogger(__name__)
@@ -41,6 +44,19 @@ class Settled(NamedTuple):
     served: list[FoundLog]
     promoted: list[FoundLog]
     retired: list[FoundLog]
+
+
+class LogContents(NamedTuple):
+    """How far a log on the disk reaches. The greater of two logs of one partition is the one to keep.
+
+    The leader epoch comes first, as between replicas: a log may be longer only by records of an old epoch.
+    """
+
+    leader_epoch: int
+    """Of the last whole batch."""
+    end_offset: int
+    recovery_point: int
+    """As checkpointed."""
 
 
 def catch_up(log: Log, copy: Log, max_bytes: int, *, now_ms: int) -> int:
@@ -123,11 +139,51 @@ def read_marker(files: Files, path: str) -> str | None:
 # A start
 
 
-def settle(found: Iterable[FoundLog], live: Collection[str], marker_of: Callable[[FoundLog], str | None]) -> Settled:
+def read_contents(files: Files, path: str, recovery_point: int) -> LogContents:
+    """Reads a log that is not loaded from its recovery point to its first bad batch or gap. Changes nothing.
+
+    Raises OSError.
+    """
+    sizes = {
+        name.base_offset: entry.size
+        for entry in files.list_directory(path)
+        if (name := names.parse_segment_file(entry.name)) is not None and name.suffix == names.LOG and not name.stage
+    }
+    bases = sorted(sizes)
+    first = max((base for base in bases if base <= recovery_point), default=0)
+    leader_epoch, end_offset = NO_EPOCH, min(bases, default=0)
+    for base in bases:
+        if base < first:
+            continue
+        if base > max(end_offset, recovery_point):
+            break
+        segment = Segment(files, path, base, now_ms=0, index_interval_bytes=0, index_size_max=0, size=sizes[base])
+        end_offset = max(end_offset, base)
+        try:
+            for batch in stored_batches(segment, 0, segment.size):
+                if not batch.is_crc_valid:
+                    return LogContents(leader_epoch, end_offset, recovery_point)
+                leader_epoch, end_offset = batch.leader_epoch, batch.extent.last_offset + 1
+        except CorruptSegmentError:
+            break
+        finally:
+            segment.release()
+    return LogContents(leader_epoch, end_offset, recovery_point)
+
+
+def settle(
+    found: Iterable[FoundLog],
+    live: Collection[str],
+    marker_of: Callable[[FoundLog], str | None],
+    contents_of: Callable[[FoundLog], LogContents | None],
+) -> Settled:
     """Decides what becomes of moves that were under way when the broker stopped. Touches nothing itself.
 
     `live` are the log directories that were listed. A copy without its log stays where it is, in no list, unless it is
     marked as whole: the log may be in a directory that is offline, or gone, and then the copy is all there is.
+
+    If every log of a partition is marked as old by another one, the one with the greatest contents is served. If the
+    contents of one cannot be read (None), all of them stay where they are, in no list.
     """
     of_partition: dict[TopicPartition, list[FoundLog]] = {}
     for one in found:
@@ -138,8 +194,14 @@ def settle(found: Iterable[FoundLog], live: Collection[str], marker_of: Callable
         copies = [log for log in logs if log.state is DirectoryState.FUTURE]
         if len(current) > 1:
             replaced = {marker_of(log) for log in current} - {None}
-            settled.retired.extend(log for log in current if log.directory in replaced)
-            current = [log for log in current if log.directory not in replaced]
+            kept = [log for log in current if log.directory not in replaced]
+            if not kept:
+                newest = _newest(current, contents_of)
+                if newest is None:
+                    continue
+                kept = [newest]
+            settled.retired.extend(log for log in current if log not in kept)
+            current = kept
         if current:
             settled.served.extend([*current, *copies[:1]])
             settled.retired.extend(copies[1:])
@@ -150,3 +212,27 @@ def settle(found: Iterable[FoundLog], live: Collection[str], marker_of: Callable
                 if copy not in whole[:1]:
                     _logger.warning("%s is left alone: it is a copy that was not finished", copy.path)
     return settled
+
+
+def _newest(logs: Iterable[FoundLog], contents_of: Callable[[FoundLog], LogContents | None]) -> FoundLog | None:
+    """The log to keep of those that all are marked as replaced; None if one of them cannot be read."""
+    contents: dict[FoundLog, LogContents] = {}
+    for log in logs:
+        found = contents_of(log)
+        if found is None:
+            _logger.error("%s and the other logs of its partition are left alone: it cannot be read", log.path)
+            return None
+        contents[log] = found
+    newest = max(contents, key=contents.__getitem__)
+    _logger.warning(
+        "Moves have marked every log of %s-%d as replaced. %s is kept: it has the newest leader epoch, then the most "
+        "records, then the highest recovery point of %s",
+        *newest.name,
+        newest.path,
+        ", ".join(
+            f"{log.path} (leader epoch {each.leader_epoch}, end offset {each.end_offset}, "
+            f"recovery point {each.recovery_point})"
+            for log, each in contents.items()
+        ),
+    )
+    return newest

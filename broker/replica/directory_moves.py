@@ -238,7 +238,7 @@ class DirectoryMoves:
     def _prepare(self, move: _Move) -> None:
         """Sync most of the copy, while the log may still be synced too, and mark the copy as whole."""
         move.copy.flush(self._clock.now_ms())
-        self._log_manager.mark_future_whole(move.copy, move.log)
+        self._log_manager.mark_future_whole(move.copy, move.log, now_ms=self._clock.now_ms())
 
     def _copy_and_flush(self, move: _Move) -> bool:
         """Sync in the copy whatever is synced in the log; False when there is too much to copy first."""

@@ -344,11 +344,20 @@ class ReplicaManager:
         name = checkpoints.TopicPartition(topic, state.partition_index)
         log = self._log_manager.get(*name)
         if log is None:
-            raise self._not_created.pop(name)
+            # Not removed: a request may name the partition again.
+            raise self._not_created.get(name) or KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {topic}-{state.partition_index} was not created"
+            )
         _require_same_topic(log, topic_id)
         if log.topic_id is None and topic_id is not None:
             # Written by a broker of a time before there were ids.
             log.assign_topic_id(topic_id)
+        # `reconfigure` goes over hosted partitions only, so a change since the log was created has not reached it.
+        config = self._topic_config(topic)
+        log.reconfigure(config)
+        copy = self._log_manager.future(*name)
+        if copy is not None:
+            copy.reconfigure(config)
         partition = Partition(topic, state.partition_index, self._broker_id, log)
         self._partitions[name] = partition
         self.on_opened(partition)

@@ -19,6 +19,7 @@ from protocol.records.batch import MAGIC_POSITION
 from storage.checkpoints import TopicPartition
 from storage.files import Files, OpenFile
 from storage.log import Log
+from storage.log_directory import LogDirectory
 from storage.log_manager import (
     DirectoryLockedError,
     DuplicateLogError,
@@ -781,3 +782,41 @@ def test_log_that_is_being_created_is_not_created_twice(tmp_path: Path) -> None:
     assert list(steps) == [None]
     assert manager.get("topic", 0) is not None
     assert not manager.directories[0].is_offline
+
+
+def test_log_whose_creation_raised_an_unexpected_error_can_be_created_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> Log:
+        raise RuntimeError("unexpected")
+
+    manager = Disks(tmp_path / "a").start()
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "create", fail)
+        with pytest.raises(RuntimeError):
+            done(manager.create(new_logs(2), now_ms=NOW_MS))
+    assert done(manager.create(new_logs(2), now_ms=NOW_MS)) == {}
+    assert len(list(manager.logs())) == 2
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_directory_that_fails_in_another_thread_while_a_log_is_put_in_service_keeps_it_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_listed: bool
+) -> None:
+    manager = Disks(tmp_path / "a", tmp_path / "b").start()
+    add, made = manager._add, []
+
+    def fail_and_add(log: Log, directory: LogDirectory) -> None:
+        """Another thread's `fail_directory`, before or after this one has listed the log."""
+        made.append(log)
+        if is_listed:
+            add(log, directory)
+        manager.fail_directory(directory, OSError(errno.EIO, "Input/output error"))
+        if not is_listed:
+            add(log, directory)
+
+    monkeypatch.setattr(manager, "_add", fail_and_add)
+    failed = done(manager.create(new_logs(1), now_ms=NOW_MS))
+    assert [error.code for error in failed.values()] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert manager.get("topic", 0) is None
+    assert made[0].is_offline

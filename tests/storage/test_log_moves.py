@@ -2,7 +2,10 @@
 
 import contextlib
 import errno
+import shutil
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -17,10 +20,11 @@ from storage.files import Files
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings, LogCleaning
 from storage.log_manager import LogManager, LogManagerSettings, NoUsableDirectoryError
-from storage.log_moves import FoundLog, Settled, catch_up, settle
+from storage.log_moves import FoundLog, LogContents, Settled, catch_up, settle, write_marker
 from storage.meta_properties import MetaProperties
 from storage.names import DirectoryState
 from storage.producer_snapshots import encode
+from storage.shortages import TryLaterError
 from tests.storage.builders import (
     NOW_MS,
     QuickFiles,
@@ -71,17 +75,18 @@ def catch_up_wholly(log: Log, copy: Log, max_bytes: int = 200) -> None:
         pass
 
 
-def switch(manager: LogManager, log: Log, copy: Log) -> Log:
+def switch(manager: LogManager, log: Log, copy: Log, *, is_finished: bool = True) -> Log:
     """A whole move, in the order in which the broker takes its steps."""
     catch_up_wholly(log, copy)
     copy.flush(NOW_MS)
-    manager.mark_future_whole(copy, log)
+    manager.mark_future_whole(copy, log, now_ms=NOW_MS)
     catch_up_wholly(log, copy)
     copy.take_over_state(log)
     old_directory = manager.directory_of(*NAME)
     assert old_directory is not None
     moved = manager.put_future_in_service(*NAME, now_ms=NOW_MS)
-    manager.finish_move(moved, old_directory, now_ms=NOW_MS)
+    if is_finished:
+        manager.finish_move(moved, old_directory, now_ms=NOW_MS)
     return moved
 
 
@@ -487,7 +492,123 @@ SETTLED: dict[str, tuple[list[FoundLog], dict[FoundLog, str], Settled]] = {
 @pytest.mark.parametrize("case", SETTLED)
 def test_settle(case: str) -> None:
     logs, markers, expected = SETTLED[case]
-    assert settle(logs, {"a", "b", "c"}, markers.get) == expected
+    assert settle(logs, {"a", "b", "c"}, markers.get, lambda log: pytest.fail("read")) == expected
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "kept"),
+    [
+        (LogContents(2, 10, 5), LogContents(2, 11, 0), THERE),
+        (LogContents(3, 10, 5), LogContents(2, 11, 6), HERE),
+        (LogContents(2, 10, 5), LogContents(2, 10, 6), THERE),
+        (LogContents(2, 10, 5), LogContents(2, 10, 5), HERE),
+    ],
+    ids=["more records", "newer leader epoch", "higher recovery point", "equal"],
+)
+def test_settle_keeps_the_newest_log_when_all_are_marked_as_replaced(
+    here: LogContents, there: LogContents, kept: FoundLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    retired = HERE if kept is THERE else THERE
+    contents = {HERE: here, THERE: there}
+    settled = settle([HERE, THERE], {"a", "b"}, {HERE: "b", THERE: "a"}.get, contents.get)
+    assert settled == Settled([kept], [], [retired])
+    assert f"{kept.path} is kept" in caplog.text
+
+
+def test_settle_retires_no_log_when_all_are_marked_and_one_is_unreadable() -> None:
+    contents = {HERE: LogContents(2, 10, 5)}
+    assert settle([HERE, THERE], {"a", "b"}, {HERE: "b", THERE: "a"}.get, contents.get) == Settled([], [], [])
+
+
+@pytest.mark.parametrize("longer", ["a", "b"])
+@pytest.mark.parametrize("damage", [b"", b"\x00" * 500])
+def test_start_keeps_the_log_with_the_most_records_when_both_name_each_other(
+    tmp_path: Path, longer: str, damage: bytes
+) -> None:
+    manager = start(tmp_path)
+    log = create(manager)
+    fill(log)
+    expected = list(read_all(log))
+    manager.close(NOW_MS)
+    shutil.copytree(tmp_path / "a" / "topic-0", tmp_path / "b" / "topic-0")
+    shorter = "b" if longer == "a" else "a"
+    (last,) = sorted((tmp_path / shorter / "topic-0").glob("*.log"))[-1:]
+    last.write_bytes(last.read_bytes()[:-3] + damage)
+    for here, there in (("a", "b"), ("b", "a")):
+        write_marker(QuickFiles(), str(tmp_path / here / "topic-0"), str(tmp_path / there))
+        (tmp_path / here / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    manager = start(tmp_path)
+    assert str(log_of(manager).directory) == str(tmp_path / longer / "topic-0")
+    assert list(read_all(log_of(manager))) == expected
+    assert not list(tmp_path.glob("*/topic-0/moved-from"))
+
+
+# A move there and back
+
+
+def marked(folder: Path) -> list[str]:
+    return sorted(path.parent.parent.name for path in folder.glob("*/topic-0*/moved-from"))
+
+
+def test_second_move_removes_the_marker_of_an_unfinished_first_one(tmp_path: Path) -> None:
+    manager = start(tmp_path)
+    log = create(manager)
+    fill(log)
+    moved = switch(manager, log, copy_of(manager), is_finished=False)
+    assert marked(tmp_path) == ["b"]
+    copy = copy_of(manager)
+    catch_up_wholly(moved, copy)
+    manager.mark_future_whole(copy, moved, now_ms=NOW_MS)
+    assert marked(tmp_path) == ["a"]
+
+
+def test_second_move_does_not_mark_its_copy_before_the_first_one_can_be_finished(tmp_path: Path) -> None:
+    manager = start(tmp_path)
+    log = create(manager)
+    fill(log)
+    moved = switch(manager, log, copy_of(manager), is_finished=False)
+    copy = copy_of(manager)
+    catch_up_wholly(moved, copy)
+    moved.hold_flushes()
+    with pytest.raises(TryLaterError):
+        manager.mark_future_whole(copy, moved, now_ms=NOW_MS)
+    assert marked(tmp_path) == ["b"]
+    moved.release_flushes()
+    manager.mark_future_whole(copy, moved, now_ms=NOW_MS)
+    assert marked(tmp_path) == ["a"]
+
+
+def test_second_move_waits_for_a_running_end_of_the_first_one(tmp_path: Path) -> None:
+    is_syncing, may_go_on = threading.Event(), threading.Event()
+
+    class SlowFiles(QuickFiles):
+        is_slow = False
+
+        def sync_directory(self, path: str) -> None:
+            if self.is_slow and path == str(tmp_path / "a"):
+                is_syncing.set()
+                assert may_go_on.wait(20)
+            super().sync_directory(path)
+
+    files = SlowFiles()
+    manager = start(tmp_path, files)
+    log = create(manager)
+    fill(log)
+    moved = switch(manager, log, copy_of(manager), is_finished=False)
+    copy = copy_of(manager)
+    catch_up_wholly(moved, copy)
+    files.is_slow = True
+    with ThreadPoolExecutor(2) as threads:
+        finishing = threads.submit(lambda: manager.finish_move(moved, manager.directories[0], now_ms=NOW_MS))
+        assert is_syncing.wait(20)
+        marking = threads.submit(lambda: manager.mark_future_whole(copy, moved, now_ms=NOW_MS))
+        with pytest.raises(TimeoutError):
+            marking.result(0.1)
+        assert marked(tmp_path) == ["b"]
+        may_go_on.set()
+        finishing.result(20)
+        marking.result(20)
+    assert marked(tmp_path) == ["a"]
 
 
 # Crashes
@@ -536,6 +657,33 @@ class Move:
             manager.close(NOW_MS)
             # (a, b) hold one log, and nothing else of it
             assert len(list(folder.glob("*/topic-0*"))) == 1
+
+
+class MoveThereAndBack(Move):
+    """The first move ends without its last step."""
+
+    def run(self, folder: Path, files: Files) -> None:
+        manager = start(folder, files)
+        log = create(manager)
+        for number in range(3):
+            self.append(log, batch(2, size=40, producer_id=7, sequence=2 * number))
+        log.flush(NOW_MS)
+        manager.checkpoint_recovery_points()
+        self.synced = dict(self.acknowledged)
+        for _ in range(2):
+            log = switch(manager, log, copy_of(manager), is_finished=False)
+            self.append(log, batch(1))
+            log.flush(NOW_MS)
+            self.synced = dict(self.acknowledged)
+        manager.remove_deleted(NOW_MS + 1000)
+        manager.close(NOW_MS)
+
+
+@pytest.fixture(scope="module")
+def calls_there_and_back(tmp_path_factory: pytest.TempPathFactory) -> int:
+    files = FaultyFiles()
+    MoveThereAndBack().run(tmp_path_factory.mktemp("count"), files)
+    return len(files.calls)
 
 
 @pytest.fixture(scope="module")
@@ -592,3 +740,31 @@ def test_every_call_of_a_move_fails(memory_path: Path, calls: int, is_lasting: b
         move.check(folder, move.acknowledged)
 
     each_call(calls, run)
+
+
+def test_killed_at_every_call_of_a_move_there_and_back(memory_path: Path, calls_there_and_back: int) -> None:
+    def run(number: int) -> None:
+        files, move, folder = FaultyFiles(), MoveThereAndBack(), memory_path / str(number)
+        files.crash_at(number)
+        with pytest.raises(Crashed):
+            move.run(folder, files)
+        files.bury()
+        move.check(folder, move.acknowledged)
+
+    each_call(calls_there_and_back, run)
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_power_cut_at_every_call_of_a_move_there_and_back(
+    memory_path: Path, calls_there_and_back: int, seed: int | None
+) -> None:
+    def run(number: int) -> None:
+        files, move, folder = FaultyFiles(), MoveThereAndBack(), memory_path / str(number)
+        files.crash_at(number)
+        with pytest.raises(Crashed):
+            move.run(folder, files)
+        files.bury()
+        files.lose_unsynced(folder, None if seed is None else Random(1000 * seed + number))
+        move.check(folder, move.synced)
+
+    each_call(calls_there_and_back, run)

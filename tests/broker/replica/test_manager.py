@@ -1,5 +1,6 @@
 """Leadership, commits and waiters over real logs, told by control requests as the controller sends them."""
 
+import errno
 import shutil
 import weakref
 from pathlib import Path
@@ -383,6 +384,57 @@ def test_an_existing_partition_without_its_folder_is_warned_of(
     caplog.clear()
     tell(restarted, leader_epoch=2)
     assert not caplog.records
+
+
+def request_for(*states: LeaderAndIsrPartitionState) -> LeaderAndIsrRequest:
+    topic = LeaderAndIsrTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=list(states))
+    return LeaderAndIsrRequest(controller_id=ME, controller_epoch=1, topic_states=[topic], live_leaders=[])
+
+
+def state_of(partition_index: int = 0) -> LeaderAndIsrPartitionState:
+    return LeaderAndIsrPartitionState(
+        partition_index=partition_index,
+        controller_epoch=1,
+        leader=ME,
+        leader_epoch=0,
+        isr=[ME],
+        partition_epoch=0,
+        replicas=[ME, OTHER],
+        is_new=True,
+    )
+
+
+def test_new_log_gets_the_configuration_that_changed_while_it_was_created(
+    log_manager: LogManager, timer: Timer
+) -> None:
+    configs = {"t": CONFIG}
+    manager = ReplicaManager(
+        ME,
+        log_manager,
+        timer,
+        topic_config=lambda topic: configs[topic],
+        produce_purge_interval=1000,
+        fetch_purge_interval=1000,
+    )
+    done(manager.create_logs(request_for(state_of()), NOW_MS))
+    configs["t"] = MIN_ISR_2
+    manager.reconfigure("t")
+    whole(manager.become_leader_or_follower(request_for(state_of())))
+    assert led(manager).log.config is MIN_ISR_2
+    with pytest.raises(KafkaError) as refused:
+        append(manager, needs_isr=True)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_partition_named_twice_whose_creation_failed_gets_its_error_twice(
+    manager: ReplicaManager, log_manager: LogManager
+) -> None:
+    log_manager.fail_directory(log_manager.directories[0], OSError(errno.EIO, "Input/output error"))
+    request = request_for(state_of(), state_of())
+    done(manager.create_logs(request, NOW_MS))
+    response = whole(manager.become_leader_or_follower(request))
+    codes = [one.error_code for one in response.topics[0].partition_errors]
+    assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
 
 
 def test_a_new_partition_is_not_warned_of(manager: ReplicaManager, caplog: pytest.LogCaptureFixture) -> None:
