@@ -10,6 +10,7 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from protocol.messages.describe_transactions import DescribeTransactionsRequest
 from protocol.messages.end_txn import EndTxnRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -69,13 +70,21 @@ class TransactionalProducer:
             produced = await self._broker.ask(request, 11)
             assert produced.responses[0].partition_responses[0].error_code == 0
 
+    async def _is_complete(self) -> bool:
+        """Whether the transaction that was ended last has all its markers."""
+        response = await self._broker.ask(DescribeTransactionsRequest(transactional_ids=[self._name]), 0)
+        state: str = response.transaction_states[0].transaction_state
+        return state.startswith("Complete")
+
     async def end(self, *, committed: bool) -> None:
         request = EndTxnRequest(
             transactional_id=self._name, producer_id=self.producer_id, producer_epoch=self._epoch, committed=committed
         )
         assert (await self._broker.ask(request, 4)).error_code == 0
-        for _ in range(5):  # the markers follow the answer
-            await asyncio.sleep(0)
+        # The markers follow the answer; later, where the log directory has become slow.
+        async with asyncio.timeout(30):
+            while not await self._is_complete():  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)
 
     async def _asked_until_served(self, request: object, version: int) -> Any:
         for _ in range(1000):
