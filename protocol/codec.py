@@ -49,6 +49,7 @@ class Encoder(Protocol):
 _decoders: dict[tuple[type, int], Decoder[object]] = {}
 _scanners: dict[tuple[type, type, int], Decoder[object]] = {}
 _encoders: dict[tuple[type, int], Encoder] = {}
+_element_encoders: dict[tuple[type, int], Encoder] = {}
 
 
 def decode(cls: type[T], version: int, buffer: Records, position: int = 0) -> T:
@@ -69,11 +70,11 @@ def encode(message: object, version: int) -> list[Records]:
 def encode_element(message: type, element: object, version: int) -> Encoded:
     """An element of a list of `message` that takes encoded ones, as it stands in that version of it."""
     cls = type(element)
-    found = _encoders.get((cls, version))
+    found = _element_encoders.get((cls, version))
     if found is None:
         source = writer_source(cast(type[Struct], cls), message_info(message), version)
         found = compile_function("write", source.text(), f"writer of {cls.__name__} v{version}", source.names)
-        _encoders[cls, version] = found
+        _element_encoders[cls, version] = found
     out: list[Records] = []
     found(element, out)
     return Encoded(b"".join(out))

@@ -9,7 +9,7 @@ import pytest
 from protocol.errors import KafkaError
 from storage import names
 from storage.damaged_batches import MetBy
-from storage.log import AppendOrigin, Log, LogOptions
+from storage.log import Log, LogOptions
 from storage.shortages import OutOfResourcesError
 from tests.storage.builders import NOW_MS, append, batch, create_log, load_log, log_config, log_options, read_all
 from tests.support.faulty_files import FaultyFiles
@@ -66,7 +66,7 @@ def test_plain_append_begins_a_segment_where_damage_hides_the_first_timestamp(tm
     log.close(NOW_MS)
     damage_batch(log, 0)
     log = load_log(tmp_path, CONFIG, options, is_clean=True)
-    assert log.append_plain(batch(1), 0, NOW_MS, AppendOrigin.CLIENT, is_committed=True) == COUNT
+    assert append(log, batch(1)).first_offset == COUNT
     assert log.segment_count == 2
 
 
