@@ -32,8 +32,8 @@ import zstandard
 from crc32c import crc32c
 
 from bench.processes import PeakMemory, resident_mib
-from broker.request_budget import elements_max
-from broker.routes import TABLE
+from broker.requests.budget import elements_max
+from broker.requests.routes import TABLE
 from protocol.api import APIS
 from protocol.codec import decode, encode
 from protocol.frame import LENGTH

@@ -13,40 +13,40 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from broker.client_quotas import ClientQuotas
-from broker.clock import Clock
-from broker.cluster_link import LocalChannels
-from broker.computing import Computing
-from broker.config_changes import ConfigChanges
+from broker.cluster.control_requests import LocalChannels
+from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.not_hosted import why_not_hosted
+from broker.cluster.topic_configs import TopicConfigs
+from broker.cluster.topics import TopicAdministration
+from broker.coordination.producer_ids import ProducerIds
+from broker.coordination.replicated_log import ReplicatedLog
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import StoredLegacyOffsets
 from broker.groups.settings import CoordinatorSettings
-from broker.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
-from broker.metadata_cache import MetadataCache
-from broker.network.unsent_answers import UnsentAnswers
-from broker.offsets_log import PartitionOffsetsLog
-from broker.part_settings import controller_settings
-from broker.producer_ids import ProducerIds
+from broker.handlers.services import Services
+from broker.loop.clock import Clock
+from broker.loop.cpu_pool import CpuPool
+from broker.loop.slices import SlicedWork
+from broker.loop.timer import Timer
+from broker.network.unsent_responses import UnsentResponses
+from broker.quotas.client_quotas import ClientQuotas
 from broker.replica.appends import Appends
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_news import FetchNews
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.manager import ReplicaManager
-from broker.replica.not_hosted import why_not_hosted
-from broker.routes import TABLE
-from broker.scram_credentials import ScramCredentials
-from broker.services import Services
-from broker.slices import SlicedWork
-from broker.timer import Timer
-from broker.topic_configs import TopicConfigs
-from broker.topics import TopicAdministration
+from broker.replica.transaction_verification import Guards, TransactionVerifier
+from broker.requests.routes import TABLE
+from broker.security.scram_credentials import ScramCredentials
+from broker.settings.component_settings import controller_settings
+from broker.settings.config_changes import ConfigChanges
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.late import LateTransactions
 from broker.transactions.links import LocalCoordinator
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Marker, MarkerSender
 from broker.transactions.settings import TransactionSettings
-from broker.transactions.verification import Guards, TransactionVerifier
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from controller.controller import Controller
@@ -71,8 +71,8 @@ class Foundation:
     store: StateStore
     log_manager: LogManager
     blocking: Executor
-    computing: Computing
-    unsent_answers: UnsentAnswers
+    cpu_pool: CpuPool
+    unsent_responses: UnsentResponses
 
     def in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
         """Run what may wait for a disk."""
@@ -120,7 +120,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     topics = TopicAdministration(controller, metadata, config, timer, clock, sliced_work)
     groups = GroupCoordinator(
         CoordinatorSettings.from_config(config),
-        PartitionOffsetsLog(GROUP_METADATA_TOPIC, replica_manager, metadata, clock, on.in_thread),
+        ReplicatedLog(GROUP_METADATA_TOPIC, replica_manager, metadata, clock, on.in_thread),
         timer,
         clock,
         topics.ensure_internal,
@@ -135,7 +135,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     )
     transactions = TransactionCoordinator(
         TransactionSettings.from_config(config),
-        PartitionOffsetsLog(TRANSACTION_STATE_TOPIC, replica_manager, metadata, clock, on.in_thread),
+        ReplicatedLog(TRANSACTION_STATE_TOPIC, replica_manager, metadata, clock, on.in_thread),
         MarkerSender(TRANSACTION_STATE_TOPIC, metadata, {on.broker_id: marker_writer}, timer, clock),
         timer,
         clock,
@@ -161,7 +161,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         appends=Appends(
             replica_manager,
             verifier,
-            on.computing,
+            on.cpu_pool,
             clock,
             why_not_hosted=partial(why_not_hosted, replica_manager, metadata),
             in_thread=on.in_thread,
@@ -194,9 +194,9 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         marker_writer=marker_writer,
         late_transactions=LateTransactions(replica_manager, config[properties.TRANSACTION_MAX_TIMEOUT_MS]),
         blocking=on.blocking,
-        computing=on.computing,
+        cpu_pool=on.cpu_pool,
         sliced_work=sliced_work,
-        unsent_answers=on.unsent_answers,
+        unsent_responses=on.unsent_responses,
         served_apis=[APIS[key] for key in sorted(TABLE)],
     )
 

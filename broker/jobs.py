@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from broker.clock import Clock
-from broker.housekeeping import Job, take_steps
-from broker.slices import SlicedWork
+from broker.loop.clock import Clock
+from broker.loop.periodic_jobs import Job, take_steps
+from broker.loop.slices import SlicedWork
 from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig

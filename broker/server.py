@@ -25,24 +25,29 @@ from typing import TYPE_CHECKING, TypeVar
 import uvloop
 
 from broker.assembly import Foundation, Reconfiguration, assemble
-from broker.broker_state import BrokerState
-from broker.clock import Clock, SystemClock
-from broker.computing import Computing
-from broker.dispatch import RequestDispatcher
-from broker.housekeeping import Housekeeping
+from broker.cluster.broker_state import BrokerState
+from broker.cluster.metadata_store import NoMetadataError, open_store, record_directories
+from broker.console.load_display import load_display
+from broker.handlers.services import Services
 from broker.jobs import storage_jobs, transaction_jobs
-from broker.load_display import load_display
-from broker.log_cleaner import LogCleaner, WorkerProcess
-from broker.loop_timer import LoopTimer
-from broker.metadata_store import NoMetadataError, open_store, record_directories
+from broker.loop.clock import Clock, SystemClock
+from broker.loop.cpu_pool import CpuPool
+from broker.loop.loop_timer import LoopTimer
+from broker.loop.periodic_jobs import PeriodicJobs
+from broker.loop.thread_pool import ThreadPool
 from broker.network.descriptors import raise_limit
 from broker.network.listener import ListenError
 from broker.network.socket_server import SocketServer
-from broker.part_settings import UnknownHostError, connection_limits, controller_settings, listener_settings
 from broker.replica.directory_writers import DirectoryWriters
-from broker.services import Services
-from broker.thread_pool import ThreadPool
-from broker.unmet_settings import unmet_by_one_broker
+from broker.replica.log_cleaner import LogCleaner, WorkerProcess
+from broker.requests.dispatch import RequestDispatcher
+from broker.settings.component_settings import (
+    UnknownHostError,
+    connection_limits,
+    controller_settings,
+    listener_settings,
+)
+from broker.settings.unmet_settings import unmet_by_one_broker
 from config import broker_properties as properties
 from config.addresses import HostAndPort
 from config.broker import BrokerConfig
@@ -153,7 +158,7 @@ class Server:
         self._loop: asyncio.AbstractEventLoop
         self._blocking: ThreadPool
         self._background: ThreadPool
-        self._computing: Computing
+        self._cpu_pool: CpuPool
         self._log_manager: LogManager
         self._store: SqliteStore | None = None
         self._services: Services
@@ -200,8 +205,8 @@ class Server:
         self._undo.callback(self._blocking.shutdown)
         self._background = ThreadPool(self._config[properties.BACKGROUND_THREADS], "background")
         self._undo.callback(self._background.shutdown)
-        self._computing = Computing(self._config[properties.QUEUED_MAX_REQUESTS])
-        self._undo.callback(self._computing.stop)
+        self._cpu_pool = CpuPool(self._config[properties.QUEUED_MAX_REQUESTS])
+        self._undo.callback(self._cpu_pool.stop)
         self._bind()
         foundation = await self._lay_foundation()
         services = self._services = assemble(
@@ -272,7 +277,7 @@ class Server:
             store,
             log_manager,
             self._blocking,
-            self._computing,
+            self._cpu_pool,
             self._sockets.unsent,
         )
 
@@ -302,7 +307,7 @@ class Server:
             coordinator.start()
             self._undo.push_async_callback(coordinator.stop)
         await self._start_cleaning()
-        housekeeping = Housekeeping(
+        housekeeping = PeriodicJobs(
             [
                 *storage_jobs(
                     self._config,
@@ -364,7 +369,7 @@ class Server:
         )
         self._undo.callback(self._sockets.stop_accepting)
         self._sockets.bind(self._config.listeners)
-        self._computing.when_full(self._sockets.hold, self._sockets.release)
+        self._cpu_pool.when_full(self._sockets.hold, self._sockets.release)
         metrics_listener = self._config[properties.METRICS_HTTP_LISTENER]
         if metrics_listener is not None:
             from broker.metrics.endpoint import MetricsEndpoint  # its libraries take time and memory

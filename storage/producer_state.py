@@ -24,6 +24,13 @@ SEQUENCE_MAX: Final = 2**31 - 1
 _CONTROL_RECORDS_SIZE_MAX: Final = 4096  # a marker is 17 bytes; room for what later versions append
 
 
+class Producer(NamedTuple):
+    """One instance of a producer."""
+
+    producer_id: int
+    epoch: int
+
+
 class BatchMetadata(NamedTuple):
     """What is remembered of a batch. `last_sequence` NONE stands for no data batch yet."""
 

@@ -26,7 +26,7 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.interfaces import IAsyncResult
 
-from broker.clock import SystemClock
+from broker.loop.clock import SystemClock
 from controller import paths
 from controller.sqlite_store import METADATA_FILE, SqliteStore
 from controller.state_store import Create, Delete, NoNode, Operation, SetData, StoreError, StoreUnavailable

@@ -22,8 +22,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from broker.clock import Clock
-from broker.coordinator_log import CoordinatorLog, PartitionState, append_now, replay, when_appended
+from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
+from broker.coordination.coordinator_log import CoordinatorLog, PartitionState, append_now, replay, when_appended
+from broker.coordination.partitioner import partition_for
 from broker.groups.batches import (
     COMMIT_APPEND_ERRORS,
     GROUP_APPEND_ERRORS,
@@ -50,15 +51,14 @@ from broker.groups.loading import ReplayedPartition
 from broker.groups.member import NEVER
 from broker.groups.offsets import GroupOffsets, Offsets, TopicPartition, expiry_rule
 from broker.groups.partition import CoordinatedGroup, OffsetsPartition
-from broker.groups.partitioner import partition_for
 from broker.groups.ports import LegacyOffsets
 from broker.groups.records import group_key, offset_key
 from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState
 from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
-from broker.internal_topics import GROUP_METADATA_TOPIC
-from broker.slices import SlicedWork, Slices
-from broker.timer import Timer, TimerHandle
+from broker.loop.clock import Clock
+from broker.loop.slices import SlicedWork, Slices
+from broker.loop.timer import Timer, TimerHandle
 from protocol.errors import ErrorCode, KafkaError, Malformed
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from broker.coordinator_log import PartitionState
+from broker.coordination.coordinator_log import PartitionState
 from broker.groups.group import Group
 from broker.groups.member import NEVER
 from broker.groups.offsets import GroupOffsets
 from broker.groups.states import GroupState
-from broker.timer import TimerHandle
+from broker.loop.timer import TimerHandle
 
 
 @dataclass(slots=True, eq=False)

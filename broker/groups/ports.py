@@ -1,4 +1,4 @@
-"""What the group coordinator needs besides its log (`broker.coordinator_log`).
+"""What the group coordinator needs besides its log (`broker.coordination.coordinator_log`).
 
 Owns the promises. Must not know who keeps them.
 """

@@ -5,13 +5,13 @@ Version notes: v2 PRODUCER_FENCED, which older clients know as INVALID_PRODUCER_
 
 from __future__ import annotations
 
-from broker.groups.partitioner import partition_for
-from broker.internal_topics import GROUP_METADATA_TOPIC
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.transactions.transaction import Producer
+from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
+from broker.coordination.partitioner import partition_for
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from storage.producer_state import Producer
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 
-from broker.by_topic import by_topic
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import whole
-from broker.transactions.transaction import Producer, TopicPartition
+from broker.handlers.group_by_topic import group_by_topic
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import whole
+from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -25,6 +25,7 @@ from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from storage.producer_state import Producer
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4
@@ -120,7 +121,7 @@ def _results(topics: Sequence[AddPartitionsToTxnTopic], outcome: Outcome) -> lis
     """One code for all is answered topic by topic as it was asked, others once for each partition, as Kafka does."""
     if isinstance(outcome, Mapping):
         answers = ((each, _result(each[1], code)) for each, code in outcome.items())
-        return whole(by_topic(answers, _topic_result))
+        return whole(group_by_topic(answers, _topic_result))
     return [_topic_result(topic.name, [_result(each, outcome) for each in topic.partitions]) for topic in topics]
 
 

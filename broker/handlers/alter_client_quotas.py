@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from broker.client_quotas import QuotaChange
-from broker.request_context import RequestContext
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.quotas.client_quotas import QuotaChange
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

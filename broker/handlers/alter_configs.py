@@ -6,10 +6,10 @@ Log levels and client metrics cannot be changed this way.
 
 from __future__ import annotations
 
-from broker.config_changes import STATED_CHANGES_MAX, Alteration, KeyChange, Operation
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, each
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, each
+from broker.settings.config_changes import STATED_CHANGES_MAX, Alteration, KeyChange, Operation
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.by_topic import by_topic
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices
+from broker.handlers.group_by_topic import group_by_topic
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices
 from controller.model import ApiError, TopicPartition
 from protocol.errors import ERRORS
 from protocol.messages.alter_partition_reassignments import (
@@ -40,7 +40,7 @@ def _targets(request: AlterPartitionReassignmentsRequest) -> Slices[dict[TopicPa
 
 
 def _response(results: Mapping[TopicPartition, ApiError]) -> Slices[AlterPartitionReassignmentsResponse]:
-    topics = yield from by_topic(
+    topics = yield from group_by_topic(
         ((partition, _result(partition.partition, error)) for partition, error in results.items()),
         lambda name, partitions: ReassignableTopicResponse(name=name, partitions=partitions),
     )

@@ -7,9 +7,9 @@ be made in that directory.
 
 from __future__ import annotations
 
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, whole
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, whole
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,

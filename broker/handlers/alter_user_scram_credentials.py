@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.request_context import RequestContext
-from broker.scram_credentials import Deletion, Upsertion
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.security.scram_credentials import Deletion, Upsertion
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from broker.request_context import RequestContext
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 

@@ -1,13 +1,13 @@
-"""CreateDelegationToken: refused, see `broker.security_disabled`; the answer names the owner there would have been.
+"""CreateDelegationToken: rejected (`handlers/security_disabled.py`); the response names the owner a token would have.
 
 Version notes: v3 a requester may ask for a token of another owner (KIP-373).
 """
 
 from __future__ import annotations
 
-from broker.request_context import RequestContext
-from broker.security_disabled import why_no_tokens
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.security_disabled import why_no_tokens
+from broker.handlers.services import Services
 from protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 
 

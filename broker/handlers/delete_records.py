@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Iterable
 from functools import partial
 
-from broker.by_topic import by_topic
+from broker.handlers.group_by_topic import group_by_topic
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, whole
 from broker.replica.delayed_delete_records import AwaitedDeletion
 from broker.replica.directory_writers import between_writes
 from broker.replica.partition import Partition
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, whole
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -76,7 +76,7 @@ def _wanted(request: DeleteRecordsRequest) -> Slices[dict[TopicPartition, int]]:
 
 
 def _response(results: Iterable[tuple[TopicPartition, DeleteRecordsPartitionResult]]) -> Slices[DeleteRecordsResponse]:
-    topics = yield from by_topic(
+    topics = yield from group_by_topic(
         results, lambda name, partitions: DeleteRecordsTopicResult(name=name, partitions=partitions)
     )
     return DeleteRecordsResponse(topics=topics)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.request_context import RequestContext
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
 from config import broker_properties as properties
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.request_context import RequestContext
-from broker.security_disabled import refuse_unknown
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.security_disabled import refuse_unknown
+from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 

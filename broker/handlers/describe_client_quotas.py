@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.client_quotas import ENTITY_TYPES, FilterComponent
-from broker.request_context import RequestContext
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.quotas.client_quotas import ENTITY_TYPES, FilterComponent
 from protocol.errors import KafkaError
 from protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
-from broker.request_context import RequestContext
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.security.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from broker.logger_levels import describe_loggers
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices
+from broker.settings.logger_levels import describe_loggers
 from config.definition import Source
 from config.describe import ConfigRow, describe_broker, describe_cluster_default, describe_topic
 from controller.topic_creation import topic_name_problem

@@ -1,10 +1,10 @@
-"""DescribeDelegationToken: tokens are refused, so that there is none to show; see `broker.security_disabled`."""
+"""DescribeDelegationToken: rejected, as no delegation tokens exist (`handlers/security_disabled.py`)."""
 
 from __future__ import annotations
 
-from broker.request_context import RequestContext
-from broker.security_disabled import why_no_tokens
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.security_disabled import why_no_tokens
+from broker.handlers.services import Services
 from protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,

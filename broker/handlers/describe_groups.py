@@ -7,12 +7,12 @@ Version notes: v3 authorised operations (KIP-430); v4 instance ids.
 
 from __future__ import annotations
 
-from broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from broker.groups.group import Group
 from broker.groups.states import GroupState
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, each
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, each
+from broker.security.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups import (
     DescribedGroup,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from aiofiles.os import statvfs
 
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,

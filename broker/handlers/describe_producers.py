@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, each
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, each
 from controller.topic_creation import topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import (

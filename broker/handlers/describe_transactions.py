@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, each
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, each
 from broker.transactions.transaction import Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_transactions import (

@@ -5,9 +5,9 @@ The controller alone answers, because it alone changes credentials.
 
 from __future__ import annotations
 
-from broker.request_context import RequestContext
-from broker.scram_credentials import Iterations
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.security.scram_credentials import Iterations
 from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,

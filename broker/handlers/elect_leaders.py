@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.by_topic import by_topic
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, whole
+from broker.handlers.group_by_topic import group_by_topic
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, whole
 from controller.events import ElectionType
 from controller.model import ApiError, TopicPartition
 from protocol.errors import ERRORS, ErrorCode, KafkaError
@@ -56,7 +56,7 @@ def _partitions(request: ElectLeadersRequest) -> Slices[list[TopicPartition] | N
 
 
 def _response(results: Mapping[TopicPartition, ApiError]) -> Slices[ElectLeadersResponse]:
-    topics = yield from by_topic(
+    topics = yield from group_by_topic(
         ((partition, _result(partition.partition, results[partition])) for partition in sorted(results)),
         lambda topic, partitions: ReplicaElectionResult(topic=topic, partition_result=partitions),
     )

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.transactions.transaction import Producer
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from storage.producer_state import Producer
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 

@@ -17,16 +17,16 @@ from functools import partial
 from typing import cast
 from uuid import UUID
 
-from broker.leader_hints import leader_hint
-from broker.promise import Promise
+from broker.handlers.leader_hints import leader_hint
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.promise import Promise
+from broker.loop.slices import Slices, each, whole
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch, end_of_wait_ms
 from broker.replica.fetch_sessions import FetchContext, FetchPartition, FetchSession, PartitionKey
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD, convert, needs_conversion, refuse_zstd
 from broker.replica.partition import NO_EPOCH, Partition
 from broker.replica.reader import CONSUMER, FetchLimits, FetchRead, PartitionRead, read_partitions
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, each, whole
 from config import broker_properties as properties
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import (
@@ -116,7 +116,7 @@ class _Fetch:
             now_ms=self._services.clock.monotonic_ms(),
         )
         yield from self._locate_all()
-        if self._services.unsent_answers.is_full:
+        if self._services.unsent_responses.is_full:
             return self._answer_with_room()
         read = yield from self._read_warm()
         if not read.is_cold and not self._is_enough(read):
@@ -133,7 +133,7 @@ class _Fetch:
     def _limits_now(self) -> FetchLimits:
         """What the memory for unsent answers leaves of the request's limits."""
         limits = self._limits
-        allowance = self._services.unsent_answers.allowance
+        allowance = self._services.unsent_responses.allowance
         if allowance < limits.bytes_max and limits.is_first_batch_whole:
             limits = replace(limits, bytes_max=allowance)  # never less than one batch: every reader gets on
         return limits
@@ -154,7 +154,7 @@ class _Fetch:
 
     async def _answer_with_room(self) -> Response:
         """Answer once other answers are read: they take up all the memory that there is for them."""
-        await self._services.unsent_answers.room()
+        await self._services.unsent_responses.room()
         read = await self._services.sliced_work.finished(self._read_warm())
         is_enough = read.is_cold or self._is_enough(read)
         if is_enough:
@@ -166,7 +166,7 @@ class _Fetch:
 
         Its memory counts from now on: hundreds of such requests may come before the first of them is answered.
         """
-        unsent = self._services.unsent_answers
+        unsent = self._services.unsent_responses
         limits = self._limits_now()
         size = read.size
         if read.is_cold:
@@ -183,7 +183,7 @@ class _Fetch:
         if read.is_cold:
             read = await self._services.run_blocking(lambda: whole(self._read(limits, nowait=False)))
         if needs_conversion(self._context.api_version):
-            await self._services.computing.run(lambda: self._convert(read))
+            await self._services.cpu_pool.run(lambda: self._convert(read))
         return await self._services.sliced_work.finished(self._answer(read))
 
     def _is_enough(self, read: FetchRead) -> bool:
@@ -284,7 +284,7 @@ class _Fetch:
 
     def _answer_what_there_is(self, promise: Promise[Response]) -> None:
         try:
-            if self._services.unsent_answers.is_full:
+            if self._services.unsent_responses.is_full:
                 promise.follow(asyncio.ensure_future(self._answer_what_there_is_with_room()))
                 return
             answer = self._services.sliced_work.run(self._answer_now())
@@ -296,7 +296,7 @@ class _Fetch:
             promise.set_exception(error)
 
     async def _answer_what_there_is_with_room(self) -> Response:
-        await self._services.unsent_answers.room()
+        await self._services.unsent_responses.room()
         return await self._settled(self._answer_now())
 
     def _answer_now(self) -> Slices[Response | Awaitable[Response]]:

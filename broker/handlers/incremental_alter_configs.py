@@ -4,10 +4,10 @@ answered by itself.
 
 from __future__ import annotations
 
-from broker.config_changes import STATED_CHANGES_MAX, Alteration, KeyChange
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, each
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, each
+from broker.settings.config_changes import STATED_CHANGES_MAX, Alteration, KeyChange
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,

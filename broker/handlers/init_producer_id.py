@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID, Producer
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from storage.producer_state import Producer
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 

@@ -11,8 +11,8 @@ from collections.abc import Awaitable
 from uuid import uuid4
 
 from broker.groups.events import JoinAnswer, JoinRequest, MemberProtocol
-from broker.request_context import RequestContext
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 

@@ -6,9 +6,9 @@ Version notes: v4 states and a filter of them (KIP-518); v5 types and a filter o
 from __future__ import annotations
 
 from broker.groups.group import Group
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, each
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, each
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 

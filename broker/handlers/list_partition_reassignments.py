@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices
 from controller.model import TopicPartition
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

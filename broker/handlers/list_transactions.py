@@ -7,9 +7,9 @@ Version notes: v1 only those that began longer ago than a duration (KIP-994).
 
 from __future__ import annotations
 
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, each
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, each
 from broker.transactions.states import STATES_BY_TITLE
 from broker.transactions.transaction import Metadata
 from protocol.errors import ErrorCode

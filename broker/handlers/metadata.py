@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Collection
 from typing import cast
 from uuid import UUID
 
-from broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from broker.metadata_cache import NO_LEADER, TopicState
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, each
+from broker.cluster.metadata_cache import NO_LEADER, TopicState
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, each
+from broker.security.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from config import broker_properties as properties
 from protocol.codec import encode_element
 from protocol.errors import ErrorCode, KafkaError

@@ -17,9 +17,9 @@ from broker.groups.coordinator import NOTHING_REFUSED, CommitAnswer, Committer
 from broker.groups.offsets import Offsets, TopicPartition
 from broker.groups.ports import LegacyOffsets
 from broker.groups.records import NO_TIMESTAMP, OffsetAndMetadata
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, whole
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, whole
 from config.topic_properties import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import OffsetCommitResponse, OffsetCommitRow, ScannedOffsetCommit

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from broker.by_topic import by_topic
 from broker.groups.offsets import TopicPartition
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices
+from broker.handlers.group_by_topic import group_by_topic
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -50,7 +50,7 @@ def _asked(
 def _response(
     asked: Iterable[TopicPartition], codes: Mapping[TopicPartition, ErrorCode]
 ) -> Slices[OffsetDeleteResponse]:
-    topics = yield from by_topic(
+    topics = yield from group_by_topic(
         ((partition, _result(partition, codes)) for partition in asked),
         lambda name, partitions: OffsetDeleteResponseTopic(name=name, partitions=partitions),
     )

@@ -15,7 +15,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
-from broker.leader_hints import leader_hint
+from broker.handlers.leader_hints import leader_hint
+from broker.handlers.request_context import CloseConnection, RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, each, whole
 from broker.replica.appends import (
     ACKS_ALL,
     PARTITIONS_IN_ONE_STEP_MAX,
@@ -24,9 +27,6 @@ from broker.replica.appends import (
     Outcomes,
     with_own_records,
 )
-from broker.request_context import CloseConnection, RequestContext
-from broker.services import Services
-from broker.slices import Slices, each, whole
 from protocol.api import APIS
 from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.produce import (

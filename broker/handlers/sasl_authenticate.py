@@ -1,10 +1,10 @@
-"""SaslAuthenticate: refused as on any listener whose clients need not log in; see `broker.security_disabled`."""
+"""SaslAuthenticate: rejected, as no listener requires authentication (`handlers/security_disabled.py`)."""
 
 from __future__ import annotations
 
-from broker.request_context import RequestContext
-from broker.security_disabled import LOGGED_IN_ALREADY
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.security_disabled import LOGGED_IN_ALREADY
+from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 

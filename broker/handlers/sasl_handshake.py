@@ -1,9 +1,9 @@
-"""SaslHandshake: refused as on any listener whose clients need not log in; see `broker.security_disabled`."""
+"""SaslHandshake: rejected, as no listener requires authentication (`handlers/security_disabled.py`)."""
 
 from __future__ import annotations
 
-from broker.request_context import RequestContext
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from broker.groups.events import SyncAnswer, SyncRequest
-from broker.request_context import RequestContext
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.by_topic import by_topic
+from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
+from broker.coordination.partitioner import partition_for
 from broker.groups.batches import CommittingProducer
 from broker.groups.coordinator import CommitAnswer, Committer
 from broker.groups.offsets import Offsets, TopicPartition
-from broker.groups.partitioner import partition_for
 from broker.groups.records import OffsetAndMetadata
-from broker.internal_topics import GROUP_METADATA_TOPIC
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, whole
-from broker.transactions.transaction import Producer
+from broker.handlers.group_by_topic import group_by_topic
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, whole
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -30,6 +29,7 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from storage.producer_state import Producer
 
 FIRST_VERSION_WITH_LOAD_IN_PROGRESS = 2
 FIRST_VERSION_WITH_ABORTABLE = 4
@@ -117,7 +117,7 @@ def _response(
         for partition in topic.partitions:
             asked[topic.name, partition.partition_index] = None
             yield
-    topics = yield from by_topic(
+    topics = yield from group_by_topic(
         ((partition, _result(partition, code_of)) for partition in asked),
         lambda name, partitions: TxnOffsetCommitResponseTopic(name=name, partitions=partitions),
     )

@@ -6,8 +6,8 @@ with the reason.
 
 from __future__ import annotations
 
-from broker.request_context import RequestContext
-from broker.services import Services
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_features import (
     FeatureUpdateKey,

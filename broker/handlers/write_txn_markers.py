@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
-from broker.by_topic import by_topic
-from broker.request_context import RequestContext
-from broker.services import Services
-from broker.slices import Slices, whole
+from broker.handlers.group_by_topic import group_by_topic
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import Slices, whole
 from broker.transactions.markers import Codes, Marker
 from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
@@ -85,7 +85,7 @@ def _response(answers: Iterable[tuple[WritableTxnMarker, Codes]]) -> Slices[Writ
         yield
     response = WriteTxnMarkersResponse(markers=[])
     for producer_id, codes in by_producer.items():
-        topics = yield from by_topic(
+        topics = yield from group_by_topic(
             (
                 (each, WritableTxnMarkerPartitionResult(partition_index=each[1], error_code=code))
                 for each, code in codes.items()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from broker.broker_state import BrokerState
-from broker.log_cleaner import LogCleaner
+from broker.cluster.broker_state import BrokerState
+from broker.handlers.services import Services
 from broker.metrics.histogram import Histogram
 from broker.metrics.loop_lag import lag_metric
 from broker.metrics.metric import Metric
@@ -18,7 +18,7 @@ from broker.metrics.of_network import network_metrics
 from broker.metrics.of_replicas import move_metrics, partition_metrics, waiting_metrics
 from broker.metrics.of_storage import cleaner_metrics, log_metrics
 from broker.network.socket_server import SocketServer
-from broker.services import Services
+from broker.replica.log_cleaner import LogCleaner
 
 
 def all_metrics(

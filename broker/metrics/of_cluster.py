@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from broker.broker_state import BrokerState
+from broker.cluster.broker_state import BrokerState
 from broker.metrics.metric import Distribution, Kind, Metric, Sample, alone
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from controller.controller import Controller

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from broker.log_cleaner import LogCleaner
 from broker.metrics.histogram import Histogram
 from broker.metrics.metric import Kind, Metric, Sample, Value, alone, gauges
+from broker.replica.log_cleaner import LogCleaner
 from storage.cleaning_metrics import CleanerMetrics, Uncleanable
 from storage.damaged_batches import MetBy
 from storage.directory_writer import DirectoryWriter

@@ -8,7 +8,7 @@ connection stay unread (first in the buffer, then in the kernel), so that a clie
 and cannot park more than one operation. Requests that are answered at once and arrived together leave in one write.
 
 An answer leaves in the moment in which it is made: straight to the socket unless something waits for it already, as the
-transport's way there is longer. What stays in files goes around the transport as well (`FileAnswer`).
+transport's way there is longer. What stays in files goes around the transport as well (`FileResponse`).
 
 Connections take turns: one that sends thousands of requests at a time has some of them served, then the others are
 looked at, and it goes on. A turn is bounded in requests, in bytes of answers and in time.
@@ -26,11 +26,11 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
-from broker.network.file_answer import FileAnswer
-from broker.network.unsent_answers import UnsentAnswers
+from broker.loop.promise import Awaited
+from broker.network.file_response import FileResponse
+from broker.network.peer import Peer
+from broker.network.unsent_responses import UnsentResponses
 from broker.network.writable_sockets import WritableSockets
-from broker.promise import Awaited
-from broker.request_context import Peer
 from protocol.errors import Malformed
 from protocol.frame import FrameReader
 from storage.files import FileSlice
@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
     )
 
     def __init__(
-        self, registry: Registry, dispatcher: Dispatcher, reader: FrameReader, unsent: UnsentAnswers, peer: Peer
+        self, registry: Registry, dispatcher: Dispatcher, reader: FrameReader, unsent: UnsentResponses, peer: Peer
     ) -> None:
         self.peer = peer
         self.was_active = False
@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = unsent
         self._transport: asyncio.Transport | None = None
         self._descriptor = -1  # the transport's, where the socket may be written to around it
-        self._file_answer: FileAnswer | None = None
+        self._file_answer: FileResponse | None = None
         self._is_closed_when_sent = False
         self._awaited: AwaitedAnswer | None = None
         self._is_reading = True
@@ -402,7 +402,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write_large(self, transport: asyncio.Transport, buffers: Sequence[Buffer | FileSlice]) -> None:
         if FileSlice in map(type, buffers) and self._may_write_around(transport):
-            self._file_answer = FileAnswer(self._descriptor, buffers, self._registry.send_buffer_size)
+            self._file_answer = FileResponse(self._descriptor, buffers, self._registry.send_buffer_size)
             self._send_file_answer()
             return
         try:

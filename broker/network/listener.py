@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from broker.network.connection import Connection, Dispatcher, Hold
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.descriptors import DescriptorBudget
+from broker.network.peer import Peer
 from broker.network.request_memory import AccountedConnection, RequestMemory
-from broker.network.unsent_answers import UnsentAnswers
+from broker.network.unsent_responses import UnsentResponses
 from broker.network.writable_sockets import WritableSockets
-from broker.request_context import Peer
 from protocol.frame import SCRATCH_SIZE, FrameReader
 from storage.shortages import LineLimit
 
@@ -69,7 +69,7 @@ class Listener:
         name: str,
         settings: ListenerSettings,
         quotas: ConnectionQuotas,
-        unsent: UnsentAnswers,
+        unsent: UnsentResponses,
         descriptors: DescriptorBudget,
         monotonic_ms: Callable[[], int],
         *,

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from broker.network.connection import Connection, Dispatcher, Hold, Registry
-from broker.network.unsent_answers import UnsentAnswers
-from broker.request_context import Peer
+from broker.network.peer import Peer
+from broker.network.unsent_responses import UnsentResponses
 from protocol.frame import FrameReader
 
 
@@ -74,7 +74,7 @@ class AccountedConnection(Connection):
         registry: Registry,
         dispatcher: Dispatcher,
         reader: FrameReader,
-        unsent: UnsentAnswers,
+        unsent: UnsentResponses,
         peer: Peer,
         memory: RequestMemory,
     ) -> None:

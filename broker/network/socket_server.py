@@ -16,7 +16,7 @@ from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.descriptors import MEASURED_EVERY_S, DescriptorBudget, soft_limit
 from broker.network.listener import LINE_INTERVAL_S, Listener, ListenerSettings, idle_ms
 from broker.network.request_memory import RequestMemory
-from broker.network.unsent_answers import UnsentAnswers
+from broker.network.unsent_responses import UnsentResponses
 from config.listeners import Listener as Address
 from storage.shortages import LineLimit
 
@@ -48,7 +48,7 @@ class SocketServer:
         self.closed_for_files_count = 0
         """Connections closed because files needed their file descriptors."""
         self.quotas = ConnectionQuotas(limits)
-        self.unsent = UnsentAnswers(lambda delay_ms, callback: loop.call_later(delay_ms / 1000, callback))
+        self.unsent = UnsentResponses(lambda delay_ms, callback: loop.call_later(delay_ms / 1000, callback))
         self._control_plane_listener = control_plane_listener
         self._request_memory = self._new_request_memory()
         self._listeners: dict[str, Listener] = {}

@@ -23,16 +23,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
-from broker.clock import Clock
-from broker.computing import Computing
+from broker.loop.clock import Clock
+from broker.loop.cpu_pool import CpuPool
+from broker.loop.slices import SLICE_MS, Slices, each, whole
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
-from broker.slices import SLICE_MS, Slices, each, whole
-from broker.transactions.transaction import TopicPartition
-from broker.transactions.verification import (
+from broker.replica.transaction_verification import (
     ATTRIBUTES_POSITION,
     Admission,
+    TopicPartition,
     TransactionVerifier,
     transactional_header,
 )
@@ -97,7 +97,7 @@ class Appends:
         self,
         manager: ReplicaManager,
         verifier: TransactionVerifier,
-        computing: Computing,
+        cpu_pool: CpuPool,
         clock: Clock,
         *,
         why_not_hosted: Callable[[str, int], KafkaError],
@@ -108,7 +108,7 @@ class Appends:
         a disk."""
         self._manager = manager
         self._verifier = verifier
-        self._computing = computing
+        self._cpu_pool = cpu_pool
         self._clock = clock
         self._why_not_hosted = why_not_hosted
         self._in_thread = in_thread
@@ -345,7 +345,7 @@ class Appends:
         now_ms = self._clock.now_ms()
         records = memoryview(costly.records)
         prepare = partial(costly.log.prepare, records, now_ms=now_ms, origin=terms.origin)
-        prepared = await self._computing.run(prepare)
+        prepared = await self._cpu_pool.run(prepare)
         if isinstance(prepared, Refusal):
             return prepared
         return self._append(row._replace(records=records), terms, admission, now_ms, prepared)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from broker.purgatory import DelayedOperation
+from broker.loop.purgatory import DelayedOperation
 from broker.replica.partition import FetchIsolation, Partition
 
 WAIT_PARTS = 128

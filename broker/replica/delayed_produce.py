@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
-from broker.purgatory import DelayedOperation
+from broker.loop.purgatory import DelayedOperation
 from broker.replica.partition import Partition
 from protocol.errors import ErrorCode
 

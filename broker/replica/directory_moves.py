@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from broker.clock import Clock
+from broker.loop.clock import Clock
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from protocol.errors import ErrorCode, KafkaError

@@ -28,8 +28,8 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from broker.loop.slices import Slices
 from broker.replica.fetch_news import FetchNews, Watcher
-from broker.slices import Slices
 from protocol.errors import ErrorCode, KafkaError
 
 INITIAL_EPOCH = 0

@@ -14,14 +14,14 @@ import logging
 from collections.abc import Callable, Iterator
 from uuid import UUID
 
-from broker.purgatory import Postpone, Purgatory
+from broker.loop.purgatory import Postpone, Purgatory
+from broker.loop.slices import Slices
+from broker.loop.timer import Timer
 from broker.replica.delayed_delete_records import AwaitedDeletion, DelayedDeleteRecords
 from broker.replica.delayed_fetch import DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend, DelayedProduce
 from broker.replica.fetch_news import FetchNews
 from broker.replica.partition import NO_EPOCH, Leadership, Partition
-from broker.slices import Slices
-from broker.timer import Timer
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.leader_and_isr import (

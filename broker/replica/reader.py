@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
+from broker.loop.slices import Slices
 from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
-from broker.slices import Slices
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

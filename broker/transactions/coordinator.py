@@ -28,11 +28,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from broker.clock import Clock
-from broker.coordinator_log import CoordinatorLog, PartitionState, append_now, replay
-from broker.groups.partitioner import partition_for
-from broker.internal_topics import TRANSACTION_STATE_TOPIC
-from broker.timer import Timer, TimerHandle
+from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
+from broker.coordination.coordinator_log import CoordinatorLog, PartitionState, append_now, replay
+from broker.coordination.partitioner import partition_for
+from broker.loop.clock import Clock
+from broker.loop.timer import Timer, TimerHandle
 from broker.transactions.markers import Fate, Marker, MarkerSender
 from broker.transactions.records import read_key, read_value, write_key, write_value
 from broker.transactions.settings import TransactionSettings
@@ -43,13 +43,13 @@ from broker.transactions.transaction import (
     Metadata,
     NeedsProducerId,
     NewProducer,
-    Producer,
     TopicPartition,
     Transaction,
 )
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records.batch import BatchHeader, Record
 from protocol.records.builder import RecordData, build_batch, build_record_batch
+from storage.producer_state import Producer
 
 logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator")
 

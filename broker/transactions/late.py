@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from broker.loop.slices import Slices
 from broker.replica.manager import ReplicaManager
-from broker.slices import Slices
 from storage.producer_state import ProducerEntry
 
 logger = logging.getLogger("kafka.server.ReplicaManager")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from broker.replica.transaction_verification import Verdicts
 from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.transaction import Producer, TopicPartition
-from broker.transactions.verification import Verdicts
+from broker.transactions.transaction import TopicPartition
 from protocol.errors import KafkaError
+from storage.producer_state import Producer
 
 
 class LocalCoordinator:

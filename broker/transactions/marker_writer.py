@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from broker.clock import Clock
+from broker.loop.clock import Clock
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
+from broker.replica.transaction_verification import Guards
 from broker.transactions.markers import Codes, Marker
 from broker.transactions.transaction import TopicPartition
-from broker.transactions.verification import Guards
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.control import ControlType, TransactionMarker, build_marker
 from storage.log import AppendOrigin

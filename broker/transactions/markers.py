@@ -13,8 +13,8 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from broker.clock import Clock
-from broker.timer import Timer
+from broker.loop.clock import Clock
+from broker.loop.timer import Timer
 from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode
 

@@ -30,6 +30,7 @@ from typing import Final, NamedTuple
 
 from broker.transactions.states import VALID_PREVIOUS, TransactionState
 from protocol.errors import ErrorCode
+from storage.producer_state import Producer
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
@@ -53,13 +54,6 @@ PREPARE_EPOCH_FENCE = TransactionState.PREPARE_EPOCH_FENCE
 NO_PARTITIONS: Partitions = MappingProxyType({})
 
 _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
-
-
-class Producer(NamedTuple):
-    """One instance of a producer."""
-
-    producer_id: int
-    epoch: int
 
 
 class NewProducer(NamedTuple):

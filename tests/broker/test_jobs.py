@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import cast
 
-from broker.housekeeping import Job
 from broker.jobs import storage_jobs
-from broker.slices import SlicedWork
+from broker.loop.periodic_jobs import Job
+from broker.loop.slices import SlicedWork
 from config.broker import BrokerConfig
 from storage.dirty_pages import DirtyPages
 from storage.log_manager import LogManager

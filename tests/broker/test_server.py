@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.clock import SystemClock
-from broker.config_changes import Alteration, KeyChange, Operation, ResourceType
-from broker.request_context import Peer
+from broker.loop.clock import SystemClock
+from broker.network.peer import Peer
 from broker.server import Server
+from broker.settings.config_changes import Alteration, KeyChange, Operation, ResourceType
 from config.broker import BrokerConfig
 from controller.sqlite_store import METADATA_FILE
 from protocol.messages.metadata import MetadataRequest

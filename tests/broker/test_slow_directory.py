@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from broker.clock import SystemClock
-from broker.housekeeping import take_steps
+from broker.loop.clock import SystemClock
+from broker.loop.periodic_jobs import take_steps
 from broker.server import Server
 from config.broker import BrokerConfig
 from protocol.api import APIS

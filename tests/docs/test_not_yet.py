@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from broker.routes import TABLE
+from broker.requests.routes import TABLE
 from protocol.api import APIS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "not-yet.md"

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from broker.clock import SystemClock
+from broker.handlers.request_context import CloseConnection
+from broker.loop.clock import SystemClock
 from broker.replica.delayed_fetch import LATER_MS_MAX
-from broker.request_context import CloseConnection
-from broker.routes import TABLE
+from broker.requests.routes import TABLE
 from protocol.api import APIS, Api
 from protocol.errors import ErrorCode, Malformed
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.routes import TABLE
+from broker.requests.routes import TABLE
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest
 from tests.replay.exchange import Exchange, captured_exchanges, topic_names

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from broker.clock import Clock, SystemClock
-from broker.dispatch import RequestDispatcher
+from broker.handlers.services import Services
+from broker.loop.clock import Clock, SystemClock
 from broker.network.connection import Buffers
-from broker.request_context import Peer
+from broker.network.peer import Peer
+from broker.requests.dispatch import RequestDispatcher
 from broker.server import Server, StartupError
-from broker.services import Services
 from config.broker import BrokerConfig
 from protocol.api import APIS
 from protocol.codec import decode, encode

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.settings import CoordinatorSettings
-from broker.slices import SLICE_MS, SlicedWork
-from broker.timer import Timer
+from broker.loop.slices import SLICE_MS, SlicedWork
+from broker.loop.timer import Timer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import Record, batches, read_header, records, set_offset_and_epoch
 from tests.support.manual_clock import ManualClock, SteppingClock

@@ -9,14 +9,15 @@ from types import ModuleType
 from typing import Any, cast
 from uuid import UUID
 
-from broker.dispatch import request_decoder
+from broker.cluster.metadata_cache import BrokerNode, MetadataCache, TopicState
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group import GroupSettings
 from broker.groups.settings import CoordinatorSettings
-from broker.metadata_cache import BrokerNode, MetadataCache, TopicState
-from broker.request_context import Peer, RequestContext
-from broker.services import Services
-from broker.slices import SLICE_MS, SlicedWork, is_sliced
+from broker.handlers.request_context import RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import SLICE_MS, SlicedWork, is_sliced
+from broker.network.peer import Peer
+from broker.requests.dispatch import request_decoder
 from protocol.api import APIS, Api
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError

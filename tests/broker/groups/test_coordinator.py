@@ -7,12 +7,12 @@ from collections.abc import Awaitable
 
 import pytest
 
+from broker.coordination.partitioner import partition_for
 from broker.groups.batches import CommittingProducer
 from broker.groups.coordinator import CommitAnswer, Committer
 from broker.groups.events import JoinAnswer, SyncAnswer
 from broker.groups.group import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from broker.groups.offsets import Offsets
-from broker.groups.partitioner import partition_for
 from broker.groups.records import OffsetAndMetadata, group_key, group_value, offset_key, read_group
 from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState

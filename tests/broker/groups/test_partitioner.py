@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from broker.groups.partitioner import partition_for
+from broker.coordination.partitioner import partition_for
 from tests.broker.golden import GoldenPartition
 from tests.broker.groups.golden import PARTITIONS
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from broker.handlers import add_partitions_to_txn
-from broker.transactions.transaction import Producer
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -15,6 +14,7 @@ from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from storage.producer_state import Producer
 from tests.broker.groups.served import versions_of
 from tests.broker.transactions.served import ServedTransactions
 

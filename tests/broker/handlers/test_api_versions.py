@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.routes import TABLE
+from broker.requests.routes import TABLE
 from protocol.messages.api_versions import ApiVersionsRequest
 from tests.support.in_process import InProcessBroker
 

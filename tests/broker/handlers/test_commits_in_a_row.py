@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.offsets_log import PartitionOffsetsLog
+from broker.coordination.replicated_log import ReplicatedLog
 from protocol.api import APIS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -122,7 +122,7 @@ async def test_a_commit_whose_append_fails_later_stores_nothing(
 ) -> None:
     await commit(coordinating, 1)
     appended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    monkeypatch.setattr(PartitionOffsetsLog, "append", lambda *_: appended)
+    monkeypatch.setattr(ReplicatedLog, "append", lambda *_: appended)
     waiting = asyncio.ensure_future(commit(coordinating, 2))
     await asyncio.sleep(0)
     assert not waiting.done()

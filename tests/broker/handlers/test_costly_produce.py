@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.slices import SLICE_MS
+from broker.loop.slices import SLICE_MS
 from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.headers import request_header
@@ -150,14 +150,14 @@ class ClockOfSlowWork(ManualClock):
 def prepared_beside(broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What was prepared in a thread."""
     calls: list[object] = []
-    computing = broker.services.computing
-    run = computing.run
+    cpu_pool = broker.services.cpu_pool
+    run = cpu_pool.run
 
     async def counted(work: Callable[[], object]) -> object:
         calls.append(work)
         return await run(work)
 
-    monkeypatch.setattr(type(computing), "run", lambda _, work: counted(work))
+    monkeypatch.setattr(type(cpu_pool), "run", lambda _, work: counted(work))
     monkeypatch.setattr(broker.services.appends, "_clock", ManualClock())  # no slice ends on a slow machine
     return calls
 

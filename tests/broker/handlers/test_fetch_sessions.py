@@ -11,10 +11,10 @@ from uuid import UUID
 
 import pytest
 
-from broker.network.unsent_answers import UNSENT_SIZE_MAX
+from broker.loop.slices import whole
+from broker.network.unsent_responses import UNSENT_SIZE_MAX
 from broker.replica.fetch_sessions import FINAL_EPOCH, FetchSession
 from broker.replica.partition import Partition
-from broker.slices import whole
 from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.headers import request_header
@@ -796,7 +796,7 @@ async def test_a_session_that_is_closed_while_its_fetch_waits_for_memory_leaves_
 ) -> None:
     await served.create_topic(name, 3)
     client = await client_of(served, name, {0: 0, 1: 0, 2: 0})
-    unsent = served.services.unsent_answers
+    unsent = served.services.unsent_responses
     with unsent.reserved(UNSENT_SIZE_MAX):
         fetching = await client.parked({1: 0})
         served.services.fetch_sessions._drop(client.session)
@@ -893,7 +893,7 @@ async def test_an_append_while_a_fetch_waits_for_memory_is_answered_when_there_i
 ) -> None:
     await served.create_topic(name, 3)
     client = await client_of(served, name, {0: 0, 1: 0, 2: 0})
-    with served.services.unsent_answers.reserved(UNSENT_SIZE_MAX):
+    with served.services.unsent_responses.reserved(UNSENT_SIZE_MAX):
         fetching = await client.parked()
         await produce(served, name, 1)
         assert not await is_done(fetching)
@@ -1003,7 +1003,7 @@ async def test_negative_limits_of_a_cold_read_reserve_nothing(
     await served.create_topic(name, 1)
     await produce(served, name, 0)
     sizes: list[int] = []
-    unsent = served.services.unsent_answers
+    unsent = served.services.unsent_responses
     reserve = unsent.reserve
     monkeypatch.setattr(unsent, "reserve", lambda size: (sizes.append(size), reserve(size)))
     original = Log.read

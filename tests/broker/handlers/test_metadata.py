@@ -8,10 +8,11 @@ from uuid import UUID
 
 import pytest
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import metadata
-from broker.metadata_cache import MetadataCache
-from broker.request_context import Peer, RequestContext
-from broker.slices import whole
+from broker.handlers.request_context import RequestContext
+from broker.loop.slices import whole
+from broker.network.peer import Peer
 from protocol.api import APIS
 from protocol.codec import encode
 from protocol.errors import ErrorCode

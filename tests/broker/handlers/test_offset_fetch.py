@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from broker import dispatch
-from broker.dispatch import RequestDispatcher
 from broker.groups.batches import CommittingProducer
 from broker.groups.coordinator import Committer
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers import offset_fetch
 from broker.network.connection import Buffers
+from broker.requests import dispatch
+from broker.requests.dispatch import RequestDispatcher
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.offset_fetch import (

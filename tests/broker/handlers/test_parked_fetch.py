@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from broker.loop.promise import Promise
 from broker.network.connection import Buffers
-from broker.network.unsent_answers import ALLOWANCE_MIN
-from broker.promise import Promise
+from broker.network.unsent_responses import ALLOWANCE_MIN
 from broker.replica.partition import Partition
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode
@@ -33,7 +33,7 @@ class Reader:
 
     def __init__(self, broker: InProcessBroker) -> None:
         self.broker = broker
-        self.unsent = broker.services.unsent_answers
+        self.unsent = broker.services.unsent_responses
         self.purgatory = broker.services.replica_manager.fetch_purgatory
 
     @property

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.network.unsent_answers import UNSENT_SIZE_MAX
-from broker.request_context import CloseConnection
+from broker.handlers.request_context import CloseConnection
+from broker.network.unsent_responses import UNSENT_SIZE_MAX
 from protocol.api import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -495,7 +495,7 @@ async def test_a_fetch_waits_for_room_and_small_answers_still_bring_a_whole_batc
     large = batch_of(bytes(200_000))
     for _ in range(4):
         await produce(served, name, {0: large})
-    unsent = served.services.unsent_answers
+    unsent = served.services.unsent_responses
 
     async def read_size() -> int:
         records = partitions_of(await fetch(served, name, {0: 0}))[0].records

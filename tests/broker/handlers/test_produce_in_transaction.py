@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
-from broker.dispatch import request_decoder
 from broker.handlers import produce
-from broker.request_context import Peer, RequestContext
+from broker.handlers.request_context import RequestContext
+from broker.network.peer import Peer
+from broker.replica.transaction_verification import CoordinatorLink, Verdicts
+from broker.requests.dispatch import request_decoder
 from broker.transactions.markers import Marker
-from broker.transactions.transaction import Producer, TopicPartition
-from broker.transactions.verification import CoordinatorLink, Verdicts
+from broker.transactions.transaction import TopicPartition
 from protocol.api import APIS
 from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
+from storage.producer_state import Producer
 from tests.broker.groups.served import as_received, received_by
 from tests.broker.transactions.leading import transactional_batch
 from tests.broker.transactions.served import ServedTransactions

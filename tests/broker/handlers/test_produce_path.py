@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from broker.network.peer import Peer
 from broker.replica.partition import Partition
-from broker.request_context import Peer
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, Malformed
 from protocol.headers import read_response_header, request_header

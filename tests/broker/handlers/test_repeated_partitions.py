@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from broker.by_topic import by_topic
-from broker.slices import whole
+from broker.handlers.group_by_topic import group_by_topic
+from broker.loop.slices import whole
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -230,5 +230,5 @@ def test_answers_by_partition_make_one_answer_a_topic() -> None:
         return topic, answers
 
     answers = [(("b", 1), "x"), (("a", 0), "y"), (("b", 0), "z")]
-    assert whole(by_topic(answers, made)) == [("b", ["x", "z"]), ("a", ["y"])]
-    assert whole(by_topic([], made)) == []
+    assert whole(group_by_topic(answers, made)) == [("b", ["x", "z"]), ("a", ["y"])]
+    assert whole(group_by_topic([], made)) == []

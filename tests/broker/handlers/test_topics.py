@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from broker.authorized_operations import TOPIC_OPERATIONS
+from broker.security.authorized_operations import TOPIC_OPERATIONS
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsAssignment,

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from broker.handlers import txn_offset_commit
-from broker.transactions.transaction import Producer
 from protocol.errors import ErrorCode
 from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from storage.producer_state import Producer
 from tests.broker.groups.served import codes, versions_of
 from tests.broker.groups.support import join_request
 from tests.broker.transactions.served import ServedTransactions

@@ -14,16 +14,16 @@ from typing import cast
 
 import pytest
 
-from broker.network import file_answer
+from broker.loop.promise import Promise
+from broker.network import file_response
 from broker.network.connection import TURN_REQUESTS_MAX, Answer, Buffers, Connection, Hold
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.descriptors import DescriptorBudget
-from broker.network.file_answer import FileAnswer
+from broker.network.file_response import FileResponse
 from broker.network.listener import Listener, ListenError, ListenerSettings
-from broker.network.unsent_answers import UnsentAnswers
+from broker.network.peer import Peer
+from broker.network.unsent_responses import UnsentResponses
 from broker.network.writable_sockets import WritableSockets
-from broker.promise import Promise
-from broker.request_context import Peer
 from protocol.errors import Malformed
 from protocol.frame import SCRATCH_SIZE
 from storage.files import FileSlice, OsFiles
@@ -85,7 +85,7 @@ def new_listener(name: str, limits: ConnectionLimits, **settings: int) -> Listen
         name,
         ListenerSettings(request_size_max=REQUEST_SIZE_MAX, **settings),
         ConnectionQuotas(limits),
-        UnsentAnswers(lambda *_: None),
+        UnsentResponses(lambda *_: None),
         DescriptorBudget(1 << 20),
         CLOCK.monotonic_ms,
     )
@@ -407,11 +407,11 @@ async def test_a_socket_that_cannot_be_watched_loses_its_connection_and_nobody_e
 def test_a_reader_however_fast_gets_no_more_than_one_turn(
     tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_answer, "TURN_SIZE_MAX", 10_000)
+    monkeypatch.setattr(file_response, "TURN_SIZE_MAX", 10_000)
     receiving, sending = socket.socketpair()
     with receiving, sending:
         sending.setblocking(False)
-        answer = FileAnswer(sending.fileno(), [b"head", slice_of(tmp_path / "content")], -1)
+        answer = FileResponse(sending.fileno(), [b"head", slice_of(tmp_path / "content")], -1)
         assert not answer.send()
         assert len(receiving.recv(1 << 20)) == 10_000
         assert answer.size_left == FILE_SIZE + len(b"head") - 10_000
@@ -428,7 +428,7 @@ def test_a_socket_holds_more_of_a_file_than_of_memory(
         if configured != -1:
             sending.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, configured)
         before = sending.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-        answer = FileAnswer(sending.fileno(), [b"head", slice_of(tmp_path / "content")], configured)
+        answer = FileResponse(sending.fileno(), [b"head", slice_of(tmp_path / "content")], configured)
         assert not answer.send()
         meanwhile = sending.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
         assert (meanwhile > before) == is_raised

@@ -1,9 +1,9 @@
 """The memory of requests that arrive: who has how much, and who is held until others have finished."""
 
 from broker.network.connection import Buffers, Hold
+from broker.network.peer import Peer
 from broker.network.request_memory import AccountedConnection, RequestMemory
-from broker.network.unsent_answers import UnsentAnswers
-from broker.request_context import Peer
+from broker.network.unsent_responses import UnsentResponses
 from protocol.frame import LENGTH, FrameReader
 
 SIZE_MAX = 1 << 20
@@ -49,7 +49,7 @@ class Client:
     def __init__(self, memory: RequestMemory) -> None:
         served = Served()
         reader = FrameReader(memoryview(bytearray(256 << 10)), SIZE_MAX)
-        unsent = UnsentAnswers(lambda *_: None)
+        unsent = UnsentResponses(lambda *_: None)
         self.connection = AccountedConnection(served, served, reader, unsent, Peer("127.0.0.1", 1, "A"), memory)
         self.transport = Transport()
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import MIB, PeakMemory
-from broker.network.unsent_answers import UNSENT_SIZE_MAX
+from broker.network.unsent_responses import UNSENT_SIZE_MAX
 from protocol.api import APIS
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -14,9 +14,9 @@ from broker.network.connection import Buffers, Dispatcher
 from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.network.descriptors import DescriptorBudget
 from broker.network.listener import ListenError, ListenerSettings
+from broker.network.peer import Peer
 from broker.network.request_memory import AccountedConnection
 from broker.network.socket_server import SocketServer
-from broker.request_context import Peer
 from config.listeners import Listener as Address
 from config.listeners import SecurityProtocol
 from tests.broker.network.test_connection import CLOCK, Script, framed, read_frame, until

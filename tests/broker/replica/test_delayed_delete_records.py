@@ -6,11 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from broker.purgatory import Purgatory
+from broker.loop.purgatory import Purgatory
+from broker.loop.timer import Timer
 from broker.replica.delayed_delete_records import AwaitedDeletion, DelayedDeleteRecords
 from broker.replica.isr import UNKNOWN_OFFSET, low_watermark
 from broker.replica.partition import Leadership, Partition
-from broker.timer import Timer
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode

@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from broker.purgatory import Purgatory
+from broker.loop.purgatory import Purgatory
+from broker.loop.timer import Timer
 from broker.replica.delayed_fetch import LATER_MS_MAX, AwaitedPartition, DelayedFetch, end_of_wait_ms
 from broker.replica.partition import FetchIsolation, Partition
-from broker.timer import Timer
 
 
 @pytest.mark.parametrize("wait_ms", [0, 1, 100, 255, 256, 500, 512, 29_000, 60_000, 2**31 - 1])

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from broker.purgatory import Purgatory
+from broker.loop.purgatory import Purgatory
+from broker.loop.timer import Timer
 from broker.replica.delayed_produce import AwaitedAppend, DelayedProduce
 from broker.replica.partition import Partition
-from broker.timer import Timer
 from protocol.errors import ErrorCode
 
 DEADLINE_MS = 100

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from broker.loop.slices import whole
 from broker.replica.fetch_news import FetchNews
 from broker.replica.fetch_sessions import (
     EPOCH_MAX,
@@ -18,7 +19,6 @@ from broker.replica.fetch_sessions import (
     FetchSessionCache,
     PartitionKey,
 )
-from broker.slices import whole
 from protocol.errors import ErrorCode, KafkaError
 
 NO_ID = UUID(int=0)

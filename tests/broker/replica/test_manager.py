@@ -9,13 +9,13 @@ from uuid import UUID
 
 import pytest
 
+from broker.loop.slices import whole
+from broker.loop.timer import Timer
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.isr import next_high_watermark
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
-from broker.slices import whole
-from broker.timer import Timer
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError

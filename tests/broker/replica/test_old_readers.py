@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.clock import SystemClock
+from broker.loop.clock import SystemClock
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol.messages.init_producer_id import InitProducerIdRequest

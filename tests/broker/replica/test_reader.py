@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from broker.loop.slices import whole
 from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.partition import Leadership, Partition
 from broker.replica.reader import FetchLimits, PartitionRead, read_partitions
-from broker.slices import whole
 from protocol.errors import ErrorCode
 from protocol.records.control import ControlType
 from protocol.schema import ZERO_UUID

@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import NamedTuple
 
-from broker.internal_topics import TRANSACTION_STATE_TOPIC
-from broker.timer import Timer
+from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
+from broker.loop.timer import Timer
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.markers import Codes, Marker, MarkerSender
 from broker.transactions.records import read_key, read_value
 from broker.transactions.settings import TransactionSettings
 from broker.transactions.states import TransactionState
-from broker.transactions.transaction import Metadata, Producer, TopicPartition
+from broker.transactions.transaction import Metadata, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
+from storage.producer_state import Producer
 from tests.broker.groups.fakes import FakeLog
 from tests.support.manual_clock import ManualClock
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID
 
+from broker.loop.timer import Timer
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Leadership, Partition
-from broker.timer import Timer
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.records.builder import RecordData, build_batch

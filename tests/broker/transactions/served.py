@@ -8,22 +8,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from broker.clock import Clock
-from broker.computing import Computing
+from broker.cluster.internal_topics import INTERNAL_TOPICS
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.not_hosted import why_not_hosted
 from broker.groups.coordinator import GroupCoordinator
-from broker.internal_topics import INTERNAL_TOPICS
-from broker.metadata_cache import MetadataCache
+from broker.handlers.services import Services
+from broker.loop.clock import Clock
+from broker.loop.cpu_pool import CpuPool
+from broker.loop.slices import SlicedWork
 from broker.replica.appends import Appends
 from broker.replica.manager import ReplicaManager
-from broker.replica.not_hosted import why_not_hosted
-from broker.services import Services
-from broker.slices import SlicedWork
+from broker.replica.transaction_verification import CoordinatorLink, Guards, TransactionVerifier
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.links import LocalCoordinator
 from broker.transactions.marker_writer import MarkerWriter
-from broker.transactions.transaction import Producer
-from broker.transactions.verification import CoordinatorLink, Guards, TransactionVerifier
 from protocol.errors import ErrorCode, KafkaError
+from storage.producer_state import Producer
 from tests.broker.groups.served import Served
 from tests.broker.transactions.fakes import Surroundings
 from tests.broker.transactions.leading import Leading
@@ -102,7 +102,7 @@ class ServedTransactions(Served):
                 Appends(
                     self.leading.replica_manager,
                     verifier,
-                    cast(Computing, None),
+                    cast(CpuPool, None),
                     cast(Clock, clock),
                     why_not_hosted=partial(why_not_hosted, self.leading.replica_manager, self.metadata),
                     in_thread=cast(Any, None),

@@ -13,10 +13,11 @@ from broker.transactions import coordinator
 from broker.transactions.markers import RETRY_BACKOFF_MS, Marker
 from broker.transactions.settings import TransactionSettings
 from broker.transactions.states import TransactionState
-from broker.transactions.transaction import LAST_EPOCH, Producer
+from broker.transactions.transaction import LAST_EPOCH
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import RecordData, build_batch
+from storage.producer_state import Producer
 from tests.broker.golden import GoldenPartition
 from tests.broker.groups.fakes import FakeLog
 from tests.broker.transactions.fakes import Surroundings, code_of

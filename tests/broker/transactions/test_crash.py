@@ -18,19 +18,19 @@ from typing import NamedTuple, TypeVar, cast
 
 import pytest
 
-from broker.internal_topics import TRANSACTION_STATE_TOPIC
-from broker.metadata_cache import MetadataCache
-from broker.offsets_log import PartitionOffsetsLog
+from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
+from broker.cluster.metadata_cache import MetadataCache
+from broker.coordination.replicated_log import ReplicatedLog
+from broker.loop.slices import whole
+from broker.loop.timer import Timer
 from broker.replica.manager import ReplicaManager
-from broker.slices import whole
-from broker.timer import Timer
+from broker.replica.transaction_verification import Guards
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import MarkerSender
 from broker.transactions.settings import TransactionSettings
 from broker.transactions.states import TransactionState
-from broker.transactions.transaction import Producer, TopicPartition
-from broker.transactions.verification import Guards
+from broker.transactions.transaction import TopicPartition
 from protocol.errors import KafkaError
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from protocol.records.batch import batches, records
@@ -39,6 +39,7 @@ from protocol.records.control import ControlType, read_marker
 from storage.files import Files
 from storage.log_manager import LogManager, LogManagerSettings
 from storage.meta_properties import MetaProperties
+from storage.producer_state import Producer
 from tests.broker.transactions.fakes import BROKER, FakeLeaders
 from tests.storage.builders import QuickFiles, done, log_config, read_all
 from tests.support.faulty_files import Crashed, FaultyFiles
@@ -79,9 +80,7 @@ class World:
         writer = MarkerWriter(self.replica_manager, Guards(lambda: TIMEOUT_MS), clock, TIMEOUT_MS, lambda *_: None)
         self.coordinator = TransactionCoordinator(
             TransactionSettings(),
-            PartitionOffsetsLog(
-                TRANSACTION_STATE_TOPIC, self.replica_manager, cast(MetadataCache, leaders), clock, _at_once
-            ),
+            ReplicatedLog(TRANSACTION_STATE_TOPIC, self.replica_manager, cast(MetadataCache, leaders), clock, _at_once),
             MarkerSender(TRANSACTION_STATE_TOPIC, leaders, {BROKER: writer}, self.timer, clock),
             self.timer,
             clock,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from broker.replica.partition import Leadership
+from broker.replica.transaction_verification import Guards
 from broker.transactions.late import GRACE_MS, LateTransactions
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Marker
-from broker.transactions.verification import Guards
 from tests.broker.transactions.leading import BROKER, Leading
 
 TIMEOUT_MAX_MS = 900_000

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from broker.replica.partition import Leadership
+from broker.replica.transaction_verification import Guards
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Codes, Marker
-from broker.transactions.transaction import Producer, TopicPartition
-from broker.transactions.verification import Guards
+from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.records.batch import read_header, records
 from protocol.records.compression import Compression
 from protocol.records.control import ControlType, TransactionMarker, read_marker
+from storage.producer_state import Producer
 from tests.broker.transactions.leading import BROKER, Leading
 
 T0, T1, GONE = ("t", 0), ("t", 1), ("gone", 0)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.timer import Timer
+from broker.loop.timer import Timer
 from broker.transactions.markers import FATES, RETRY_BACKOFF_MS, Fate, Marker, MarkerSender
 from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode

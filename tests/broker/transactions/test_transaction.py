@@ -18,10 +18,10 @@ from broker.transactions.transaction import (
     Metadata,
     NeedsProducerId,
     NewProducer,
-    Producer,
     Transaction,
 )
 from protocol.errors import ErrorCode
+from storage.producer_state import Producer
 from tests.broker.transactions.support import A0, A1, B0, PRODUCER, T0_MS, TIMEOUT_MS, new_producer, transaction_in
 
 NOW_MS = T0_MS + 1_000

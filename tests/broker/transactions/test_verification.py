@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from broker.transactions.marker_writer import MarkerWriter
-from broker.transactions.markers import Marker
-from broker.transactions.transaction import Producer, TopicPartition
-from broker.transactions.verification import (
+from broker.replica.transaction_verification import (
     Admission,
     Guards,
     TransactionVerifier,
     Verdicts,
     transactional_header,
 )
+from broker.transactions.marker_writer import MarkerWriter
+from broker.transactions.markers import Marker
+from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader
 from protocol.records.builder import RecordData, build_batch
+from storage.producer_state import Producer
 from tests.broker.transactions.leading import Leading, transactional_batch
 from tests.support.manual_clock import ManualClock
 

@@ -1,0 +1,288 @@
+"""Creating, growing and deleting topics on behalf of clients, and waiting until the result can be seen here.
+
+Owns: the purgatory of requests that wait for topics (Kafka's `Topic` kind), automatic and internal creation, the report
+of internal topics that cannot be created. Must not know: how the controller decides, or response layouts.
+
+The controller answers when the change is durable; the client is answered when this broker's metadata shows it, or after
+the request's timeout with REQUEST_TIMED_OUT although the change goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+
+from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from broker.cluster.metadata_cache import MetadataCache
+from broker.loop.clock import Clock
+from broker.loop.purgatory import DelayedOperation, Purgatory
+from broker.loop.slices import SlicedWork
+from broker.loop.timer import Timer
+from config import broker_properties as properties
+from config.broker import BrokerConfig
+from controller.controller import Controller
+from controller.events import ElectionType
+from controller.model import ApiError, TopicPartition
+from controller.topic_creation import TopicResult, topic_name_problem
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.create_partitions import CreatePartitionsTopic
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+
+logger = logging.getLogger("kafka.server.AutoTopicCreationManager")
+
+FROM_DEFAULTS = -1
+AUTOMATIC_CREATION_TIMEOUT_MS = 5_000
+AUTOMATIC_CREATIONS_MAX = 100
+"""Topics of one request that are created at the same time. Each is an event of the controller and a task here."""
+# Clients ask again every 100 ms for as long as an internal topic is missing.
+FAILURE_REPORT_INTERVAL_MS = 60_000
+
+REPLICATION_FACTORS = {
+    GROUP_METADATA_TOPIC: properties.OFFSETS_TOPIC_REPLICATION_FACTOR,
+    TRANSACTION_STATE_TOPIC: properties.TRANSACTION_STATE_LOG_REPLICATION_FACTOR,
+}
+
+
+class _AwaitedTopic(DelayedOperation):
+    """Waits for a condition on this broker's metadata of a topic."""
+
+    __slots__ = ("_condition", "_on_done")
+
+    def __init__(self, condition: Callable[[], bool], on_done: Callable[[], None]) -> None:
+        super().__init__()
+        self._condition = condition
+        self._on_done = on_done
+
+    def is_satisfied(self) -> bool:
+        return self._condition()
+
+    def on_complete(self) -> None:
+        self._on_done()
+
+
+@dataclass(slots=True)
+class _Failures:
+    """Failed creations of one internal topic: when they were reported last, and how many failed since."""
+
+    reported_ms: int
+    unreported_count: int = 0
+
+
+class TopicAdministration:
+    """The admin path of one broker."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        metadata: MetadataCache,
+        config: BrokerConfig,
+        timer: Timer,
+        clock: Clock,
+        sliced_work: SlicedWork,
+    ) -> None:
+        self._controller = controller
+        self._metadata = metadata
+        self._config = config
+        self._clock = clock
+        self._sliced_work = sliced_work
+        self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
+        self._failures: dict[str, _Failures] = {}
+        self.purgatory = Purgatory("topic", timer)
+
+    def metadata_changed(self, topics: Iterable[str]) -> None:
+        """This broker's metadata of `topics` was updated."""
+        for topic in topics:
+            self.purgatory.check_and_complete(topic)
+
+    async def create(
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[TopicResult]:
+        """Create what can be created; one result a topic, in order."""
+        results = await self._controller.create_topics(topics, validate_only=validate_only)
+        if not validate_only:
+            await self._confirm(
+                results, lambda result: self._metadata.has_leaders(result.name, result.partition_count), timeout_ms
+            )
+        return results
+
+    async def add_partitions(
+        self, topics: Sequence[CreatePartitionsTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[TopicResult]:
+        """Grow topics to a partition count; one result a name, in order."""
+        results = await self._controller.create_partitions(topics, validate_only=validate_only)
+        if not validate_only:
+            await self._confirm(
+                results, lambda result: self._metadata.has_leaders(result.name, result.partition_count), timeout_ms
+            )
+        return results
+
+    async def delete(self, names: Sequence[str], *, timeout_ms: int) -> list[TopicResult]:
+        """Delete topics; one result a name, in order. Who gives no time is told REQUEST_TIMED_OUT, as at Kafka."""
+        results = await self._controller.delete_topics(names)
+        await self._confirm(
+            results, lambda result: timeout_ms > 0 and result.name not in self._metadata.topics, timeout_ms
+        )
+        return results
+
+    async def elect_leaders(
+        self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None, *, timeout_ms: int
+    ) -> dict[TopicPartition, ApiError]:
+        """Elect leaders of `partitions`, or with None wherever one is needed; one result a partition."""
+        results = await self._controller.elect_leaders(election_type, partitions)
+
+        def is_led(partition: TopicPartition) -> bool:
+            preferred = self._metadata.preferred_leader_of(*partition)
+            leader = self._metadata.leader_of(*partition)
+            return leader in self._metadata.brokers and (
+                election_type is not ElectionType.PREFERRED or leader == preferred
+            )
+
+        deadline_ms = self._deadline_ms(timeout_ms)
+        pace = self._sliced_work.pace()
+        for partition, error in results.items():
+            await pace.keep()
+            if error.error_code or await self._holds_in_time(partition.topic, partial(is_led, partition), deadline_ms):
+                continue
+            results[partition] = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+        return results
+
+    async def create_automatically(self, names: Collection[str]) -> dict[str, ErrorCode]:
+        """Create topics that a client named, with this broker's defaults; for each of them, what the client is told.
+
+        That is why it could not be created, or LEADER_NOT_AVAILABLE: ask again. Kafka answers so too, since it does
+        not wait for the leaders, and clients tell by it that the topic was not there. Concurrent callers share one
+        creation of a topic.
+        """
+        codes: dict[str, ErrorCode] = {}
+        remaining = iter(names)
+        while chunk := list(islice(remaining, AUTOMATIC_CREATIONS_MAX)):
+            tasks = [self._creation_of(name) for name in chunk]
+            for name, task in zip(chunk, tasks, strict=True):
+                codes[name] = await asyncio.shield(task) or ErrorCode.LEADER_NOT_AVAILABLE
+        return codes
+
+    async def ensure_internal(self, name: str) -> None:
+        """Create an internal topic unless it exists. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) when it cannot be."""
+        if name in self._metadata.topics:
+            return
+        code = await asyncio.shield(self._creation_of(name))
+        if code:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"internal topic {name} could not be created")
+
+    def why_unknown(self, name: str) -> ErrorCode:
+        """The code for a topic that is not in the metadata and was not created."""
+        return ErrorCode.INVALID_TOPIC_EXCEPTION if topic_name_problem(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _creation_of(self, name: str) -> asyncio.Task[ErrorCode]:
+        task = self._creating.get(name)
+        if task is None:
+            task = self._creating[name] = asyncio.ensure_future(self._create_one(name))
+            task.add_done_callback(lambda _: self._creating.pop(name, None))
+        return task
+
+    async def _create_one(self, name: str) -> ErrorCode:
+        try:
+            results = await self.create(
+                [self._defaults_of(name)], validate_only=False, timeout_ms=AUTOMATIC_CREATION_TIMEOUT_MS
+            )
+        except KafkaError as error:
+            self._report(name, error.code, error.message)
+            raise
+        code = results[0].error_code
+        if code in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
+            # A topic none of whose partitions has a leader is there, and not to be seen.
+            code = ErrorCode.NONE if name in self._metadata.topics else ErrorCode.LEADER_NOT_AVAILABLE
+        self._report(name, code, results[0].message)
+        return code
+
+    def _report(self, name: str, code: ErrorCode, message: str | None) -> None:
+        """Log that an internal topic could not be created, and what to set: the first time, then once a minute."""
+        if not code:
+            self._failures.pop(name, None)
+        if not code or name not in REPLICATION_FACTORS:
+            return
+        now_ms = self._clock.monotonic_ms()
+        failures = self._failures.get(name)
+        if failures is not None and now_ms - failures.reported_ms < FAILURE_REPORT_INTERVAL_MS:
+            failures.unreported_count += 1
+            return
+        unreported = failures.unreported_count if failures is not None else 0
+        repeated = f" ({unreported} more attempts failed since the last report)" if unreported else ""
+        self._failures[name] = _Failures(now_ms)
+        reason = f"{code.name}: {message.rstrip('.')}" if message else code.name
+        logger.error("internal topic %s cannot be created%s: %s%s", name, repeated, reason, self._remedy(name, code))
+
+    def _remedy(self, name: str, code: ErrorCode) -> str:
+        if code != ErrorCode.INVALID_REPLICATION_FACTOR:
+            return ""
+        row = REPLICATION_FACTORS[name]
+        brokers = len(self._metadata.brokers)
+        return f"; set {row.name}={brokers} (it is {self._config[row]}) or start more brokers"
+
+    def _defaults_of(self, name: str) -> CreatableTopic:
+        config = self._config
+        if name == GROUP_METADATA_TOPIC:
+            return _internal_topic(
+                name,
+                config[properties.OFFSETS_TOPIC_NUM_PARTITIONS],
+                config[properties.OFFSETS_TOPIC_REPLICATION_FACTOR],
+                {
+                    "cleanup.policy": "compact",
+                    "compression.type": "producer",
+                    "segment.bytes": str(config[properties.OFFSETS_TOPIC_SEGMENT_BYTES]),
+                },
+            )
+        if name == TRANSACTION_STATE_TOPIC:
+            return _internal_topic(
+                name,
+                config[properties.TRANSACTION_STATE_LOG_NUM_PARTITIONS],
+                config[properties.TRANSACTION_STATE_LOG_REPLICATION_FACTOR],
+                {
+                    "cleanup.policy": "compact",
+                    "compression.type": "uncompressed",
+                    "segment.bytes": str(config[properties.TRANSACTION_STATE_LOG_SEGMENT_BYTES]),
+                    "min.insync.replicas": str(config[properties.TRANSACTION_STATE_LOG_MIN_ISR]),
+                    "unclean.leader.election.enable": "false",
+                },
+            )
+        return CreatableTopic(
+            name=name, num_partitions=FROM_DEFAULTS, replication_factor=FROM_DEFAULTS, assignments=[], configs=[]
+        )
+
+    async def _confirm(
+        self, results: Iterable[TopicResult], is_visible: Callable[[TopicResult], bool], timeout_ms: int
+    ) -> None:
+        """Wait until what succeeded can be seen here. What cannot in time gets REQUEST_TIMED_OUT."""
+        deadline_ms = self._deadline_ms(timeout_ms)
+        pace = self._sliced_work.pace()
+        for result in results:
+            await pace.keep()
+            if result.error_code or await self._holds_in_time(result.name, partial(is_visible, result), deadline_ms):
+                continue
+            result.error_code = ErrorCode.REQUEST_TIMED_OUT
+
+    def _deadline_ms(self, timeout_ms: int) -> int:
+        return self._clock.monotonic_ms() + max(timeout_ms, 0)
+
+    async def _holds_in_time(self, topic: str, condition: Callable[[], bool], deadline_ms: int) -> bool:
+        """Whether a condition on this broker's metadata of `topic` comes true before `deadline_ms` (monotonic)."""
+        if not condition() and self._clock.monotonic_ms() < deadline_ms:
+            done = asyncio.get_running_loop().create_future()
+            operation = _AwaitedTopic(condition, lambda: None if done.done() else done.set_result(None))
+            self.purgatory.try_complete_else_watch(operation, [topic], deadline_ms)
+            await done
+        return condition()
+
+
+def _internal_topic(name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )

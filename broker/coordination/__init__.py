@@ -1,0 +1,1 @@
+"""What the group and the transaction coordinator share: their logs in internal topics, and producer ids."""

@@ -1,0 +1,98 @@
+"""The coordinators' port to the partitions of their internal topic, over the replica manager.
+
+Owns the way from a partition number to an append that is committed and to the batches that are there. Must not know
+what records mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from broker.cluster.metadata_cache import MetadataCache
+from broker.loop.clock import Clock
+from broker.replica.delayed_produce import AwaitedAppend
+from broker.replica.manager import ReplicaManager
+from broker.replica.partition import Partition
+from protocol.errors import ErrorCode, KafkaError
+from storage.log import AppendOrigin
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
+
+_COORDINATOR = AppendOrigin.COORDINATOR  # looked up once: an enum's member costs as much as a call
+
+
+class RunBlocking(Protocol):
+    """Runs work that may wait for a disk off the event loop."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+class ReplicatedLog:
+    """Appends with acks=all and reads whole batches of one internal topic, by partition number."""
+
+    def __init__(
+        self,
+        topic: str,
+        replica_manager: ReplicaManager,
+        metadata: MetadataCache,
+        clock: Clock,
+        run_blocking: RunBlocking,
+    ) -> None:
+        self._topic = topic
+        self._replica_manager = replica_manager
+        self._metadata = metadata
+        self._clock = clock
+        self._run_blocking = run_blocking
+
+    def partition_count(self) -> int | None:
+        """None while the topic does not exist."""
+        return self._metadata.partition_count(self._topic)
+
+    def start_offset(self, partition: int) -> int:
+        return self._require(partition).log.log_start_offset
+
+    def end_offset(self, partition: int) -> int:
+        return self._require(partition).log.log_end_offset
+
+    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> asyncio.Future[None] | None:
+        """Append `batch` now, patching it in place; the future is done once every in-sync replica has it, None if all
+        have it already.
+
+        Raises KafkaError, at once or from the future.
+        """
+        found = self._require(partition)
+        result = self._replica_manager.append(
+            found, memoryview(batch), needs_isr=True, now_ms=self._clock.now_ms(), origin=_COORDINATOR
+        )
+        if found.is_committed(result.last_offset + 1):
+            return None  # this broker is alone in the ISR: the hot path goes without futures and timers
+        append = AwaitedAppend(found, found.leading_since, result.last_offset + 1)
+        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def decide() -> None:
+            if committed.done():
+                return
+            if append.error:
+                committed.set_exception(KafkaError(append.error))
+            else:
+                committed.set_result(None)
+
+        self._replica_manager.await_commit([append], self._clock.monotonic_ms() + timeout_ms, decide)
+        return committed
+
+    async def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
+        """Batches from `offset` up to the log end, at least one whole batch; b"" at the end. Raises KafkaError."""
+        log = self._require(partition).log
+        fetched = await self._run_blocking(
+            lambda: log.read(offset, max_bytes, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+        )
+        return b"" if fetched is None else fetched.records
+
+    def _require(self, partition: int) -> Partition:
+        found = self._replica_manager.find(self._topic, partition)
+        if found is None or not found.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return found

@@ -1,0 +1,31 @@
+"""Answers by partition in the shape that responses have: every topic once, with all of its partitions.
+
+Owns that shape alone. A request may name a topic in several places, or a topic and none of its partitions: the first is
+answered in one place, the second not at all, as Kafka does for most requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from broker.loop.slices import Slices
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+
+def group_by_topic(answers: Iterable[tuple[tuple[str, int], A]], make: Callable[[str, list[A]], T]) -> Slices[list[T]]:
+    """Return `make(topic, answers)` for each topic, in the order of their first answers.
+
+    `answers` is (topic, partition) with the answer of that partition; it may compute one at a time.
+    """
+    topics: dict[str, list[A]] = {}
+    for (topic, _), answer in answers:
+        topics.setdefault(topic, []).append(answer)
+        yield
+    made = []
+    for topic, of_topic in topics.items():
+        made.append(make(topic, of_topic))
+        yield
+    return made

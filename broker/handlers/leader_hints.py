@@ -1,0 +1,32 @@
+"""Where a client should have asked, told along with the error, which saves it a Metadata request (KIP-951).
+
+Owns where the hint is taken from. Must not know which answers carry it, or their layouts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.cluster.metadata_cache import BrokerNode
+from broker.handlers.services import Services
+
+
+class LeaderHint(NamedTuple):
+    """The leader of one partition as far as it is known here; ids and epochs of -1 where it is not."""
+
+    leader_id: int
+    leader_epoch: int
+    node: BrokerNode | None
+    """None when the leader is not alive or has no address on the client's listener."""
+
+
+def leader_hint(services: Services, topic: str, partition: int, listener: str) -> LeaderHint:
+    """Whom to ask about a partition; what this replica was told counts more than what all brokers are told."""
+    hosted = services.replica_manager.find(topic, partition)
+    if hosted is not None:
+        leader_id, leader_epoch = hosted.leadership.leader_id, hosted.leader_epoch
+    else:
+        leader_id = services.metadata_cache.leader_of(topic, partition)
+        leader_epoch = services.metadata_cache.leader_epoch_of(topic, partition)
+    node = services.metadata_cache.brokers.get(leader_id)
+    return LeaderHint(leader_id, leader_epoch, None if node is None or listener not in node.endpoints else node)

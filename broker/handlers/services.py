@@ -1,0 +1,84 @@
+"""What handlers work with: the parts of one broker, wired by `broker/assembly.py`.
+
+Owns nothing but the references and the few questions that concern several parts at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from broker.cluster.internal_topics import INTERNAL_TOPICS
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.not_hosted import why_not_hosted
+from broker.cluster.topic_configs import TopicConfigs
+from broker.cluster.topics import TopicAdministration
+from broker.coordination.producer_ids import ProducerIds
+from broker.groups.coordinator import GroupCoordinator
+from broker.loop.clock import Clock
+from broker.loop.cpu_pool import CpuPool
+from broker.loop.slices import SlicedWork
+from broker.network.unsent_responses import UnsentResponses
+from broker.quotas.client_quotas import ClientQuotas
+from broker.replica.appends import Appends
+from broker.replica.directory_moves import DirectoryMoves
+from broker.replica.fetch_sessions import FetchSessionCache
+from broker.replica.manager import ReplicaManager
+from broker.replica.transaction_verification import TransactionVerifier
+from broker.security.scram_credentials import ScramCredentials
+from broker.settings.config_changes import ConfigChanges
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.late import LateTransactions
+from broker.transactions.marker_writer import MarkerWriter
+from config.broker import BrokerConfig
+from controller.controller import Controller
+from protocol.api import Api
+from protocol.errors import KafkaError
+from storage.log_manager import LogManager
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of one broker."""
+
+    broker_id: int
+    config: BrokerConfig
+    clock: Clock
+    metadata_cache: MetadataCache
+    controller: Controller
+    log_manager: LogManager
+    replica_manager: ReplicaManager
+    appends: Appends
+    directory_moves: DirectoryMoves
+    fetch_sessions: FetchSessionCache
+    topics: TopicAdministration
+    topic_configs: TopicConfigs
+    config_changes: ConfigChanges
+    client_quotas: ClientQuotas
+    scram_credentials: ScramCredentials
+    producer_ids: ProducerIds
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    verifier: TransactionVerifier
+    marker_writer: MarkerWriter
+    late_transactions: LateTransactions
+    blocking: Executor
+    cpu_pool: CpuPool
+    sliced_work: SlicedWork
+    unsent_responses: UnsentResponses
+    served_apis: Sequence[Api]
+    """What ApiVersions lists, by key."""
+    internal_topics: frozenset[str] = INTERNAL_TOPICS
+
+    def why_not_hosted(self, topic: str, partition: int) -> KafkaError:
+        """The answer to a request for a partition of which no replica is served here."""
+        return why_not_hosted(self.replica_manager, self.metadata_cache, topic, partition)
+
+    def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run something that may wait for a disk off the event loop."""
+        return asyncio.get_running_loop().run_in_executor(self.blocking, work)

@@ -1,0 +1,83 @@
+"""Periodic work: checkpoints, retention, flushes. A table of jobs, each run again a fixed time after it ended.
+
+Owns: when jobs run, and that a failing one is logged and tried again. Must not know: what they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from broker.loop.slices import SlicedWork
+from storage.log_manager import Steps
+
+T = TypeVar("T")
+
+logger = logging.getLogger("kafka.server.PeriodicJobs")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One periodic job."""
+
+    name: str
+    interval_ms: int
+    run: Callable[[], Awaitable[object]]
+    initial_delay_ms: int | None = None
+    """Before the first run; None: one interval."""
+
+
+class PeriodicJobs:
+    """Runs jobs until it is stopped."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._jobs = list(jobs)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(_repeat(job), name=job.name) for job in self._jobs]
+
+    async def stop(self) -> None:
+        """Cancel what waits and wait for what runs."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+
+async def take_steps(steps: Steps[T], sliced_work: SlicedWork, blocking: Executor) -> T:
+    """Run work on logs to its end: what waits for a disk in a thread, all else in slices."""
+    pace = sliced_work.pace()
+    while True:
+        try:
+            work = next(steps)
+        except StopIteration as finished:
+            result: T = finished.value
+            return result
+        if work is not None:
+            await asyncio.get_running_loop().run_in_executor(blocking, work)
+        else:
+            await pace.keep()
+
+
+async def _repeat(job: Job) -> None:
+    delay_ms = job.interval_ms if job.initial_delay_ms is None else job.initial_delay_ms
+    while True:
+        await asyncio.sleep(delay_ms / 1000)
+        running = asyncio.ensure_future(job.run())
+        try:
+            # Shielded: a stop must not leave a checkpoint half written.
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            # Nor may it go on beside what the stop does next, which closes the logs and gives their locks back.
+            await asyncio.wait([running])
+            if not running.cancelled() and (error := running.exception()):
+                logger.error("%s failed while the broker stopped", job.name, exc_info=error)
+            raise
+        except Exception:
+            logger.exception("%s failed; it runs again in %d ms", job.name, job.interval_ms)
+        delay_ms = job.interval_ms

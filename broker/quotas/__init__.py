@@ -1,0 +1,1 @@
+"""Client quotas: who has which."""

@@ -1,0 +1,294 @@
+"""Runs cleaning passes in processes of their own, so that compaction never holds the event loop.
+
+Owns: the worker processes and the tasks that keep them busy. Must not know: which log is due or what a pass does
+(`storage.log_cleaning`, `storage.cleaner`).
+
+Each task has a worker of its own, so that one that dies, or is ended because its log went, takes no other pass with it.
+Workers are spawned, because forking and uvloop do not mix, only when there is something to clean, and end when there is
+nothing more: an idle broker carries no second interpreter. One whose broker was killed ends itself: it must not go on
+in a directory that the next broker has opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Final, Protocol
+
+from broker.loop.clock import Clock
+from broker.loop.periodic_jobs import take_steps
+from broker.loop.slices import SlicedWork
+from broker.replica.directory_writers import between_writes
+from protocol.errors import KafkaError
+from storage.cleaner import CleaningJob, CleaningResult, clean
+from storage.cleaning_metrics import CleanerMetrics, Uncleanable
+from storage.files import ShortageError
+from storage.log import Log
+from storage.log_cleaning import CleanerSettings, Cleaning, LogCleaning
+from storage.log_directory import LogDirectory
+
+logger = logging.getLogger("kafka.log.LogCleaner")
+
+WANTED_CHECK_S: Final = 0.2  # so often is it asked whether a pass under way is still of use
+END_TIMEOUT_S: Final = 5.0
+_THREADS_PER_WORKER: Final = 2
+
+
+class WorkerEndedError(Exception):
+    """The process could not be spawned, or ended, by itself or on request, before its pass was done."""
+
+
+class Worker(Protocol):
+    """Where passes run, one after the other. Both calls block; `end` is for another thread than the one in `clean`."""
+
+    def clean(self, job: CleaningJob) -> CleaningResult:
+        """One pass. Raises what `storage.cleaner.clean` raises, and WorkerEndedError."""
+
+    def end(self) -> None:
+        """Nothing more to do, or no time for it. Afterwards nobody writes any more; the next `clean` begins anew."""
+
+
+class WorkerProcess:
+    """A `Worker` that is spawned on demand."""
+
+    def __init__(self) -> None:
+        self._process: SpawnProcess | None = None
+        self._connection: Connection | None = None
+        self._lock = threading.Lock()
+
+    def clean(self, job: CleaningJob) -> CleaningResult:
+        try:
+            connection = self._connection or self._spawn()
+            connection.send(job)
+            outcome: CleaningResult | Exception = connection.recv()
+        except (EOFError, OSError) as error:
+            self.end()
+            raise WorkerEndedError(f"{type(error).__name__}: {error}") from error
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def end(self) -> None:
+        with self._lock:
+            process, self._process, self._connection = self._process, None, None
+        if process is None:
+            return
+        process.terminate()
+        process.join(END_TIMEOUT_S)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+    def _spawn(self) -> Connection:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs,), name="log cleaner", daemon=True)
+        with self._lock:
+            process.start()
+            theirs.close()  # so that its end is the end of the connection
+            self._process, self._connection = process, ours
+        return ours
+
+
+def _serve(connection: Connection) -> None:
+    """What a worker process runs: the passes that it is sent, until there is nobody to send any."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the broker, which decides when to end its workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        try:
+            result = clean(job)
+        except Exception as error:
+            connection.send(error)
+        else:
+            connection.send(result)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+class _Slot:
+    """One task's worker, with a thread for each of the calls that block."""
+
+    def __init__(self, number: int, worker: Worker, threads: Executor) -> None:
+        self.number = number
+        self._worker = worker
+        self._threads = threads
+
+    def clean(self, job: CleaningJob) -> asyncio.Future[CleaningResult]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, self._worker.clean, job)
+
+    def end(self) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, self._worker.end)
+
+
+class LogCleaner:
+    """Keeps cleaning what is due. `dead_thread_count`: tasks that an error of ours has ended."""
+
+    def __init__(
+        self,
+        cleaning: LogCleaning,
+        new_worker: Callable[[], Worker],
+        background: Executor,
+        clock: Clock,
+        sliced_work: SlicedWork,
+        *,
+        count: int,
+        backoff_ms: int,
+    ) -> None:
+        """`count` passes at a time; with nothing due, look again after `backoff_ms`."""
+        self._cleaning = cleaning
+        self._new_worker = new_worker
+        self._background = background
+        self._clock = clock
+        self._sliced_work = sliced_work
+        self._count = count
+        self._backoff_ms = backoff_ms
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self.dead_thread_count = 0
+        self._is_checkpoint_wanted = False
+        self._checkpoints: asyncio.Task[None] | None = None
+        cleaning.on_checkpoint_wanted = self._want_checkpoint
+
+    def start(self) -> None:
+        for number in range(self._count):
+            task = self._tasks.get(number)
+            if task is None or task.done():
+                self._tasks[number] = asyncio.create_task(self._work(number), name="log cleaner")
+
+    def reconfigure(self, settings: CleanerSettings, *, backoff_ms: int) -> None:
+        """Apply changed settings from the next pass on; passes under way are finished."""
+        self._cleaning.settings = settings
+        self._backoff_ms = backoff_ms
+        self._count = settings.threads
+        self.start()
+
+    def metrics(self) -> CleanerMetrics:
+        return self._cleaning.metrics(self._clock.now_ms())
+
+    def uncleanable_in(self, directory: LogDirectory) -> Uncleanable:
+        """What has to wait for the next start in a log directory."""
+        return self._cleaning.uncleanable_in(directory, self._clock.now_ms())
+
+    def log_moved(self, log: Log, old_directory: LogDirectory) -> None:
+        """How far a log is cleaned is kept where it lies."""
+        self._cleaning.log_moved([old_directory.path, str(log.directory.parent)])
+        self._want_checkpoint()
+
+    def _want_checkpoint(self) -> None:
+        """Soon, and once for all who want it until then."""
+        self._is_checkpoint_wanted = True
+        if self._checkpoints is None or self._checkpoints.done():
+            self._checkpoints = asyncio.create_task(self._write_checkpoints(), name="log cleaner checkpoints")
+
+    async def _write_checkpoints(self) -> None:
+        while self._is_checkpoint_wanted:
+            self._is_checkpoint_wanted = False
+            await self._off_loop(self._cleaning.write_checkpoints)
+
+    async def stop(self) -> None:
+        """End all passes, finished or not. What they have written is removed."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._tasks.clear()
+        if self._checkpoints is not None:
+            await self._checkpoints
+
+    async def _work(self, number: int) -> None:
+        with ThreadPoolExecutor(_THREADS_PER_WORKER, "log-cleaner") as threads:
+            slot = _Slot(number, self._new_worker(), threads)
+            try:
+                while number < self._count:
+                    await self._look_for_work(slot)
+            except Exception:
+                self.dead_thread_count += 1
+                logger.exception("log cleaner %d has died; a change of the cleaner's settings starts it anew", number)
+            finally:
+                await slot.end()
+
+    async def _look_for_work(self, slot: _Slot) -> None:
+        await self._off_loop(self._cleaning.read_ages)
+        if slot.number >= self._count:
+            return  # fewer cleaners are wanted since
+        due = self._cleaning.pick(self._clock.now_ms(), slot.number)
+        if due is not None:
+            await self._clean(slot, due)
+        if slot.number == 0:
+            expired = self._cleaning.delete_expired(self._clock.now_ms())
+            await take_steps(expired, self._sliced_work, self._background)
+        await self._off_loop(self._cleaning.write_checkpoints)
+        if due is None:
+            await slot.end()
+            await asyncio.sleep(self._backoff_ms / 1000)
+
+    async def _clean(self, slot: _Slot, due: Cleaning) -> None:
+        try:
+            result = await self._pass(slot, due)
+            await self._off_loop(lambda: self._cleaning.make_durable(due))
+            finish = partial(self._cleaning.finish, due, result, now_ms=self._clock.now_ms())
+            await between_writes(due.log, finish)
+        except KafkaError as error:
+            logger.error("cannot put cleaned segments into service: %s", error)
+            await self._give_back(due)
+            await asyncio.sleep(self._backoff_ms / 1000)
+        except asyncio.CancelledError:
+            await self._give_back(due)
+            raise
+        except Exception as error:
+            if not self._cleaning.is_wanted(due):
+                await self._give_back(due)
+            elif isinstance(error, WorkerEndedError):
+                logger.warning(
+                    "the worker for %s-%d did not start or died (%s); trying again",
+                    due.log.topic,
+                    due.log.partition,
+                    error,
+                )
+                await self._give_back(due)
+                await asyncio.sleep(self._backoff_ms / 1000)
+            else:
+                self._cleaning.fail(due, error)
+                if isinstance(error, ShortageError):
+                    await self._give_back(due)
+                    await asyncio.sleep(self._backoff_ms / 1000)
+
+    async def _pass(self, slot: _Slot, due: Cleaning) -> CleaningResult:
+        """Also raises WorkerEndedError when the pass became useless. The worker is idle, or gone, in any case."""
+        running = slot.clean(due.job)
+        try:
+            while not (await asyncio.wait({running}, timeout=WANTED_CHECK_S))[0]:
+                if not self._cleaning.is_wanted(due):
+                    await slot.end()
+        except asyncio.CancelledError:
+            while not running.done():
+                await slot.end()  # again if the process was only just about to be spawned
+                await asyncio.wait({running}, timeout=WANTED_CHECK_S)
+            running.exception()
+            raise
+        try:
+            return running.result()
+        finally:
+            del running  # its exception would hold this frame, and this frame it
+
+    def _give_back(self, due: Cleaning) -> asyncio.Future[None]:
+        return self._off_loop(lambda: self._cleaning.give_back(due))
+
+    def _off_loop(self, work: Callable[[], None]) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().run_in_executor(self._background, work)

@@ -1,0 +1,253 @@
+"""No transactional batch without a transaction: asking the coordinator before the first one of a partition (KIP-890).
+
+Without this a batch that arrives after its transaction has ended (delayed by a slow network or a paused client) would
+open a transaction that nobody knows of and nobody ends, and the last stable offset would stand still for ever.
+
+Owns: which batches need the question, the guards that tie an answer to one append, and what a producer is told. Must
+not know: where the coordinator is (the port's), requests, or logs beyond their producer state.
+
+A guard is made before the question and looked at after the answer. A marker that is appended between the two cancels
+it: the answer was about the transaction that the marker ended. It also remembers the lowest sequence number that was
+seen of the producer here, so that a later batch cannot overtake an earlier one that was refused while the partition
+knows nothing of the producer. Once the transaction has data here, its guard is of no concern until the marker removes
+it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from broker.loop.clock import Clock
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
+from protocol.records.compression import Buffer
+from storage.producer_state import NONE, Producer, ProducerState
+
+TopicPartition = tuple[str, int]
+
+ATTRIBUTES_POSITION: Final = 22
+"""The low byte of a batch's attributes."""
+
+PRODUCE_ERRORS: Mapping[int, ErrorCode] = MappingProxyType(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NETWORK_EXCEPTION: ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+"""What a producer is told: a code that makes every client try again, and the one that it knows for being fenced."""
+COMMIT_ERRORS: Mapping[int, ErrorCode] = MappingProxyType(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+"""The same for offsets. That the transaction's coordinator moved must not make the client look for the group's."""
+
+Verdicts = Mapping[TopicPartition, int]
+"""The coordinator's code for each partition it was asked about."""
+
+
+class CoordinatorLink(Protocol):
+    """The way to the coordinators of transactions."""
+
+    def verify(
+        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
+    ) -> Verdicts | Awaitable[Verdicts]:
+        """Whether partitions are in the producer's open transaction. An answer at once where it is known here.
+
+        Never raises: a coordinator that cannot answer gives each partition the code for that. The wait is bounded.
+        """
+
+
+class Guard:
+    """One producer's question about one partition."""
+
+    __slots__ = ("epoch", "is_cancelled", "lowest_sequence", "used_ms")
+
+    def __init__(self, epoch: int, sequence: int, now_ms: int) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        self.used_ms = now_ms
+        self.is_cancelled = False
+
+
+GuardKey = tuple[TopicPartition, int]
+
+
+class Guards:
+    """The guards of all partitions led here. Those of producers that never came back are dropped in time."""
+
+    def __init__(self, expiration_ms: Callable[[], int]) -> None:
+        """`expiration_ms()` is how long a partition remembers a silent producer (producer.id.expiration.ms)."""
+        self._expiration_ms = expiration_ms
+        self._guards: OrderedDict[GuardKey, Guard] = OrderedDict()
+        """The least recently used one first."""
+
+    def __len__(self) -> int:
+        return len(self._guards)
+
+    def take(self, partition: TopicPartition, producer: Producer, sequence: int, now_ms: int) -> Guard:
+        """The guard of a producer that is about to append a batch which begins with `sequence`."""
+        self._drop_expired(now_ms)
+        key = (partition, producer.producer_id)
+        guard = self._guards.get(key)
+        if guard is None or guard.epoch < producer.epoch:
+            guard = self._guards[key] = Guard(producer.epoch, sequence, now_ms)
+        elif guard.epoch == producer.epoch:
+            guard.lowest_sequence = min(guard.lowest_sequence, sequence)
+        guard.used_ms = now_ms
+        self._guards.move_to_end(key)
+        return guard
+
+    def cancel(self, partition: TopicPartition, producer_id: int) -> None:
+        """A marker of the producer was appended."""
+        guard = self._guards.pop((partition, producer_id), None)
+        if guard is not None:
+            guard.is_cancelled = True
+
+    def _drop_expired(self, now_ms: int) -> None:
+        oldest_ms = now_ms - self._expiration_ms()
+        while self._guards and next(iter(self._guards.values())).used_ms < oldest_ms:
+            self._guards.popitem(last=False)
+
+
+class Admission:
+    """What a request's transactional batches may do, by the answers that its partitions got."""
+
+    __slots__ = ("_guards", "_is_required", "_says_abortable", "_verdicts")
+
+    def __init__(
+        self, guards: Mapping[TopicPartition, Guard], verdicts: Verdicts, *, is_required: bool, says_abortable: bool
+    ) -> None:
+        self._guards = guards
+        self._verdicts = verdicts
+        self._is_required = is_required
+        self._says_abortable = says_abortable
+
+    def check(self, partition: TopicPartition, state: ProducerState, header: BatchHeader) -> None:
+        """Let a batch be appended, in this very step, or raise KafkaError.
+
+        INVALID_TXN_STATE or TRANSACTION_ABORTABLE: it is not part of a transaction. OUT_OF_ORDER_SEQUENCE_NUMBER: an
+        earlier one has to come first. Otherwise what `PRODUCE_ERRORS` says of why the coordinator could not tell.
+        """
+        if not self._is_required or has_open_transaction(state, header):
+            return
+        guard = self._guards.get(partition)
+        if guard is None or guard.is_cancelled:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
+        code = self._verdicts[partition]
+        if code:
+            raise self._error(code)
+        if header.base_sequence > guard.lowest_sequence:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for producer {header.producer_id} in partition "
+                f"{partition[0]}-{partition[1]}: {header.base_sequence} (incoming seq. number), "
+                f"{guard.lowest_sequence} (earliest seen sequence)",
+            )
+
+    def _error(self, code: int) -> KafkaError:
+        if code == ErrorCode.TRANSACTION_ABORTABLE and not self._says_abortable:
+            return KafkaError(ErrorCode.INVALID_TXN_STATE, "Partition was not added to the transaction")
+        told = PRODUCE_ERRORS.get(code, ErrorCode(code))
+        return KafkaError(
+            told,
+            None
+            if told == code
+            else "Unable to verify the partition has been added to the transaction. Underlying error: "
+            f"{ErrorCode(code).name}",
+        )
+
+
+class TransactionVerifier:
+    """Asks the coordinators on behalf of the partitions led here."""
+
+    def __init__(self, link: CoordinatorLink, guards: Guards, is_enabled: Callable[[], bool], clock: Clock) -> None:
+        """`is_enabled()` is transaction.partition.verification.enable, which may change while the broker runs."""
+        self._link = link
+        self._guards = guards
+        self._is_enabled = is_enabled
+        self._clock = clock
+
+    def admit(
+        self,
+        transactional_id: str,
+        batches: Iterable[tuple[TopicPartition, ProducerState, BatchHeader]],
+        *,
+        says_abortable: bool,
+    ) -> Admission | Awaitable[Admission]:
+        """Find out about the transactional batches of one request; wait only where another broker has to be asked.
+
+        All batches of a request are of one producer, or the request is refused: INVALID_PRODUCER_ID_MAPPING.
+        `says_abortable`: the client knows TRANSACTION_ABORTABLE.
+        """
+        if not self._is_enabled():
+            return Admission({}, {}, is_required=False, says_abortable=says_abortable)
+        now_ms = self._clock.now_ms()
+        guards: dict[TopicPartition, Guard] = {}
+        producers = set()
+        for partition, state, header in batches:
+            producer = Producer(header.producer_id, header.producer_epoch)
+            producers.add(producer)
+            if not has_open_transaction(state, header):
+                guards[partition] = self._guards.take(partition, producer, header.base_sequence, now_ms)
+        if len(producers) > 1:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained several producers")
+        if not guards:
+            return Admission({}, {}, is_required=True, says_abortable=says_abortable)
+        verdicts = self._link.verify(transactional_id, producers.pop(), list(guards))
+        if isinstance(verdicts, Mapping):
+            return Admission(guards, verdicts, is_required=True, says_abortable=says_abortable)
+        return _when_known(guards, verdicts, says_abortable=says_abortable)
+
+    async def admit_offsets(
+        self, transactional_id: str, producer: Producer, partition: TopicPartition, *, says_abortable: bool
+    ) -> None:
+        """Offsets of a group are about to be committed in a transaction. Raises KafkaError when they must not be.
+
+        They have no sequence numbers; apart from that they are like any transactional batch.
+        """
+        if not self._is_enabled():
+            return
+        guard = self._guards.take(partition, producer, NONE, self._clock.now_ms())
+        verdicts = self._link.verify(transactional_id, producer, [partition])
+        code = (verdicts if isinstance(verdicts, Mapping) else await verdicts)[partition]
+        if guard.is_cancelled or (code == ErrorCode.TRANSACTION_ABORTABLE and not says_abortable):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        if code:
+            raise KafkaError(COMMIT_ERRORS.get(code, ErrorCode(code)))
+
+
+def transactional_header(records: Buffer) -> BatchHeader | None:
+    """The header of a transactional batch; None for everything else, at the price of looking at one byte.
+
+    None also for what is no batch: validation says what is wrong with it.
+    """
+    if len(records) < HEADER_SIZE or not records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT:
+        return None
+    try:
+        return read_header(records)
+    except Malformed:
+        return None
+
+
+def has_open_transaction(state: ProducerState, header: BatchHeader) -> bool:
+    """Whether the producer's transaction has data in the partition already: then its coordinator knows."""
+    entry = state.producers.get(header.producer_id)
+    return entry is not None and entry.epoch == header.producer_epoch and entry.current_transaction_first_offset != NONE
+
+
+async def _when_known(
+    guards: Mapping[TopicPartition, Guard], verdicts: Awaitable[Verdicts], *, says_abortable: bool
+) -> Admission:
+    return Admission(guards, await verdicts, is_required=True, says_abortable=says_abortable)

@@ -1,0 +1,380 @@
+"""From a frame to an answer: header, decoding, the handler, and the one place where exceptions become responses.
+
+Owns: the table of handlers, from which ApiVersions is answered as well, so that nothing is advertised that is not
+served. Must not know: sockets, or what any request means.
+
+Three families of failure (protocol/errors): `Malformed` closes the connection, `KafkaError` becomes the answer's
+error code, and anything else is a bug of ours that is logged, counted and answered with UNKNOWN_SERVER_ERROR, and the
+broker goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, cast
+
+from broker.handlers.request_context import CloseConnection, RequestContext
+from broker.handlers.services import Services
+from broker.loop.promise import Promise
+from broker.loop.slices import is_sliced
+from broker.network.connection import Answer, Buffers
+from broker.network.peer import Peer
+from broker.requests.budget import (
+    ELEMENTS_AT_ONCE_MAX,
+    ELEMENTS_ON_LOOP_MAX,
+    LARGE_REQUESTS_MAX,
+    REQUESTS_IN_TURN_MAX,
+    RESPONSE_SIZE_MAX,
+    elements_max,
+)
+from broker.requests.routes import TABLE
+from protocol.api import APIS, Api
+from protocol.codec import Decoder, Encoder, decoder, encoder, scanner
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.frame import LENGTH, kept
+from protocol.headers import RequestHeader, UnsupportedApi, read_request_header, response_header
+from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from protocol.reader import ELEMENTS_UNLIMITED, TooManyElements
+from protocol.row_writer import RowResponse
+from protocol.schema import Struct
+
+logger = logging.getLogger("kafka.server.KafkaApis")
+
+PRODUCE_KEY, METADATA_KEY, API_VERSIONS_KEY = 0, 3, 18
+
+CORRELATION_ID_SIZE = 4
+_pack_start = struct.Struct(">ii").pack
+
+# Records stay bytes, but the lists of other requests become objects of up to fifty times their size. Kafka knows one
+# limit for both; the largest request of use (the offsets of a hundred thousand partitions) has about 3 MB.
+SIZE_MAX_WITHOUT_RECORDS = 16 << 20
+
+# In characters; a string travels with at most 32767 bytes.
+ERROR_MESSAGE_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Everything needed to serve one version of one API."""
+
+    api: Api
+    handle: Callable[[Services, Any, RequestContext], Any]
+    decode: Decoder[Any]
+    encode: Encoder
+    header_tags: bytes
+    """What follows the correlation id in the header of a response: an empty section of tagged fields, or nothing."""
+
+
+class RequestDispatcher:
+    """Serves frames with the handlers of `TABLE`."""
+
+    def __init__(self, services: Services, table: Mapping[int, ModuleType] = TABLE) -> None:
+        self._services = services
+        self._table = table
+        self._routes: dict[tuple[int, int], Route] = {}
+        self._large_requests = asyncio.Semaphore(LARGE_REQUESTS_MAX)
+        self._requests_in_turn = asyncio.Semaphore(REQUESTS_IN_TURN_MAX)
+        self.unexpected_error_count = 0
+
+    def warm_up(self) -> None:
+        """Compile what every client sends first, so that the first requests are not the slow ones."""
+        for key in (API_VERSIONS_KEY, METADATA_KEY):
+            api = APIS[key]
+            for version in api.versions:
+                self._route(api, version)
+
+    def dispatch(self, frame: memoryview, peer: Peer) -> Answer:
+        """Answer one frame; see `broker.network.connection.Dispatcher`."""
+        try:
+            header, position = read_request_header(frame)
+        except UnsupportedApi as unsupported:
+            return self._unsupported_version(unsupported)
+        route = self._routes.get((header.api_key, header.api_version)) or self._new_route(header)
+        if len(frame) > SIZE_MAX_WITHOUT_RECORDS and header.api_key != PRODUCE_KEY:
+            raise Malformed(
+                f"{_named(route.api, header)}: {len(frame)} bytes, expected at most {SIZE_MAX_WITHOUT_RECORDS}"
+            )
+        context = RequestContext(header.api_key, header.api_version, header.correlation_id, header.client_id, peer)
+        try:
+            request = route.decode(frame, position, ELEMENTS_AT_ONCE_MAX)
+        except TooManyElements:
+            has_time = self._services.sliced_work.has_time()
+            request = self._decoded_if_few(route, frame, position, context) if has_time else None
+            if request is None:
+                context.is_frame_kept = True
+                serve = self._serve_large if has_time else self._serve_in_turn
+                answering = asyncio.ensure_future(serve(route, kept(frame), position, context))
+                # A producer that expects no response may close its connection as soon as it has sent its last request.
+                return asyncio.shield(answering) if header.api_key == PRODUCE_KEY else answering
+        except Malformed as error:
+            raise Malformed(f"{_named(route.api, header)}: {error}") from error
+        try:
+            response = route.handle(self._services, request, context)
+            if is_sliced(response):
+                response = self._services.sliced_work.run(response)
+        except Malformed:
+            raise
+        except Exception as error:
+            response = self._failure(route, request, context, error)
+        kind = type(response)
+        if kind is RowResponse or kind is route.api.response:
+            try:
+                return self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
+            except TooManyElements:
+                return self._framed_beside_the_loop(route, context, response)
+        if response is None:
+            return None
+        if kind is Promise:
+            return self._promised(route, request, context, response)
+        return asyncio.ensure_future(self._later(route, request, context, response))
+
+    async def _serve_in_turn(
+        self, route: Route, frame: memoryview, position: int, context: RequestContext
+    ) -> Buffers | None:
+        """Answer a request that arrived when this turn's slice of new works was over."""
+        try:
+            return await self._serve_later(
+                route, frame, position, context, self._requests_in_turn, self._decoded_in_turn
+            )
+        except TooManyElements:
+            return await self._serve_large(route, frame, position, context)
+
+    async def _serve_large(
+        self, route: Route, frame: memoryview, position: int, context: RequestContext
+    ) -> Buffers | None:
+        """Answer a request that has too many elements to be decoded on the event loop."""
+        return await self._serve_later(
+            route, frame, position, context, self._large_requests, self._decoded_beside_the_loop
+        )
+
+    async def _serve_later(
+        self,
+        route: Route,
+        frame: memoryview,
+        position: int,
+        context: RequestContext,
+        served: asyncio.Semaphore,
+        decode: Callable[[Route, memoryview, int, RequestContext], Awaitable[object]],
+    ) -> Buffers | None:
+        """Answer a request of many elements: all that depends on their number is done in threads or in slices.
+
+        `served` bounds how many such requests are decoded and served at a time.
+        """
+        services = self._services
+        request: object = None
+        try:
+            async with served:
+                request = await decode(route, frame, position, context)
+                response = route.handle(services, request, context)
+                if is_sliced(response):
+                    response = await services.sliced_work.finished(response)
+            response = await services.sliced_work.settled(response)
+        except Malformed:
+            raise
+        except Exception as error:
+            failure = error
+            response = await services.cpu_pool.run(lambda: self._failure(route, request, context, failure))
+        return None if response is None else await self._framed_beside_the_loop(route, context, response)
+
+    def _decoded_if_few(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object | None:
+        """The request, None if it has too many elements to be decoded on the event loop."""
+        try:
+            return self._decoded_on_loop(route, frame, position, context)
+        except TooManyElements:
+            return None
+
+    async def _decoded_in_turn(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object:
+        """The request, once it is its turn. Raises TooManyElements."""
+        await self._services.sliced_work.turn()
+        return self._decoded_on_loop(route, frame, position, context)
+
+    def _decoded_on_loop(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object:
+        """Raises TooManyElements."""
+        try:
+            return cast(object, route.decode(frame, position, ELEMENTS_ON_LOOP_MAX))
+        except TooManyElements:
+            raise
+        except Malformed as error:
+            raise Malformed(f"{_named(route.api, context)}: {error}") from error
+
+    async def _decoded_beside_the_loop(
+        self, route: Route, frame: memoryview, position: int, context: RequestContext
+    ) -> object:
+        limit = elements_max(context.api_key, len(frame))
+        try:
+            return await self._services.cpu_pool.run(lambda: route.decode(frame, position, limit))
+        except Malformed as error:
+            raise Malformed(f"{_named(route.api, context)}: {error}") from error
+
+    def _promised(
+        self, route: Route, request: object, context: RequestContext, response: Promise[object]
+    ) -> Promise[Buffers | None]:
+        """The framed answer in the moment in which there is a response."""
+        answer: Promise[Buffers | None] = Promise()
+
+        def frame_it(response: Promise[object]) -> None:
+            try:
+                error = response.exception()
+                if isinstance(error, Malformed):
+                    raise error
+                outcome = response.result() if error is None else self._failure(route, request, context, error)
+                answer.set_result(self._framed(route, context, outcome, ELEMENTS_ON_LOOP_MAX))
+            except TooManyElements:
+                answer.follow(self._framed_beside_the_loop(route, context, outcome))
+            except Exception as failure:
+                answer.set_exception(failure)
+
+        answer.on_cancel(response.cancel)
+        response.add_done_callback(frame_it)
+        return answer
+
+    async def _later(
+        self, route: Route, request: object, context: RequestContext, awaited: Awaitable[object | None]
+    ) -> Buffers | None:
+        try:
+            response = await self._services.sliced_work.settled(awaited)
+        except (Malformed, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            response = self._failure(route, request, context, error)
+        if response is None:
+            return None
+        try:
+            return self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
+        except TooManyElements:
+            return await self._framed_beside_the_loop(route, context, response)
+
+    def _framed_beside_the_loop(
+        self, route: Route, context: RequestContext, response: object
+    ) -> asyncio.Task[Buffers | None]:
+        """`_framed` in a thread, for a response of many elements."""
+
+        def frame_it() -> Buffers | None:
+            return self._framed(route, context, response, ELEMENTS_UNLIMITED)
+
+        return asyncio.ensure_future(self._services.cpu_pool.run(frame_it))
+
+    def _framed(self, route: Route, context: RequestContext, response: object, elements_left: int) -> Buffers:
+        """The bytes of a response. Raises TooManyElements."""
+        correlation_id, tags = context.correlation_id, route.header_tags
+        try:
+            try:
+                buffers = _framed(route.encode, correlation_id, tags, response, elements_left)
+            except (ValueError, struct.error):
+                # A message that says a name of the request again may be longer than a string can be.
+                if not _shorten_messages(response):
+                    raise
+                buffers = _framed(route.encode, correlation_id, tags, response, elements_left)
+        except TooManyElements:
+            raise
+        except Exception as error:
+            # A response that its own version cannot carry is a bug of ours; this client cannot be told any other way.
+            self._report(route, context, error)
+            raise CloseConnection(f"no answer could be made to {route.api.name} v{context.api_version}") from error
+        (size,) = LENGTH.unpack_from(buffers[0])
+        if size > RESPONSE_SIZE_MAX:
+            raise CloseConnection(
+                f"{_named(route.api, context)}: a response of {size} bytes, expected at most {RESPONSE_SIZE_MAX}"
+            )
+        return buffers
+
+    def _new_route(self, header: RequestHeader) -> Route:
+        if header.api_key not in self._table:
+            api = APIS[header.api_key]
+            raise Malformed(f"{_named(api, header)}: API key {header.api_key} is not served")
+        return self._route(APIS[header.api_key], header.api_version)
+
+    def _route(self, api: Api, version: int) -> Route:
+        route = Route(
+            api,
+            self._table[api.key].handle,
+            request_decoder(self._table[api.key], api, version),
+            encoder(api.response, version),
+            response_header(api.key, version, 0)[CORRELATION_ID_SIZE:],
+        )
+        self._routes[api.key, version] = route
+        return route
+
+    def _unsupported_version(self, unsupported: UnsupportedApi) -> Buffers:
+        """ApiVersions alone answers a version that it does not know, in the layout of version 0 (KIP-35)."""
+        if not unsupported.is_api_versions:
+            raise unsupported
+        api = APIS[API_VERSIONS_KEY]
+        itself = ApiVersion(api_key=api.key, min_version=api.versions.start, max_version=api.versions.stop - 1)
+        response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[itself])
+        return _framed(encoder(api.response, 0), unsupported.header.correlation_id, b"", response)
+
+    def _failure(self, route: Route, request: object, context: RequestContext, error: Exception) -> object:
+        """The answer to a request that failed as a whole."""
+        if isinstance(error, KafkaError):
+            code = error.code
+        else:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            self._report(route, context, error)
+        return failure_response(self._table[route.api.key], route.api, request, context, code)
+
+    def _report(self, route: Route, context: RequestContext, error: Exception) -> None:
+        """A bug of ours: count it and log what it takes to find it."""
+        self.unexpected_error_count += 1
+        logger.error(
+            "%s v%d from client %r (correlation id %d) failed unexpectedly",
+            route.api.name,
+            context.api_version,
+            context.client_id,
+            context.correlation_id,
+            exc_info=error,
+        )
+
+
+def request_decoder(module: ModuleType, api: Api, version: int) -> Decoder[Any]:
+    """How requests are read for a handler module: scanned if it says into what (`SCANNED`), else decoded."""
+    scanned = getattr(module, "SCANNED", None)
+    return decoder(api.request, version) if scanned is None else scanner(api.request, scanned, version)
+
+
+def failure_response(module: ModuleType, api: Api, request: object, context: RequestContext, code: ErrorCode) -> object:
+    """What `module` answers to a request that failed as a whole: its own `failed`, or the response's error code."""
+    failed = getattr(module, "failed", None)
+    return failed(request, context, code) if failed is not None else api.response(error_code=code)
+
+
+def _framed(
+    encode: Encoder, correlation_id: int, tags: bytes, response: object, elements_left: int = ELEMENTS_UNLIMITED
+) -> Buffers:
+    """The response as it leaves: length, header and body, small pieces in one buffer. Raises TooManyElements.
+
+    `tags` stand in the header behind the correlation id.
+    """
+    buffers: Buffers = []
+    if type(response) is RowResponse:
+        if response.row_count > elements_left:
+            raise TooManyElements(f"{response.row_count} rows")
+        buffers = response.write()
+    else:
+        encode(response, buffers, elements_left)
+    size = CORRELATION_ID_SIZE + len(tags) + (len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers)))
+    buffers[0] = _pack_start(size, correlation_id) + tags + buffers[0]
+    return buffers
+
+
+def _shorten_messages(answer: object) -> bool:
+    """Cut every error message in a response, at any depth, that is longer than anyone reads. False: there is none."""
+    shortened = False
+    for field in answer.__fields__ if isinstance(answer, Struct) else ():
+        value = getattr(answer, field.name)
+        if field.name == "error_message" and value is not None and len(value) > ERROR_MESSAGE_MAX:
+            setattr(answer, field.name, value[:ERROR_MESSAGE_MAX])
+            shortened = True
+        elif field.struct is not None and value is not None:
+            for inner in value if field.is_array else [value]:
+                shortened |= _shorten_messages(inner)
+    return shortened
+
+
+def _named(api: Api, header: RequestHeader | RequestContext) -> str:
+    return f"{api.name} v{header.api_version} of client {header.client_id!r}, correlation id {header.correlation_id}"

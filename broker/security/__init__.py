@@ -1,0 +1,1 @@
+"""Principals, their credentials and what they may do."""

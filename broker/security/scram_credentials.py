@@ -1,0 +1,193 @@
+"""SCRAM credentials as they stand in the metadata store: what is kept of a password, and changing it (KIP-554).
+
+Owns: the mechanisms, their bounds, the stored text. Must not know: response layouts, or how a client proves that it
+knows a password. The salted password itself is never stored; a user's quotas live in the same node and stay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from broker.loop.slices import SlicedWork
+from controller.entity_configs import all_overrides, change_overrides
+from controller.paths import ConfigEntity
+from controller.state_store import StateStore
+from protocol.errors import ErrorCode, KafkaError, without_frames
+
+ITERATIONS_MIN = 4096
+ITERATIONS_MAX = 16384
+
+
+class Mechanism(Enum):
+    """(number in requests, digest); the member's value in the store is its `stored_name`."""
+
+    SCRAM_SHA_256 = (1, "sha256")
+    SCRAM_SHA_512 = (2, "sha512")
+
+    @property
+    def number(self) -> int:
+        return self.value[0]
+
+    @property
+    def digest(self) -> str:
+        return self.value[1]
+
+    @property
+    def stored_name(self) -> str:
+        return self.name.replace("_", "-")
+
+
+MECHANISMS: Mapping[int, Mechanism] = {mechanism.number: mechanism for mechanism in Mechanism}
+
+Iterations = dict[Mechanism, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A credential to take away. `mechanism` may be any number."""
+
+    user: str
+    mechanism: int
+
+
+@dataclass(frozen=True, slots=True)
+class Upsertion:
+    """A credential to set. `mechanism` may be any number."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+
+class ScramCredentials:
+    """The admin path of SCRAM credentials of one broker."""
+
+    def __init__(self, store: StateStore, sliced_work: SlicedWork) -> None:
+        self._store = store
+        self._sliced_work = sliced_work
+
+    async def describe(self, users: Sequence[str]) -> dict[str, Iterations | KafkaError]:
+        """The credentials of `users`, or of all that have one when none is named; one result a user."""
+        stored = {
+            user: credentials
+            for user, overrides in (await self._overrides()).items()
+            if (credentials := _iterations(overrides))
+        }
+        if not users:
+            return dict(sorted(stored.items()))
+        return {user: _described(user, count, stored) for user, count in Counter(users).items()}
+
+    async def alter(
+        self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
+    ) -> dict[str, KafkaError | None]:
+        """Change credentials; one result a user, None for success, the refused first, as Kafka tells them.
+
+        All of a user's are changed or none.
+        """
+        by_user: dict[str, list[Deletion | Upsertion]] = {}
+        changes: list[Deletion | Upsertion] = [*upsertions, *deletions]
+        for change in changes:
+            by_user.setdefault(change.user, []).append(change)
+        results: dict[str, KafkaError | None] = {}
+        pace = self._sliced_work.pace()
+        for user, of_user in by_user.items():
+            await pace.keep()
+            try:
+                _check(of_user)
+                await self._alter_user(user, of_user)
+                results[user] = None
+            except KafkaError as error:
+                results[user] = without_frames(error)
+        return dict(sorted(results.items(), key=lambda result: result[1] is None))
+
+    async def _alter_user(self, user: str, changes: Sequence[Deletion | Upsertion]) -> None:
+        def edit(before: Mapping[str, str]) -> Mapping[str, str]:
+            after = dict(before)
+            for change in changes:
+                name = MECHANISMS[change.mechanism].stored_name
+                if isinstance(change, Upsertion):
+                    after[name] = stored_text(change)
+                elif after.pop(name, None) is None:
+                    raise KafkaError(
+                        ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+                    )
+            return after
+
+        await change_overrides(self._store, ConfigEntity((("users", user),)), edit)
+
+    async def _overrides(self) -> dict[str, dict[str, str]]:
+        """What is set for each user, without their clients and the default."""
+        return {
+            name: overrides
+            for entity, overrides in (await all_overrides(self._store, "users")).items()
+            if len(entity.parts) == 1 and (name := entity.parts[0][1]) is not None
+        }
+
+
+def stored_text(credential: Upsertion) -> str:
+    """What is kept of a password (RFC 5802: StoredKey and ServerKey). The mechanism is known."""
+    digest = MECHANISMS[credential.mechanism].digest
+    client_key = hmac.digest(credential.salted_password, b"Client Key", digest)
+    members = {
+        "salt": b64encode(credential.salt).decode(),
+        "stored_key": b64encode(hashlib.new(digest, client_key).digest()).decode(),
+        "server_key": b64encode(hmac.digest(credential.salted_password, b"Server Key", digest)).decode(),
+        "iterations": str(credential.iterations),
+    }
+    return ",".join(f"{name}={value}" for name, value in members.items())
+
+
+def _check(changes: Sequence[Deletion | Upsertion]) -> None:
+    """What is wrong with the changes of one user whatever is stored. Raises KafkaError."""
+    for change in changes:
+        _check_one(change)
+    if len({change.mechanism for change in changes}) != len(changes):
+        raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
+
+
+def _check_one(change: Deletion | Upsertion) -> None:
+    if not change.user:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if change.mechanism not in MECHANISMS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    if isinstance(change, Upsertion):
+        if not change.salt or not change.salted_password:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salt and salted password must not be empty")
+        if change.iterations < ITERATIONS_MIN:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+        if change.iterations > ITERATIONS_MAX:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+
+
+def _described(user: str, times_asked: int, stored: Mapping[str, Iterations]) -> Iterations | KafkaError:
+    if times_asked > 1:
+        return KafkaError(
+            ErrorCode.DUPLICATE_RESOURCE,
+            f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}",
+        )
+    if not user:
+        return KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Username must not be empty")
+    if user not in stored:
+        return KafkaError(
+            ErrorCode.RESOURCE_NOT_FOUND, f"Attempt to describe a user credential that does not exist: {user}"
+        )
+    return stored[user]
+
+
+def _iterations(overrides: Mapping[str, str]) -> Iterations:
+    """Iterations by mechanism. A text that does not say them, written by hand, is passed over."""
+    found = {}
+    for mechanism in Mechanism:
+        text = overrides.get(mechanism.stored_name, "")
+        members = {name: value for name, _, value in (pair.partition("=") for pair in text.split(","))}
+        if members.get("iterations", "").isdecimal():
+            found[mechanism] = int(members["iterations"])
+    return found

@@ -1,0 +1,333 @@
+"""Changing the settings of topics, brokers and loggers on behalf of clients, and putting changes of anyone in force.
+
+Owns: what AlterConfigs and IncrementalAlterConfigs mean, the order check - write - notify - apply, and the dynamic
+layers of this broker's configuration. Must not know: response layouts, or what runs with a setting (two callbacks do).
+
+Invariants: of one resource all changes are made or none; a client that was told of success finds the change in force on
+this broker; a broken value in the store never stops the broker, it is left out and logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.topic_configs import TopicConfigs
+from broker.loop.slices import SlicedWork
+from broker.security.password_encoder import CannotDecode, CannotEncode, PasswordEncoder
+from broker.settings.dynamic_config import check_change, usable
+from broker.settings.logger_levels import change_levels
+from config.broker import BrokerConfig, base_row
+from config.broker_properties import BROKER_PROPERTIES
+from config.definition import ConfigError, ConfigErrors, ConfigType, Property, UnknownTopicConfigError, text_of
+from config.log_config import CompactionLag, validate_topic_overrides
+from config.old_names import TOPIC_RENAMED
+from config.topic_properties import TOPIC_PROPERTIES
+from controller.entity_configs import change_overrides, entity_overrides
+from controller.paths import ConfigEntity, broker_entity, topic_entity
+from controller.state_store import StateStore
+from protocol.errors import ErrorCode, KafkaError, without_frames
+
+logger = logging.getLogger("kafka.server.ConfigAdminManager")
+
+
+class ResourceType(IntEnum):
+    """Whose settings; numbered as in requests."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    """Known by name, and refused: without KRaft there are none."""
+
+
+class Operation(IntEnum):
+    """What happens to one setting; numbered as in requests. APPEND and SUBTRACT are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+# No resource has nearly as many settings.
+CHANGES_MAX = 1000
+STATED_CHANGES_MAX = CHANGES_MAX + 1
+"""Changes of one resource beyond these need not be stated: it is refused in any case."""
+OPERATIONS = frozenset(Operation)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """What is asked for one setting; `operation` may be any number."""
+
+    key: str
+    operation: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What is asked for one resource. `replaces`: settings that are not named go back to their defaults."""
+
+    resource_type: int
+    resource_name: str
+    changes: Sequence[KeyChange]
+    replaces: bool = False
+
+
+class ConfigChanges:
+    """The admin path of settings of one broker."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        store: StateStore,
+        config: BrokerConfig,
+        topic_configs: TopicConfigs,
+        metadata: MetadataCache,
+        sliced_work: SlicedWork,
+        *,
+        on_topic_changed: Callable[[str], None],
+        on_broker_changed: Callable[[], None],
+    ) -> None:
+        """The callbacks bring up to date what runs with a topic's overrides, or with `config`'s dynamic layers."""
+        self._broker_id = broker_id
+        self._store = store
+        self._config = config
+        self._topic_configs = topic_configs
+        self._metadata = metadata
+        self._sliced_work = sliced_work
+        self._passwords = PasswordEncoder(config)
+        self._on_topic_changed = on_topic_changed
+        self._on_broker_changed = on_broker_changed
+
+    async def alter(self, alterations: Sequence[Alteration], *, validate_only: bool) -> list[KafkaError | None]:
+        """Change what can be changed; one result an entry, in order, None for success."""
+        asked: Counter[tuple[int, str]] = Counter()
+        results: list[KafkaError | None] = []
+        pace = self._sliced_work.pace()
+        for one in alterations:
+            await pace.keep()
+            asked[one.resource_type, one.resource_name] += 1
+        for one in alterations:
+            await pace.keep()
+            try:
+                if asked[one.resource_type, one.resource_name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                _check_shape(one.changes)
+                await self._alter(one, validate_only=validate_only)
+                results.append(None)
+            except KafkaError as error:
+                logger.info("refused a change of %s: %s", _shown(one), error.message)
+                results.append(without_frames(error))
+        return results
+
+    async def apply(self, entity: ConfigEntity) -> None:
+        """Somebody changed the settings of `entity`: put them in force here. Harmless to repeat."""
+        ((entity_type, name), *_) = entity.parts
+        if entity_type == "topics" and name is not None:
+            await self._topic_configs.load(name, again=True)
+            self._on_topic_changed(name)
+        elif entity_type == "brokers" and name in (None, str(self._broker_id)):
+            await self.load_dynamic_layers()
+            self._on_broker_changed()
+
+    async def load_dynamic_layers(self) -> None:
+        """Read the dynamic layers of this broker's configuration; without the callback."""
+        default = await self._usable_layer(broker_entity(None), per_broker=False)
+        broker = await self._usable_layer(broker_entity(self._broker_id), per_broker=True)
+        known = {**self._config.dynamic_default, **self._config.dynamic_broker}
+        try:
+            self._config.apply_dynamic(default=default, broker=broker)
+        except ConfigErrors as failure:
+            logger.error("stored dynamic settings contradict others, the values before stay in force: %s", failure)
+            return
+        changed = {key: text for key, text in {**default, **broker}.items() if known.get(key) != text}
+        for warning in self._config.without_effect(changed):
+            logger.warning("%s", warning)
+
+    # -- one resource ----------------------------------------------------------------------------------------------
+
+    async def _alter(self, one: Alteration, *, validate_only: bool) -> None:
+        if one.resource_type == ResourceType.TOPIC:
+            await self._alter_topic(one, validate_only=validate_only)
+        elif one.resource_type == ResourceType.BROKER:
+            await self._alter_broker(one, validate_only=validate_only)
+        elif one.resource_type == ResourceType.BROKER_LOGGER and not one.replaces:
+            self._require_this_broker(one.resource_name)
+            change_levels(_level_changes(one.changes), validate_only=validate_only)
+        elif one.resource_type in set(ResourceType):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "AlterConfigs is only supported for topics and brokers, but resource type is "
+                f"{ResourceType(one.resource_type).name}",
+            )
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {one.resource_type}")
+
+    async def _alter_topic(self, one: Alteration, *, validate_only: bool) -> None:
+        name = one.resource_name
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        if name not in self._metadata.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        changes = [
+            KeyChange(TOPIC_RENAMED.get(change.key, change.key), change.operation, change.value)
+            for change in one.changes
+        ]
+
+        def edit(before: Mapping[str, str]) -> Mapping[str, str]:
+            edited = _edited({} if one.replaces else before, changes, TOPIC_PROPERTIES)
+            return _checked_topic(name, edited, CompactionLag.of(self._config))
+
+        await self._write(topic_entity(name), edit, one, validate_only=validate_only)
+
+    async def _alter_broker(self, one: Alteration, *, validate_only: bool) -> None:
+        per_broker = bool(one.resource_name)
+        if per_broker:
+            self._require_this_broker(one.resource_name)
+
+        def edit(before: Mapping[str, str]) -> Mapping[str, str]:
+            readable, _ = self._decoded({} if one.replaces else before)
+            after = _edited(readable, one.changes, BROKER_PROPERTIES)
+            check_change(self._config, after, per_broker=per_broker)
+            return self._encoded(after)
+
+        entity = broker_entity(self._broker_id if per_broker else None)
+        await self._write(entity, edit, one, validate_only=validate_only)
+
+    async def _write(
+        self,
+        entity: ConfigEntity,
+        edit: Callable[[Mapping[str, str]], Mapping[str, str]],
+        one: Alteration,
+        *,
+        validate_only: bool,
+    ) -> None:
+        if validate_only:
+            edit(await entity_overrides(self._store, entity))
+            return
+        await change_overrides(self._store, entity, edit)
+        logger.info("changed %s", _shown(one))
+        # The notification brings this about as well, but later than the client's next request may come.
+        await self.apply(entity)
+
+    def _require_this_broker(self, name: str) -> None:
+        if not name.isdecimal():
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+        if name != str(self._broker_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {self._broker_id}, but received {name}"
+            )
+
+    # -- stored layers ---------------------------------------------------------------------------------------------
+
+    async def _usable_layer(self, entity: ConfigEntity, *, per_broker: bool) -> dict[str, str]:
+        readable, unreadable = self._decoded(await entity_overrides(self._store, entity))
+        kept, problems = usable(readable, per_broker=per_broker)
+        for problem in (*unreadable, *problems):
+            logger.error("ignoring a stored dynamic setting: %s", problem)
+        return kept
+
+    def _decoded(self, stored: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+        """A stored layer with readable passwords, and a line for each that is left out."""
+        readable, problems = {}, []
+        for key, text in stored.items():
+            try:
+                readable[key] = self._passwords.decode(text) if _is_password(key) else text
+            except CannotDecode as error:
+                problems.append(f"{key}: {error}")
+        return readable, problems
+
+    def _encoded(self, layer: Mapping[str, str]) -> dict[str, str]:
+        try:
+            return {key: self._passwords.encode(text) if _is_password(key) else text for key, text in layer.items()}
+        except CannotEncode as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _check_shape(changes: Sequence[KeyChange]) -> None:
+    """What is wrong with a resource's changes whatever it is. Raises KafkaError(INVALID_REQUEST)."""
+    if len(changes) > CHANGES_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {CHANGES_MAX} changes of one resource")
+    if len({change.key for change in changes}) != len(changes):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [change.key for change in changes if change.operation != Operation.DELETE and change.value is None]
+    if nulls:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+    for change in changes:
+        if change.operation not in OPERATIONS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}")
+
+
+def _edited(
+    before: Mapping[str, str], changes: Iterable[KeyChange], rows: Mapping[str, Property[object]]
+) -> dict[str, str]:
+    """The settings after the changes. Raises KafkaError(INVALID_CONFIG) for a list operation on another type."""
+    after = dict(before)
+    for change in changes:
+        if change.operation == Operation.DELETE:
+            after.pop(change.key, None)
+            continue
+        value = change.value or ""
+        if change.operation == Operation.SET:
+            after[change.key] = value
+        else:
+            after[change.key] = _edited_list(after.get(change.key), change.key, change.operation, value, rows)
+    return after
+
+
+def _edited_list(before: str | None, key: str, operation: int, value: str, rows: Mapping[str, Property[object]]) -> str:
+    """A list with elements added or taken away; one that is not set begins with the default of the table."""
+    row = rows.get(key)
+    if row is None or row.type is not ConfigType.LIST:
+        word = Operation(operation).name.lower()
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Config value {word} is not allowed for config key: {key}")
+    elements = _elements(before if before is not None else text_of(row.default) or "")
+    named = _elements(value)
+    if operation == Operation.APPEND:
+        elements += [element for element in named if element not in elements]
+    else:
+        elements = [element for element in elements if element not in named]
+    return ",".join(elements)
+
+
+def _elements(text: str) -> list[str]:
+    return [element.strip() for element in text.split(",") if element.strip()]
+
+
+def _checked_topic(name: str, overrides: Mapping[str, str], lag: CompactionLag) -> dict[str, str]:
+    try:
+        return validate_topic_overrides(overrides, lag)
+    except UnknownTopicConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    except ConfigError as error:
+        resource = f"ConfigResource(type=TOPIC, name='{name}')"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid config value for resource {resource}: {error}") from error
+
+
+def _level_changes(changes: Iterable[KeyChange]) -> dict[str, str | None]:
+    """Levels by logger, None where the logger is to follow its parent again."""
+    for change in changes:
+        if change.operation in (Operation.APPEND, Operation.SUBTRACT):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{Operation(change.operation).name} operation is not allowed for the BROKER_LOGGER resource",
+            )
+    return {change.key: None if change.operation == Operation.DELETE else change.value for change in changes}
+
+
+def _is_password(key: str) -> bool:
+    row = base_row(key)
+    return row is not None and row.is_sensitive
+
+
+def _shown(one: Alteration) -> str:
+    """For the log: names only, a value may be a secret."""
+    keys = ", ".join(change.key for change in one.changes) or "no key"
+    return f"{keys} of resource type {one.resource_type}, name {one.resource_name!r}"

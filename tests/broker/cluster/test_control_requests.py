@@ -1,0 +1,174 @@
+"""The door of control requests: what comes from a replaced controller, or is for an earlier start of this broker."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from broker.cluster.control_requests import LocalChannels
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.topic_configs import TopicConfigs
+from broker.loop.slices import SlicedWork
+from broker.loop.timer import Timer
+from broker.replica.manager import ReplicaManager
+from config.broker import BrokerConfig
+from controller.broker_channels import ControlRequest
+from protocol.errors import ErrorCode
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from protocol.messages.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from storage.files import OsFiles
+from storage.log_manager import LogManager, LogManagerSettings
+from tests.support.manual_clock import ManualClock
+
+ME = 0
+TOPIC_ID = UUID(int=7)
+OWN_EPOCH = 40
+
+
+class Door:
+    """A broker that is registered with OWN_EPOCH, and a controller that sends it requests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.own_epoch = OWN_EPOCH
+        config = BrokerConfig.from_properties({})
+        logs = LogManager([str(folder)], LogManagerSettings(), OsFiles(), random=Random(1))
+        logs.open()
+        configs = TopicConfigs(config, _no_overrides)
+        self.metadata = MetadataCache("cluster")
+        self.manager = ReplicaManager(
+            ME, logs, Timer(), topic_config=configs.effective, produce_purge_interval=1, fetch_purge_interval=1
+        )
+        self.told: list[set[str]] = []
+        clock = ManualClock()
+        sliced_work = SlicedWork(clock.monotonic_ms)
+        self.channels = LocalChannels(
+            clock, self.metadata, self.manager, configs, sliced_work, ThreadPoolExecutor(1), lambda: self.own_epoch
+        )
+        self.channels.on_metadata = self.told.append
+        self.leader_epoch = 0
+
+    async def send(self, kind: type[ControlRequest], controller_epoch: int, broker_epoch: int = OWN_EPOCH) -> ErrorCode:
+        """A request about t-0 that changes something, if it is applied; the error of the whole response."""
+        self.leader_epoch += 1
+        request = self._request(kind)
+        request.controller_epoch, request.broker_epoch = controller_epoch, broker_epoch
+        before = self._state()
+        response = await self.channels.send(ME, request)
+        is_applied = self._state() != before
+        assert is_applied == (response.error_code == ErrorCode.NONE)
+        return ErrorCode(response.error_code)
+
+    def _request(self, kind: type[ControlRequest]) -> ControlRequest:
+        if kind is LeaderAndIsrRequest:
+            state = LeaderAndIsrPartitionState(
+                partition_index=0,
+                controller_epoch=0,
+                leader=ME,
+                leader_epoch=self.leader_epoch,
+                isr=[ME],
+                partition_epoch=self.leader_epoch,
+                replicas=[ME],
+            )
+            return LeaderAndIsrRequest(
+                controller_id=3,
+                controller_epoch=0,
+                topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=[state])],
+                live_leaders=[],
+            )
+        if kind is StopReplicaRequest:
+            stopped = StopReplicaPartitionState(partition_index=0, delete_partition=True)
+            return StopReplicaRequest(
+                controller_id=3,
+                controller_epoch=0,
+                topic_states=[StopReplicaTopicState(topic_name="t", partition_states=[stopped])],
+            )
+        known = UpdateMetadataPartitionState(
+            partition_index=0,
+            controller_epoch=0,
+            leader=ME,
+            leader_epoch=self.leader_epoch,
+            isr=[ME],
+            zk_version=0,
+            replicas=[ME],
+        )
+        return UpdateMetadataRequest(
+            controller_id=3,
+            controller_epoch=0,
+            topic_states=[UpdateMetadataTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=[known])],
+            live_brokers=[],
+        )
+
+    def _state(self) -> tuple[object, ...]:
+        hosted = self.manager.find("t", 0)
+        leader_epoch = None if hosted is None else hosted.leader_epoch
+        return leader_epoch, self.metadata.leader_epoch_of("t", 0), len(self.told)
+
+
+async def _no_overrides(_: str) -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+async def door(tmp_path: Path) -> Door:
+    """It has seen a controller of epoch 5."""
+    opened = Door(tmp_path / "data")
+    assert await opened.send(LeaderAndIsrRequest, 5) == ErrorCode.NONE
+    return opened
+
+
+KINDS = [LeaderAndIsrRequest, UpdateMetadataRequest, StopReplicaRequest]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_controller_that_was_replaced_changes_nothing(door: Door, kind: type[ControlRequest]) -> None:
+    assert await door.send(kind, 4) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert await door.send(kind, 5) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("newer", KINDS)
+@pytest.mark.parametrize("older", KINDS)
+async def test_each_kind_of_request_fences_older_controllers_for_all(
+    door: Door, newer: type[ControlRequest], older: type[ControlRequest]
+) -> None:
+    assert await door.send(newer, 6) == ErrorCode.NONE
+    assert await door.send(older, 5) == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("broker_epoch", "expected"),
+    [
+        (OWN_EPOCH - 1, ErrorCode.STALE_BROKER_EPOCH),
+        (OWN_EPOCH, ErrorCode.NONE),
+        (OWN_EPOCH + 1, ErrorCode.NONE),
+        (-1, ErrorCode.NONE),
+    ],
+    ids=["of an earlier start", "own", "the controller knows first", "of a controller that knows none"],
+)
+async def test_requests_for_an_earlier_start_of_the_broker_change_nothing(
+    door: Door, kind: type[ControlRequest], broker_epoch: int, expected: ErrorCode
+) -> None:
+    assert await door.send(kind, 5, broker_epoch) == expected
+
+
+async def test_a_request_for_an_earlier_start_fences_no_controller(door: Door) -> None:
+    assert await door.send(UpdateMetadataRequest, 9, OWN_EPOCH - 1) == ErrorCode.STALE_BROKER_EPOCH
+    assert await door.send(UpdateMetadataRequest, 5) == ErrorCode.NONE
+
+
+async def test_before_the_broker_is_registered_no_broker_epoch_is_stale(door: Door) -> None:
+    door.own_epoch = -1
+    assert await door.send(UpdateMetadataRequest, 5, 0) == ErrorCode.NONE

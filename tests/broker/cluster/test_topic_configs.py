@@ -1,0 +1,85 @@
+"""Overrides over the broker's values, and overrides that cannot be used."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from broker.cluster.topic_configs import WARNINGS_AT_START_MAX, TopicConfigs
+from config.broker import BrokerConfig
+from config.definition import NoEffect
+
+STORED = {
+    "t": {"retention.ms": "5", "segment.bytes": "many", "nosuch": "1", "cleanup.policy": "compact"},
+    "u": {},
+}
+
+
+async def _read(topic: str) -> Mapping[str, str]:
+    return STORED[topic]
+
+
+async def test_an_override_that_cannot_be_used_is_left_out() -> None:
+    configs = TopicConfigs(BrokerConfig.from_properties({"log.segment.bytes": "1000"}), _read)
+    await configs.load_all(STORED)
+    assert configs.overrides("t") == {"retention.ms": "5", "cleanup.policy": "compact"}
+    effective = configs.effective("t")
+    assert (effective.retention_ms, effective.segment_bytes) == (5, 1000)
+
+
+async def test_overrides_without_effect_are_named_when_they_are_set(caplog: pytest.LogCaptureFixture) -> None:
+    stored = {"message.format.version": "0.9.0", "local.retention.ms": "1"}
+
+    async def read(topic: str) -> Mapping[str, str]:
+        return dict(stored)
+
+    configs = TopicConfigs(BrokerConfig.from_properties({}), read)
+    await configs.load("t")
+    assert [record.message.split(" with value ")[0] for record in caplog.records] == [
+        f"local.retention.ms of topic t has no effect: {NoEffect.TIERED_STORAGE.value}",
+        "Topic configuration message.format.version",
+    ]
+    caplog.clear()
+    await configs.load("t", again=True)
+    assert caplog.records == [], "nothing was changed"
+    stored["local.retention.ms"] = "2"
+    await configs.load("t", again=True)
+    assert len(caplog.records) == 1
+
+
+async def test_a_start_with_many_overrides_without_effect_stays_readable(caplog: pytest.LogCaptureFixture) -> None:
+    async def read(topic: str) -> Mapping[str, str]:
+        return {"local.retention.ms": "1"}
+
+    configs = TopicConfigs(BrokerConfig.from_properties({}), read)
+    await configs.load_all([str(number) for number in range(WARNINGS_AT_START_MAX + 7)])
+    assert len(caplog.records) == WARNINGS_AT_START_MAX + 1
+    assert caplog.records[-1].message == "7 more overrides of topics have no effect"
+
+
+async def test_changed_defaults_show_where_nothing_overrides_them() -> None:
+    config = BrokerConfig.from_properties({})
+    configs = TopicConfigs(config, _read)
+    await configs.load_all(STORED)
+    assert configs.effective("u").retention_ms == 604_800_000
+    config.apply_dynamic(default={"log.retention.ms": "9"}, broker={})
+    configs.defaults_changed()
+    assert configs.effective("u").retention_ms == 9
+    assert configs.effective("t").retention_ms == 5
+
+
+async def test_overrides_are_read_once_unless_asked_again() -> None:
+    asked = []
+
+    async def read(topic: str) -> Mapping[str, str]:
+        asked.append(topic)
+        return {}
+
+    configs = TopicConfigs(BrokerConfig.from_properties({}), read)
+    assert [await configs.load("t"), await configs.load("t"), await configs.load("t", again=True)] == [
+        True,
+        False,
+        True,
+    ]
+    configs.forget("t")
+    assert await configs.load("t")
+    assert asked == ["t"] * 3

@@ -1,0 +1,109 @@
+"""Producer ids: none twice, the next block before it is needed, and what is said when there is none."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.coordination.producer_ids import ProducerIds
+from protocol.errors import ErrorCode, KafkaError
+
+
+class Blocks:
+    """Blocks of 20 that are given when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.error: KafkaError | None = None
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def allocate(self) -> range:
+        number = self.asked
+        self.asked += 1
+        await self.may_answer.wait()
+        if self.error is not None:
+            raise self.error
+        return range(20 * number, 20 * number + 20)
+
+
+async def idle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_no_id_is_given_twice_to_many_at_once() -> None:
+    ids = ProducerIds(Blocks().allocate)
+    given = await asyncio.gather(*(ids.next_id() for _ in range(100)))
+    assert sorted(given) == list(range(100))
+
+
+async def test_the_next_block_is_asked_for_when_a_tenth_is_left() -> None:
+    blocks = Blocks()
+    ids = ProducerIds(blocks.allocate)
+    for _ in range(17):
+        await ids.next_id()
+    await idle()
+    assert blocks.asked == 1
+    blocks.may_answer.clear()
+    assert [await ids.next_id() for _ in range(3)] == [17, 18, 19]
+    await idle()
+    assert blocks.asked == 2
+    waiting = asyncio.ensure_future(ids.next_id())
+    await idle()
+    assert not waiting.done()
+    blocks.may_answer.set()
+    assert await waiting == 20
+    assert blocks.asked == 2
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR]
+)
+async def test_without_a_block_clients_are_told_to_ask_again(code: ErrorCode) -> None:
+    blocks = Blocks()
+    ids = ProducerIds(blocks.allocate)
+    blocks.error = KafkaError(code)
+    told = await asyncio.gather(*(ids.next_id() for _ in range(3)), return_exceptions=True)
+    assert [getattr(each, "code", each) for each in told] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
+    blocks.error = None
+    assert await ids.next_id() >= 20
+
+
+async def test_asking_ahead_in_vain_costs_nobody_the_ids_that_are_left() -> None:
+    blocks = Blocks()
+    ids = ProducerIds(blocks.allocate)
+    assert await ids.next_id() == 0
+    blocks.error = KafkaError(ErrorCode.NOT_CONTROLLER)
+    assert [await ids.next_id() for _ in range(19)] == list(range(1, 20))
+    await idle()
+    with pytest.raises(KafkaError):
+        await ids.next_id()
+    blocks.error = None
+    assert await ids.next_id() >= 40
+
+
+async def test_what_failed_while_asking_ahead_is_told_nobody_later() -> None:
+    blocks = Blocks()
+    ids = ProducerIds(blocks.allocate)
+    await ids.next_id()
+    blocks.error = KafkaError(ErrorCode.NOT_CONTROLLER)
+    for _ in range(19):
+        await ids.next_id()
+    await idle()
+    blocks.error = None
+    assert await ids.next_id() >= 40
+
+
+async def test_a_client_that_hangs_up_leaves_the_block_to_others() -> None:
+    blocks = Blocks()
+    ids = ProducerIds(blocks.allocate)
+    blocks.may_answer.clear()
+    gone, waiting = asyncio.ensure_future(ids.next_id()), asyncio.ensure_future(ids.next_id())
+    await idle()
+    gone.cancel()
+    await idle()
+    blocks.may_answer.set()
+    assert await waiting == 0
+    assert blocks.asked == 1

@@ -1,0 +1,38 @@
+"""Work beside the event loop, and who is told when too much of it waits."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from broker.loop.cpu_pool import CpuPool
+
+
+@pytest.fixture
+def cpu_pool() -> Iterator[CpuPool]:
+    made = CpuPool(queued_max=3)
+    yield made
+    made.stop()
+
+
+async def test_results_and_errors_come_back(cpu_pool: CpuPool) -> None:
+    loop_thread = threading.get_ident()
+    assert await cpu_pool.run(threading.get_ident) != loop_thread
+    with pytest.raises(ZeroDivisionError):
+        await cpu_pool.run(lambda: 1 // 0)
+
+
+async def test_the_bound_is_announced_once_and_its_end_once(cpu_pool: CpuPool) -> None:
+    said: list[str] = []
+    cpu_pool.when_full(lambda: said.append("full"), lambda: said.append("room"))
+    gate = threading.Event()
+    waiting = [asyncio.create_task(cpu_pool.run(gate.wait)) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert said == []
+    waiting += [asyncio.create_task(cpu_pool.run(gate.wait)) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert said == ["full"]
+    gate.set()
+    await asyncio.gather(*waiting)
+    assert said == ["full", "room"]

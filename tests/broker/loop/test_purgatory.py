@@ -1,0 +1,188 @@
+"""The purgatory: complete once, by event, force or deadline."""
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.loop.purgatory import TRIED_TOGETHER_MAX, DelayedOperation, Purgatory
+from broker.loop.timer import Timer
+
+
+class Waiter(DelayedOperation):
+    __slots__ = ("completions", "effect", "is_ready")
+
+    def __init__(self, effect: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.is_ready = False
+        self.completions = 0
+        self.effect = effect
+
+    def is_satisfied(self) -> bool:
+        return self.is_ready
+
+    def on_complete(self) -> None:
+        self.completions += 1
+        self.effect()
+
+
+@pytest.fixture
+def timer() -> Timer:
+    return Timer()
+
+
+@pytest.fixture
+def purgatory(timer: Timer) -> Purgatory:
+    return Purgatory("test", timer, purge_interval=4)
+
+
+def test_a_satisfied_operation_is_never_parked(purgatory: Purgatory) -> None:
+    waiter = Waiter()
+    waiter.is_ready = True
+    assert purgatory.try_complete_else_watch(waiter, ["a"], 10)
+    assert (waiter.completions, purgatory.watched_count, purgatory.delayed_count) == (1, 0, 0)
+
+
+def test_an_event_completes_once_under_all_keys(purgatory: Purgatory) -> None:
+    waiter = Waiter()
+    assert not purgatory.try_complete_else_watch(waiter, ["a", "b"], 10)
+    assert purgatory.check_and_complete("a") == 0
+    waiter.is_ready = True
+    assert purgatory.check_and_complete("a") == 1
+    assert purgatory.check_and_complete("b") == 0
+    assert purgatory.force_complete_all("b") == 0
+    assert waiter.completions == 1
+    assert purgatory.delayed_count == 0
+
+
+def test_the_deadline_completes_what_nothing_else_did(purgatory: Purgatory, timer: Timer) -> None:
+    early, late = Waiter(), Waiter()
+    purgatory.try_complete_else_watch(early, ["a"], 10)
+    purgatory.try_complete_else_watch(late, ["a"], 20)
+    timer.advance(10)
+    assert (early.completions, late.completions) == (1, 0)
+    assert purgatory.expired_count == 1
+    late.is_ready = True
+    purgatory.check_and_complete("a")
+    timer.advance(100)
+    assert late.completions == 1
+
+
+def test_an_operation_that_fails_does_not_keep_others_waiting(
+    purgatory: Purgatory, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Waiter):
+        __slots__ = ("tries",)
+
+        def is_satisfied(self) -> bool:
+            self.tries = getattr(self, "tries", 0) + 1
+            if self.tries > 1:
+                raise ZeroDivisionError("of ours")
+            return False
+
+    failing, good = Failing(), Waiter()
+    purgatory.try_complete_else_watch(failing, ["a"], 10)
+    purgatory.try_complete_else_watch(good, ["a"], 10)
+    good.is_ready = True
+    purgatory.check_and_complete("a")
+    assert (failing.completions, good.completions) == (1, 1)
+    assert "ZeroDivisionError: of ours" in caplog.text
+
+
+@pytest.mark.parametrize("cause", ["event", "force", "deadline"])
+def test_an_effect_that_fails_keeps_nobody_from_being_completed(
+    purgatory: Purgatory, timer: Timer, caplog: pytest.LogCaptureFixture, cause: str
+) -> None:
+    class Failing(Waiter):
+        __slots__ = ()
+
+        def on_complete(self) -> None:
+            raise ZeroDivisionError("of ours")
+
+    failing, good = Failing(), Waiter()
+    for waiter in (failing, good):
+        purgatory.try_complete_else_watch(waiter, ["a"], 10)
+        waiter.is_ready = True
+    if cause == "event":
+        assert purgatory.check_and_complete("a") == 2
+    elif cause == "force":
+        purgatory.force_complete_all("a")
+    else:
+        timer.advance(10)
+    assert good.completions == 1
+    assert purgatory.delayed_count == 0
+    assert "ZeroDivisionError: of ours" in caplog.text
+
+
+def test_force_completes_unsatisfied_operations(purgatory: Purgatory) -> None:
+    waiter = Waiter()
+    purgatory.try_complete_else_watch(waiter, ["a"], 10)
+    assert purgatory.force_complete_all("a") == 1
+    assert waiter.completions == 1
+
+
+def test_an_abandoned_operation_never_completes(purgatory: Purgatory, timer: Timer) -> None:
+    waiter = Waiter()
+    purgatory.try_complete_else_watch(waiter, ["a"], 10)
+    purgatory.abandon(waiter)
+    waiter.is_ready = True
+    purgatory.check_and_complete("a")
+    timer.advance(100)
+    assert waiter.completions == 0
+    assert purgatory.delayed_count == 0
+
+
+def test_completing_may_park_another_under_the_same_key(purgatory: Purgatory) -> None:
+    second = Waiter()
+    first = Waiter(effect=lambda: purgatory.try_complete_else_watch(second, ["a"], 10) and None)
+    purgatory.try_complete_else_watch(first, ["a"], 10)
+    third = Waiter()
+    purgatory.try_complete_else_watch(third, ["a"], 10)
+    first.is_ready = True
+    assert purgatory.check_and_complete("a") == 1
+    second.is_ready = third.is_ready = True
+    assert purgatory.check_and_complete("a") == 2
+
+
+def test_completed_operations_are_swept_from_their_other_keys(purgatory: Purgatory) -> None:
+    waiters = [Waiter() for _ in range(4)]
+    for number, waiter in enumerate(waiters):
+        purgatory.try_complete_else_watch(waiter, ["quiet", f"busy-{number}"], 10)
+        waiter.is_ready = True
+    for number in range(4):
+        purgatory.check_and_complete(f"busy-{number}")
+    assert purgatory.watched_count == 0
+
+
+def test_what_thousands_wait_for_is_told_in_parts(timer: Timer) -> None:
+    postponed: list[Callable[[], None]] = []
+    purgatory = Purgatory("test", timer, purge_interval=10_000, postpone=postponed.append)
+    waiters = [Waiter() for _ in range(3 * TRIED_TOGETHER_MAX + 1)]
+    for waiter in waiters:
+        purgatory.try_complete_else_watch(waiter, ["a"], 10)
+        waiter.is_ready = True
+    stays, expires = waiters[TRIED_TOGETHER_MAX], waiters[-1]
+    stays.is_ready = False
+    assert purgatory.check_and_complete("a") == TRIED_TOGETHER_MAX
+    newcomer = Waiter()
+    purgatory.try_complete_else_watch(newcomer, ["a"], 20)
+    postponed.pop(0)()
+    assert sum(waiter.completions for waiter in waiters) == 2 * TRIED_TOGETHER_MAX - 1
+    expires.force_complete()
+    while postponed:
+        postponed.pop(0)()
+    assert [waiter.completions for waiter in waiters] == [int(waiter is not stays) for waiter in waiters]
+    stays.is_ready = newcomer.is_ready = True
+    assert purgatory.check_and_complete("a") == 2, "who goes on waiting is still watched"
+
+
+def test_an_event_between_the_parts_is_not_lost(timer: Timer) -> None:
+    postponed: list[Callable[[], None]] = []
+    purgatory = Purgatory("test", timer, purge_interval=10_000, postpone=postponed.append)
+    waiters = [Waiter() for _ in range(TRIED_TOGETHER_MAX + 1)]
+    for waiter in waiters:
+        purgatory.try_complete_else_watch(waiter, ["a"], 10)
+    purgatory.check_and_complete("a")
+    waiters[-1].is_ready = True
+    purgatory.check_and_complete("a")
+    postponed.pop(0)()
+    assert waiters[-1].completions == 1

@@ -1,0 +1,306 @@
+"""Requests of many elements: decoded and encoded beside the event loop up to a limit, refused beyond it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.loop.slices import SLICE_MS
+from broker.replica.appends import PARTITIONS_IN_ONE_STEP_MAX
+from broker.requests import dispatch
+from broker.requests.budget import ELEMENTS_AT_ONCE_MAX, ELEMENTS_ON_LOOP_MAX, LARGE_REQUESTS_MAX, elements_max
+from config.broker import BrokerConfig
+from config.describe import describe_topic
+from protocol.api import APIS
+from protocol.codec import encode
+from protocol.errors import ErrorCode, Malformed
+from protocol.headers import request_header
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import RecordData, build_batch
+from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.manual_clock import SteppingClock
+
+MIB = 1 << 20
+METADATA, OFFSET_COMMIT, INCREMENTAL_ALTER_CONFIGS, UPDATE_FEATURES = 3, 8, 44, 57
+
+
+@pytest.mark.parametrize(
+    ("frame_size", "expected"),
+    [(0, 64_000), (MIB, 64_000 + MIB // 32), (16 * MIB, 64_000 + MIB // 2)],
+)
+def test_the_limit_of_bulk_requests_grows_with_the_frame(frame_size: int, expected: int) -> None:
+    assert elements_max(METADATA, frame_size) == expected
+
+
+def test_the_limit_of_other_requests_is_fixed() -> None:
+    assert {elements_max(UPDATE_FEATURES, size) for size in (0, MIB, 16 * MIB)} == {10_000}
+
+
+def test_offsets_of_a_hundred_thousand_partitions_are_within_the_limit() -> None:
+    committed = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="")
+        for index in range(1000)
+    ]
+    topics = [OffsetCommitRequestTopic(name=f"topic-{number}", partitions=committed) for number in range(100)]
+    size = sum(map(len, encode(OffsetCommitRequest(group_id="g", topics=topics), 8)))
+    assert 100_000 + 2 * len(topics) + 1 <= elements_max(OFFSET_COMMIT, size)
+
+
+@pytest.mark.parametrize("topic_count", [500, 5000])
+def test_configurations_of_all_topics_that_mirror_maker_replicates_are_within_the_limit(topic_count: int) -> None:
+    configs = [
+        AlterableConfig(name=row.name, config_operation=1, value=row.value)
+        for row in describe_topic(BrokerConfig.from_properties({}), {})
+    ]
+    resources = [
+        AlterConfigsResource(resource_type=2, resource_name=f"source.topic-{number}", configs=configs)
+        for number in range(topic_count)
+    ]
+    size = sum(map(len, encode(IncrementalAlterConfigsRequest(resources=resources, validate_only=False), 1)))
+    assert topic_count * (2 + len(configs)) + 1 <= elements_max(INCREMENTAL_ALTER_CONFIGS, size)
+
+
+def metadata_request(count: int) -> MetadataRequest:
+    topics = [MetadataRequestTopic(name=f"t{number:x}") for number in range(count)]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+
+async def test_a_large_request_is_answered_as_small_ones_are(tmp_path: Path) -> None:
+    count = ELEMENTS_ON_LOOP_MAX + 1000
+    async with running_broker(tmp_path / "data") as broker:
+        answer = await broker.ask(metadata_request(count))
+    assert [topic.name for topic in answer.topics] == [f"t{number:x}" for number in range(count)]
+    assert {topic.error_code for topic in answer.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+async def test_a_large_request_is_decoded_and_its_response_encoded_in_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(tmp_path / "data") as broker:
+        seen = watched_codec(broker, monkeypatch, limit=50)
+        await broker.ask(metadata_request(10))
+        assert seen == {"decode": {threading.main_thread()}, "encode": {threading.main_thread()}}
+        seen["decode"].clear()
+        seen["encode"].clear()
+        await broker.ask(metadata_request(100))
+    assert threading.main_thread() not in seen["decode"]
+    assert threading.main_thread() not in seen["encode"]
+
+
+async def test_produce_of_many_partitions_appends_after_its_frame_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame in the scratch buffer is overwritten when the call returns in which it was handed out."""
+    monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", 100)
+    count = 200
+    batch = build_batch([RecordData(0, None, b"value")])
+    data = [PartitionProduceData(index=index, records=batch) for index in range(count)]
+    request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    frame = bytearray(request_header(0, 9, 7, "test") + b"".join(encode(request, 9)))
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.create_topic("t", 2)
+        answering = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+        frame[:] = bytes(len(frame))
+        assert answering is not None
+        await answering  # type: ignore[misc]
+        assert [broker.services.replica_manager.find("t", index).log.log_end_offset for index in (0, 1)] == [1, 1]  # type: ignore[union-attr]
+
+
+async def test_produce_to_many_partitions_leaves_others_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each partition is a step, and its records outlive the frame."""
+    count = PARTITIONS_IN_ONE_STEP_MAX + 1
+    batch = build_batch([RecordData(0, None, b"value")])
+    data = [PartitionProduceData(index=index, records=batch) for index in range(count)]
+    request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    frame = bytearray(request_header(0, 9, 7, "test") + b"".join(encode(request, 9)))
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.create_topic("t", count)
+        logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]
+        monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
+        await asyncio.sleep(0)  # the slice by the other clock is over
+        answering = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+        frame[:] = bytes(len(frame))
+        appended = sum(log.log_end_offset for log in logs)
+        assert appended < count
+        await answering  # type: ignore[misc]
+        assert [log.log_end_offset for log in logs] == [1] * count
+
+
+async def test_produce_without_acks_appends_everything_though_its_connection_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a producer closes its connection when it has sent its last request."""
+    count = PARTITIONS_IN_ONE_STEP_MAX + 1
+    batch = build_batch([RecordData(0, None, b"value")])
+    data = [PartitionProduceData(index=index, records=batch) for index in range(count)]
+    request = ProduceRequest(acks=0, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    frame = request_header(0, 9, 7, "test") + b"".join(encode(request, 9))
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.create_topic("t", count)
+        logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]
+        monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
+        await asyncio.sleep(0)  # the slice by the other clock is over
+        answering = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+        assert isinstance(answering, asyncio.Future)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert sum(log.log_end_offset for log in logs) < count
+        answering.cancel()
+        for _ in range(10 * count):
+            await asyncio.sleep(0)
+        assert [log.log_end_offset for log in logs] == [1] * count
+
+
+async def test_requests_of_many_connections_that_arrive_together_share_one_slice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that arrive when it is over are decoded and served one in a turn of the loop, in order."""
+    connections = 20
+    decoded: list[int] = []
+    async with running_broker(tmp_path / "data") as broker:
+        dispatcher = broker.dispatcher
+        api = APIS[METADATA]
+        version = api.versions[-1]
+        route = dispatcher._route(api, version)
+
+        def decode(frame: memoryview, position: int, limit: int) -> object:
+            request = route.decode(frame, position, limit)
+            decoded.append(len(request.topics))
+            return request
+
+        dispatcher._routes[METADATA, version] = replace(route, decode=decode)
+        monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(1).monotonic_ms)
+        await asyncio.sleep(0)  # the slice by the other clock is over
+        requests = [
+            asyncio.ensure_future(broker.ask(metadata_request(ELEMENTS_AT_ONCE_MAX + number)))
+            for number in range(connections)
+        ]
+        await asyncio.sleep(0)
+        assert len(decoded) <= SLICE_MS
+        while len(decoded) < connections:
+            before = len(decoded)
+            await asyncio.sleep(0)
+            assert len(decoded) - before <= 1
+        assert decoded == [ELEMENTS_AT_ONCE_MAX + number for number in range(connections)]
+        assert [len((await request).topics) for request in requests] == decoded
+
+
+async def test_small_requests_are_served_at_once_when_the_slice_of_the_turn_is_over(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "data") as broker:
+        sliced_work = broker.services.sliced_work
+        while sliced_work.has_time():
+            pass
+        frame = request_header(METADATA, 9, 7, "test") + b"".join(encode(metadata_request(5), 9))
+        assert isinstance(broker.dispatcher.dispatch(memoryview(bytearray(frame)), broker.peer), list)
+
+
+async def test_large_requests_of_many_connections_are_served_two_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(tmp_path / "data") as broker:
+        monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", 50)
+        monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
+        requests = [asyncio.ensure_future(broker.ask(metadata_request(100))) for _ in range(6)]
+        most = 0
+        while not all(request.done() for request in requests):
+            await asyncio.sleep(0)
+            served = [work for work, _ in broker.services.sliced_work._queue if work.__name__ == "handle"]
+            most = max(most, len(served))
+        assert [len((await request).topics) for request in requests] == [100] * 6
+    assert most == LARGE_REQUESTS_MAX
+
+
+async def test_a_large_request_that_fails_as_a_whole_names_its_error(tmp_path: Path) -> None:
+    partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in range(ELEMENTS_ON_LOOP_MAX)]
+    request = OffsetDeleteRequest(group_id="", topics=[OffsetDeleteRequestTopic(name="t", partitions=partitions)])
+    async with running_broker(tmp_path / "data") as broker:
+        assert (await broker.ask(request)).error_code
+
+
+async def test_a_request_beyond_the_limit_is_malformed(tmp_path: Path) -> None:
+    frame = request_header(3, 9, 7, "stuffer") + b"".join(
+        encode(MetadataRequest(topics=[MetadataRequestTopic(name="")] * (MIB // 2)), 9)
+    )
+    async with running_broker(tmp_path / "data") as broker:
+        with pytest.raises(Malformed, match=r"Metadata v9 of client 'stuffer'.*elements more than are allowed"):
+            await broker.send(frame, broker.peer)
+        assert (await broker.ask(metadata_request(1))).topics
+
+
+async def test_a_response_beyond_the_limit_closes_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(dispatch, "RESPONSE_SIZE_MAX", 1000)
+    async with running_broker(tmp_path / "data") as broker:
+        with (
+            caplog.at_level(logging.ERROR),
+            pytest.raises(Malformed, match=r"a response of \d+ bytes, expected at most"),
+        ):
+            await broker.ask(metadata_request(200))
+        assert not caplog.records
+
+
+def watched_codec(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> dict[str, set[threading.Thread]]:
+    """The threads in which Metadata requests are read and responses written as far as they go, with this limit."""
+    seen: dict[str, set[threading.Thread]] = {"decode": set(), "encode": set()}
+    dispatcher = broker.dispatcher
+    api = APIS[3]
+    version = api.versions[-1]
+    route = dispatcher._route(api, version)
+
+    def watched(verb: str, function: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            result = function(*arguments)
+            seen[verb].add(threading.current_thread())
+            return result
+
+        return call
+
+    monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", limit)
+    dispatcher._routes[3, version] = replace(
+        route, decode=watched("decode", route.decode), encode=watched("encode", route.encode)
+    )
+    return seen
+
+
+async def test_a_request_without_a_response_is_served_although_its_client_leaves(tmp_path: Path) -> None:
+    """It waits for its turn, as the slice of this turn is used up, and its client expects nothing any more."""
+    count = ELEMENTS_AT_ONCE_MAX + 10
+    batch = build_batch([RecordData(0, None, b"value")])
+    data = [PartitionProduceData(index=index, records=batch) for index in range(count)]
+    request = ProduceRequest(acks=0, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    frame = bytearray(request_header(0, 9, 7, "test") + b"".join(encode(request, 9)))
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.create_topic("t", count)
+        sliced_work = broker.services.sliced_work
+        sliced_work.newcomers_end_ms()
+        sliced_work._newcomers_end_ms = 0
+        answering = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+        assert isinstance(answering, asyncio.Future)
+        answering.cancel()
+        logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]
+        async with asyncio.timeout(10):
+            while not all(log.log_end_offset for log in logs):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)

@@ -1,0 +1,155 @@
+"""No bulk request is worked on in a step of the event loop that grows with the number of its elements."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from bench.attacks import has_distinct, list_paths, stuffed
+from broker.handlers import offset_fetch
+from broker.loop.slices import SLICE_MS
+from broker.requests import dispatch
+from broker.requests.budget import BULK_APIS
+from protocol.api import APIS
+from protocol.errors import Malformed
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.manual_clock import SteppingClock
+
+ELEMENTS = 5_000
+ROOT = Path(__file__).parents[2]
+COUNTED = tuple(f"{ROOT / package}{os.sep}" for package in ("broker", "controller", "storage"))
+"""Where code counts: not in the client, which is in this thread as well."""
+
+
+class Steps:
+    """Counts the lines of Python that this thread runs in one turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.longest: Counter[str] = Counter()
+        """Lines of the longest turn, by function."""
+        self._lines: Counter[str] = Counter()
+        self._is_over = False
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        before = sys.gettrace()
+        sys.settrace(self._trace)
+        asyncio.get_running_loop().call_soon(self._turn_ended)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+            self._is_over = True
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if not frame.f_code.co_filename.startswith(COUNTED):
+            return None
+        if event == "line":
+            self._lines[frame.f_code.co_qualname] += 1
+        return self._trace
+
+    def _turn_ended(self) -> None:
+        if self._lines.total() > self.longest.total():
+            self.longest = self._lines.copy()
+        self._lines.clear()
+        if not self._is_over:
+            asyncio.get_running_loop().call_soon(self._turn_ended)
+
+
+@asynccontextmanager
+async def broker_in_single_steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[InProcessBroker]:
+    """A broker with topic t, whose long work ends its slice after every step."""
+    async with running_broker(folder, {"auto.create.topics.enable": "false"}) as broker:
+        await broker.create_topic("t", 2)
+        await broker.services.groups.ensure_topic()
+        monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", 100)
+        monkeypatch.setattr(offset_fetch, "STEP_SIZE", 50)
+        sliced_work = broker.services.sliced_work
+        monkeypatch.setattr(sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
+        monkeypatch.setattr(sliced_work, "_steps_min", 1)
+        yield broker
+
+
+def bulk_cases() -> list[Any]:
+    cases = []
+    for key in sorted(BULK_APIS):
+        api = APIS[key]
+        version = api.versions[-1]
+        for path in list_paths(api.request, version):
+            for is_distinct in [False, True] if has_distinct(path[-1], version) else [False]:
+                name = f"{api.name}-{'.'.join(field.name for field in path)}-{'distinct' if is_distinct else 'same'}"
+                cases.append(pytest.param(key, path, is_distinct, id=name))
+    return cases
+
+
+@pytest.mark.parametrize(("key", "path", "is_distinct"), bulk_cases())
+async def test_no_step_goes_over_all_elements_of_a_bulk_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: int, path: Any, is_distinct: bool
+) -> None:
+    api = APIS[key]
+    version = api.versions[-1]
+    request = stuffed(api.request, version, path, ELEMENTS, is_distinct=is_distinct)
+    steps = Steps()
+    async with broker_in_single_steps(tmp_path / "data", monkeypatch) as broker:
+        with steps.counted(), suppress(Malformed):  # acks=0 asks for a closed connection
+            await broker.ask(request, version)
+    assert 0 < steps.longest.total() < ELEMENTS, steps.longest.most_common(5)
+
+
+async def test_no_step_goes_over_all_partitions_of_a_fetch_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(session_id: int, session_epoch: int, topics: list[Any], forgotten: list[Any]) -> FetchRequest:
+        return FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            topics=topics,
+            session_id=session_id,
+            session_epoch=session_epoch,
+            forgotten_topics_data=forgotten,
+        )
+
+    partitions = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in range(ELEMENTS)]
+    topics = [FetchTopic(topic="t", partitions=partitions)]
+    forgotten = [ForgottenTopic(topic="t", partitions=list(range(1, ELEMENTS)))]
+    steps = Steps()
+    async with broker_in_single_steps(tmp_path / "data", monkeypatch) as broker:
+        with steps.counted():
+            session_id = (await broker.ask(fetch(0, 0, topics, []), 12)).session_id
+            changed = await broker.ask(fetch(session_id, 1, topics, []), 12)
+            forgetting = await broker.ask(fetch(session_id, 2, [], forgotten), 12)
+    assert {session_id, changed.session_id, forgetting.session_id} == {session_id} != {0}
+    assert 0 < steps.longest.total() < ELEMENTS, steps.longest.most_common(5)
+
+
+async def test_topics_of_many_partitions_are_created_grown_and_deleted_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left in one step lists or assigns partitions: some twenty lines for each, where all takes hundreds."""
+    count = 200
+    created = CreatableTopic(name="wide", num_partitions=count, replication_factor=1, assignments=[], configs=[])
+    grown = CreatePartitionsTopic(name="wide", count=2 * count, assignments=None)
+    requests = (
+        (CreateTopicsRequest(topics=[created], timeout_ms=60_000), 5, count),
+        (CreatePartitionsRequest(topics=[grown], timeout_ms=60_000, validate_only=False), 3, 2 * count),
+        (DeleteTopicsRequest(topic_names=["wide"], timeout_ms=60_000), 5, 2 * count),
+    )
+    async with broker_in_single_steps(tmp_path / "data", monkeypatch) as broker:
+        for request, version, partitions in requests:
+            steps = Steps()
+            with steps.counted():
+                await broker.ask(request, version)
+            assert 0 < steps.longest.total() < 30 * partitions + 1_000, (type(request), steps.longest.most_common(8))

@@ -1,0 +1,197 @@
+"""Frames to answers with scripted handlers: the three families of failure, waiting, what ApiVersions may promise."""
+
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from broker.handlers.request_context import CloseConnection, RequestContext
+from broker.handlers.services import Services
+from broker.loop.slices import SlicedWork
+from broker.network.connection import Buffers
+from broker.network.peer import Peer
+from broker.requests.dispatch import ERROR_MESSAGE_MAX, SIZE_MAX_WITHOUT_RECORDS, RequestDispatcher, failure_response
+from broker.requests.routes import TABLE
+from protocol.api import APIS
+from protocol.codec import decode, encode
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.headers import read_response_header, request_header
+from protocol.messages.api_versions import ApiVersionsResponse
+from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.row_writer import RowResponse
+from tests.support.manual_clock import ManualClock
+
+HEARTBEAT = 12
+CREATE_TOPICS = 19
+PEER = Peer("127.0.0.1", 5, "TEST")
+Handler = Callable[[Services, HeartbeatRequest, RequestContext], Any]
+
+
+def dispatcher_with(handle: Handler) -> RequestDispatcher:
+    module = ModuleType("scripted")
+    module.handle = handle  # type: ignore[attr-defined]
+    services = SimpleNamespace(sliced_work=SlicedWork(ManualClock().monotonic_ms))
+    return RequestDispatcher(cast(Services, services), {HEARTBEAT: module})
+
+
+def heartbeat(version: int = 4) -> memoryview:
+    body = encode(HeartbeatRequest(group_id="g", generation_id=3, member_id="m"), version)
+    return memoryview(bytearray(request_header(HEARTBEAT, version, 77, "client") + b"".join(body)))
+
+
+def answer_in(buffers: Buffers, version: int = 4) -> HeartbeatResponse:
+    """The response in a framed answer, with its length and correlation id checked."""
+    data = b"".join(buffers)
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    correlation_id, position = read_response_header(HEARTBEAT, version, data[4:])
+    assert correlation_id == 77
+    return decode(HeartbeatResponse, version, data[4:], position)
+
+
+def answered_at_once(dispatcher: RequestDispatcher, version: int = 4) -> HeartbeatResponse:
+    answer = dispatcher.dispatch(heartbeat(version), PEER)
+    assert isinstance(answer, list)
+    return answer_in(answer, version)
+
+
+@pytest.mark.parametrize("version", list(APIS[HEARTBEAT].versions))
+def test_a_handler_gets_request_and_context_and_its_response_leaves(version: int) -> None:
+    seen: list[tuple[HeartbeatRequest, RequestContext]] = []
+
+    def handle(services: Services, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+        seen.append((request, context))
+        return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+
+    response = answered_at_once(dispatcher_with(handle), version)
+    assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    ((request, context),) = seen
+    assert (request.group_id, request.generation_id) == ("g", 3)
+    assert (context.api_key, context.api_version, context.client_id) == (HEARTBEAT, version, "client")
+
+
+def raising(error: Exception) -> Handler:
+    def handle(services: Services, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+        raise error
+
+    return handle
+
+
+def test_a_kafka_error_is_the_answer() -> None:
+    dispatcher = dispatcher_with(raising(KafkaError(ErrorCode.NOT_COORDINATOR)))
+    assert answered_at_once(dispatcher).error_code == ErrorCode.NOT_COORDINATOR
+    assert dispatcher.unexpected_error_count == 0
+
+
+def test_a_bug_is_counted_logged_and_answered(caplog: pytest.LogCaptureFixture) -> None:
+    dispatcher = dispatcher_with(raising(ZeroDivisionError("of ours")))
+    assert answered_at_once(dispatcher).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert dispatcher.unexpected_error_count == 1
+    assert "Heartbeat v4 from client 'client' (correlation id 77)" in caplog.text
+    assert "ZeroDivisionError: of ours" in caplog.text
+
+
+def test_closing_is_the_answer_when_a_handler_says_so() -> None:
+    with pytest.raises(CloseConnection):
+        dispatcher_with(raising(CloseConnection("acks=0 failed"))).dispatch(heartbeat(), PEER)
+
+
+async def test_a_handler_that_waits_is_answered_later() -> None:
+    async def wait() -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION)
+
+    answer = dispatcher_with(lambda *_: wait()).dispatch(heartbeat(), PEER)
+    assert answer is not None
+    assert not isinstance(answer, list)
+    assert answer_in(await answer or []).error_code == ErrorCode.ILLEGAL_GENERATION
+
+
+async def test_a_handler_that_fails_while_it_waits_is_answered() -> None:
+    async def fail() -> HeartbeatResponse:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    answer = dispatcher_with(lambda *_: fail()).dispatch(heartbeat(), PEER)
+    assert answer is not None
+    assert not isinstance(answer, list)
+    assert answer_in(await answer or []).error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        request_header(HEARTBEAT, 4, 1, "c"),
+        request_header(HEARTBEAT, 4, 1, "c") + b"\xff" * 20,
+        b"\x00\x63\x00\x00\x00\x00\x00\x01\xff\xff",
+        request_header(0, 3, 1, "c"),
+        b"\x00\x0c\x00\x63\x00\x00\x00\x01\xff\xff",
+        b"",
+    ],
+    ids=["no body", "garbage", "unknown key", "not served here", "unknown version", "empty"],
+)
+def test_bad_frames_are_malformed(frame: bytes) -> None:
+    dispatcher = dispatcher_with(lambda *_: HeartbeatResponse())
+    with pytest.raises(Malformed):
+        dispatcher.dispatch(memoryview(bytearray(frame)), PEER)
+
+
+def test_a_request_without_records_may_not_be_as_large_as_one_with() -> None:
+    dispatcher = dispatcher_with(lambda *_: HeartbeatResponse())
+    with pytest.raises(Malformed, match="expected at most"):
+        dispatcher.dispatch(memoryview(bytearray(bytes(heartbeat()) + bytes(SIZE_MAX_WITHOUT_RECORDS))), PEER)
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
+    frame = b"\x00\x12\x00\x63\x00\x00\x00\x09\xff\xff"
+    answer = dispatcher_with(lambda *_: None).dispatch(memoryview(bytearray(frame)), PEER)
+    assert isinstance(answer, list)
+    response = decode(ApiVersionsResponse, 0, b"".join(answer), 8)
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    (itself,) = response.api_keys
+    assert (itself.api_key, itself.min_version, itself.max_version) == (18, 0, 4)
+
+
+def test_every_served_api_can_tell_that_it_failed() -> None:
+    """A request with empty lists fails as a whole in every version without a failure of its own."""
+    context = RequestContext(0, 0, 0, None, PEER)
+    for key, module in TABLE.items():
+        api = APIS[key]
+        request = _empty(api.request)
+        response = failure_response(module, api, request, context, ErrorCode.UNKNOWN_SERVER_ERROR)
+        assert type(response) in (api.response, RowResponse), api.name
+
+
+def _empty(request: type) -> object:
+    """A request whose required fields are empty or one: acks of a Produce request, which has no response with zero."""
+    values: dict[str, object] = {}
+    for field in request.__fields__:  # type: ignore[attr-defined]
+        if field.is_array:
+            values[field.name] = []
+        elif field.wire is not None and field.wire.name == "string":
+            values[field.name] = ""
+        elif field.wire is not None:
+            values[field.name] = 1
+    return request(**values)
+
+
+@pytest.mark.parametrize("version", list(APIS[CREATE_TOPICS].versions)[1:])
+def test_a_message_longer_than_a_string_can_be_is_cut(version: int) -> None:
+    """It repeats what the request says, so it is no bug of ours."""
+
+    def handle(services: Services, request: object, context: RequestContext) -> CreateTopicsResponse:
+        result = CreatableTopicResult(name="x" * 32767, error_code=17, error_message="é" * 32767)
+        return CreateTopicsResponse(topics=[result])
+
+    module = ModuleType("scripted")
+    module.handle = handle  # type: ignore[attr-defined]
+    dispatcher = RequestDispatcher(cast(Services, None), {CREATE_TOPICS: module})
+    body = encode(CreateTopicsRequest(topics=[]), version)
+    answer = dispatcher.dispatch(
+        memoryview(bytearray(request_header(CREATE_TOPICS, version, 77, "client") + b"".join(body))), PEER
+    )
+    assert isinstance(answer, list)
+    data = b"".join(answer)[4:]
+    _, position = read_response_header(CREATE_TOPICS, version, data)
+    (topic,) = decode(CreateTopicsResponse, version, data, position).topics
+    assert (topic.name, topic.error_message) == ("x" * 32767, "é" * ERROR_MESSAGE_MAX)
+    assert dispatcher.unexpected_error_count == 0

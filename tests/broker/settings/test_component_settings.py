@@ -1,0 +1,62 @@
+"""What the parts of a broker are told of its configuration."""
+
+import pytest
+
+from broker.network.connection_quotas import UNLIMITED, ListenerLimits
+from broker.settings.component_settings import UnknownHostError, connection_limits, listener_settings
+from config.broker import BrokerConfig
+
+TWO_LISTENERS = {
+    "listeners": "CLIENT://:9092,INTERNAL://:9093",
+    "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT",
+    "inter.broker.listener.name": "INTERNAL",
+}
+
+
+def test_limits_of_connections() -> None:
+    config = BrokerConfig.from_properties(
+        {
+            **TWO_LISTENERS,
+            "max.connections": "100",
+            "max.connection.creation.rate": "20",
+            "listener.name.client.max.connections": "30",
+            "listener.name.internal.max.connection.creation.rate": "5",
+            "max.connections.per.ip": "7",
+            "max.connections.per.ip.overrides": "127.0.0.1:2, ::1:3",
+            "quota.window.size.seconds": "2",
+        }
+    )
+    limits = connection_limits(config)
+    assert (limits.connections_max, limits.creation_rate_max) == (100, 20)
+    assert limits.by_listener == {
+        "CLIENT": ListenerLimits(connections_max=30),
+        "INTERNAL": ListenerLimits(creation_rate_max=5),
+    }
+    assert limits.protected_listener == "INTERNAL"
+    assert (limits.per_ip_max, limits.per_ip_overrides) == (7, {"127.0.0.1": 2, "::1": 3})
+    assert (limits.window_count, limits.window_ms) == (11, 2000)
+
+
+def test_limits_change_while_the_broker_runs() -> None:
+    config = BrokerConfig.from_properties({**TWO_LISTENERS, "listener.name.client.max.connections": "30"})
+    config.apply_dynamic(default={"max.connections": "50"}, broker={"listener.name.client.max.connections": "8"})
+    limits = connection_limits(config)
+    assert limits.connections_max == 50
+    assert limits.by_listener["CLIENT"].connections_max == 8
+
+
+def test_the_only_listener_is_not_protected() -> None:
+    limits = connection_limits(BrokerConfig.from_properties({}))
+    assert limits.protected_listener is None
+    assert limits.connections_max == limits.per_ip_max == UNLIMITED
+
+
+def test_a_limit_for_a_host_that_nobody_knows_is_named() -> None:
+    config = BrokerConfig.from_properties({"max.connections.per.ip.overrides": "no such host:1"})
+    with pytest.raises(UnknownHostError, match="no such host"):
+        connection_limits(config)
+
+
+def test_the_bound_of_arriving_requests() -> None:
+    config = BrokerConfig.from_properties({"queued.max.request.bytes": "200000000"})
+    assert listener_settings(config).queued_request_bytes_max == 200_000_000

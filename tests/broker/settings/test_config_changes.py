@@ -1,0 +1,147 @@
+"""Changes that come through the store, by this broker or by others, and layers that cannot be used as they stand."""
+
+import asyncio
+import logging
+from uuid import uuid4
+
+import pytest
+
+from broker.cluster.metadata_cache import MetadataCache, TopicState
+from broker.cluster.topic_configs import TopicConfigs
+from broker.loop.slices import SlicedWork
+from broker.settings.config_changes import Alteration, ConfigChanges, KeyChange, Operation, ResourceType
+from config import broker_properties as rows
+from config.broker import BrokerConfig
+from controller import paths
+from controller.entity_configs import change_overrides, entity_overrides, topic_overrides
+from controller.paths import ConfigEntity
+from protocol.errors import ErrorCode, KafkaError
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_store import MemoryStore
+
+BROKER_ID, OTHER_ID = 1, 2
+TOPIC = "t"
+
+
+class Here:
+    """A broker's changes, and what was told to those that run with them."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+        self.config = BrokerConfig.from_properties({})
+        self.topic_configs = TopicConfigs(self.config, lambda topic: topic_overrides(store, topic))
+        self.told: list[str] = []
+        metadata = MetadataCache("cluster")
+        metadata.topics[TOPIC] = TopicState(TOPIC, uuid4())
+        self.changes = ConfigChanges(
+            BROKER_ID,
+            store,
+            self.config,
+            self.topic_configs,
+            metadata,
+            SlicedWork(ManualClock().monotonic_ms),
+            on_topic_changed=self.told.append,
+            on_broker_changed=lambda: self.told.append("broker"),
+        )
+
+    async def write(self, entity: ConfigEntity, values: dict[str, str]) -> None:
+        """As another broker does: the store changes, and then this one learns of it."""
+        await change_overrides(self.store, entity, lambda _: values)
+        await self.changes.apply(entity)
+
+    async def set(self, resource_type: ResourceType, name: str, key: str, value: str) -> KafkaError | None:
+        change = Alteration(resource_type, name, [KeyChange(key, Operation.SET, value)])
+        (result,) = await self.changes.alter([change], validate_only=False)
+        return result
+
+
+@pytest.fixture
+def here(store: MemoryStore) -> Here:
+    return Here(store)
+
+
+async def test_changes_of_others_are_put_in_force(here: Here) -> None:
+    await here.write(paths.topic_entity(TOPIC), {"flush.ms": "9"})
+    await here.write(paths.broker_entity(None), {"message.max.bytes": "2000"})
+    await here.write(paths.broker_entity(BROKER_ID), {"message.max.bytes": "3000"})
+    assert here.told == [TOPIC, "broker", "broker"]
+    assert here.topic_configs.effective(TOPIC).flush_ms == 9
+    assert here.config[rows.MESSAGE_MAX_BYTES] == 3000
+
+
+@pytest.mark.parametrize(
+    "entity",
+    [
+        paths.broker_entity(OTHER_ID),
+        ConfigEntity((("users", "alice"),)),
+        ConfigEntity((("topics", None),)),
+    ],
+)
+async def test_what_concerns_others_is_left_to_them(here: Here, entity: ConfigEntity) -> None:
+    await here.write(entity, {"message.max.bytes": "2000"})
+    assert here.told == []
+    assert here.config[rows.MESSAGE_MAX_BYTES] == rows.MESSAGE_MAX_BYTES.default
+
+
+async def test_settings_that_contradict_others_leave_the_values_before(here: Here) -> None:
+    await here.write(paths.broker_entity(None), {"message.max.bytes": "2000"})
+    await here.write(
+        paths.broker_entity(BROKER_ID), {"message.max.bytes": "3000", "log.cleaner.dedupe.buffer.size": "5"}
+    )
+    assert here.config[rows.MESSAGE_MAX_BYTES] == 2000
+
+
+async def test_a_stored_value_that_cannot_be_read_is_left_out_alone(here: Here) -> None:
+    await here.write(paths.broker_entity(BROKER_ID), {"message.max.bytes": "3000", "log.segment.bytes": "many"})
+    assert here.config[rows.MESSAGE_MAX_BYTES] == 3000
+    assert here.config[rows.LOG_SEGMENT_BYTES] == rows.LOG_SEGMENT_BYTES.default
+
+
+async def test_what_is_answered_is_in_force_here(here: Here) -> None:
+    assert await here.set(ResourceType.TOPIC, TOPIC, "flush.ms", "9") is None
+    assert here.topic_configs.effective(TOPIC).flush_ms == 9
+    assert await here.set(ResourceType.BROKER, str(BROKER_ID), "message.max.bytes", "3000") is None
+    assert here.config[rows.MESSAGE_MAX_BYTES] == 3000
+    assert here.told == [TOPIC, "broker"]
+
+
+async def test_a_dynamic_value_without_effect_is_named_once(here: Here, caplog: pytest.LogCaptureFixture) -> None:
+    assert await here.set(ResourceType.BROKER, str(BROKER_ID), "num.network.threads", "4") is None
+    await here.changes.apply(paths.broker_entity(BROKER_ID))
+    await here.write(paths.broker_entity(None), {"metric.reporters": "a.B", "message.max.bytes": "2000"})
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert [warning.split(": ")[0] for warning in warnings] == [
+        "num.network.threads has no effect",
+        "metric.reporters has no effect",
+    ]
+
+
+async def test_concurrent_changes_of_one_topic_are_all_made(here: Here) -> None:
+    keys = {"flush.ms": "9", "retention.ms": "8", "segment.ms": "7", "retention.bytes": "6"}
+    results = await asyncio.gather(*(here.set(ResourceType.TOPIC, TOPIC, key, keys[key]) for key in keys))
+    assert results == [None] * len(keys)
+    assert await entity_overrides(here.store, paths.topic_entity(TOPIC)) == keys
+
+
+async def test_an_old_name_of_a_topic_setting(here: Here) -> None:
+    assert await here.set(ResourceType.TOPIC, TOPIC, "log.cleanup.policy", "compact") is None
+    assert await topic_overrides(here.store, TOPIC) == {"cleanup.policy": "compact"}
+
+
+async def test_without_a_controller_nothing_is_written(here: Here) -> None:
+    await here.store.delete(paths.CONTROLLER)
+    refused = await here.set(ResourceType.TOPIC, TOPIC, "flush.ms", "9")
+    assert refused is not None
+    assert refused.code is ErrorCode.NOT_CONTROLLER
+    assert here.told == []
+    assert await topic_overrides(here.store, TOPIC) == {}
+
+
+async def test_more_changes_than_there_are_settings_are_refused(here: Here) -> None:
+    changes = [KeyChange(f"key{number}", Operation.SET, "1") for number in range(1001)]
+    (result,) = await here.changes.alter([Alteration(ResourceType.TOPIC, TOPIC, changes)], validate_only=True)
+    assert result is not None
+    assert (result.code, result.message) == (
+        ErrorCode.INVALID_REQUEST,
+        "more than 1000 changes of one resource",
+    )

@@ -1,0 +1,127 @@
+"""Which dynamic changes are refused, by a table, and what of a stored layer is left out."""
+
+import pytest
+
+from broker.settings.dynamic_config import check_change, usable
+from config.broker import BrokerConfig
+from protocol.errors import ErrorCode, KafkaError
+
+STATIC = {"num.io.threads": "8", "log.cleaner.threads": "1", "background.threads": "3"}
+
+REFUSED = [
+    ({"broker.rack": "a"}, True, "Cannot update these configs dynamically: Set(broker.rack)"),
+    (
+        {"log.retention.hours": "1", "broker.id": "2"},
+        True,
+        "Cannot update these configs dynamically: Set(broker.id, log.retention.hours)",
+    ),
+    (
+        {"ssl.keystore.location": "/k"},
+        True,
+        (
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            "Set(ssl.keystore.location)"
+        ),
+    ),
+    (
+        {"listener.name.tls.ssl.keystore.location": "/k"},
+        False,
+        (
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            "Set(listener.name.tls.ssl.keystore.location)"
+        ),
+    ),
+    (
+        {"message.max.bytes": "many"},
+        True,
+        "Invalid value many for configuration message.max.bytes: Not a number of type INT",
+    ),
+    (
+        {"log.cleaner.dedupe.buffer.size": "1048576"},
+        False,
+        (
+            "Invalid value 1048576 for configuration log.cleaner.dedupe.buffer.size: "
+            "Value must be more than 1048576 for each of the log.cleaner.threads (1)"
+        ),
+    ),
+    (
+        {"num.io.threads": "17"},
+        True,
+        (
+            "Dynamic thread count update validation failed for num.io.threads=17, "
+            "value should not be greater than double the current value 8"
+        ),
+    ),
+    (
+        {"num.io.threads": "3"},
+        True,
+        (
+            "Dynamic thread count update validation failed for num.io.threads=3, "
+            "value should be at least half the current value 8"
+        ),
+    ),
+    (
+        {"log.cleaner.threads": "0"},
+        True,
+        "Dynamic thread count update validation failed for log.cleaner.threads=0, value should be at least 1",
+    ),
+    (
+        {"listeners": "PLAINTEXT://:1"},
+        True,
+        "These configs need a restart of the broker to change, set them in its properties file: Set(listeners)",
+    ),
+]
+
+ACCEPTED = [
+    ({}, False),
+    ({"num.io.threads": "16"}, True),
+    ({"num.io.threads": "4"}, True),
+    ({"background.threads": "1"}, True),
+    ({"message.max.bytes": "2000000", "log.cleaner.threads": "2"}, False),
+    ({"listener.name.tls.ssl.keystore.location": "/k"}, True),
+    ({"leader.replication.throttled.rate": "1000"}, True),
+    ({"my.plugin.setting": "x"}, False),
+]
+
+
+@pytest.mark.parametrize(("proposed", "per_broker", "message"), REFUSED)
+def test_refused(proposed: dict[str, str], per_broker: bool, message: str) -> None:
+    config = BrokerConfig.from_properties(STATIC)
+    with pytest.raises(KafkaError) as refused:
+        check_change(config, proposed, per_broker=per_broker)
+    assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_REQUEST, message)
+
+
+@pytest.mark.parametrize(("proposed", "per_broker"), ACCEPTED)
+def test_accepted(proposed: dict[str, str], per_broker: bool) -> None:
+    config = BrokerConfig.from_properties(STATIC)
+    check_change(config, proposed, per_broker=per_broker)
+    assert not config.dynamic_broker
+    assert not config.dynamic_default
+
+
+def test_the_layer_that_is_not_changed_counts_as_well() -> None:
+    config = BrokerConfig.from_properties(STATIC)
+    config.apply_dynamic(default={}, broker={"log.cleaner.threads": "4"})
+    with pytest.raises(KafkaError, match=r"log\.cleaner\.threads \(4\)"):
+        check_change(config, {"log.cleaner.dedupe.buffer.size": "3000000"}, per_broker=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "per_broker", "is_kept"),
+    [
+        ("message.max.bytes", "5", False, True),
+        ("message.max.bytes", "many", True, False),
+        ("broker.rack", "a", True, False),
+        ("ssl.keystore.location", "/k", True, False),
+        ("leader.replication.throttled.rate", "5", True, True),
+        ("leader.replication.throttled.rate", "5", False, False),
+        ("advertised.listeners", "PLAINTEXT://h:1", True, False),
+        ("num.io.threads", "4000", True, True),
+        ("my.plugin.setting", "x", True, True),
+    ],
+)
+def test_stored_settings(key: str, text: str, per_broker: bool, is_kept: bool) -> None:
+    kept, problems = usable({key: text, "compression.type": "gzip"}, per_broker=per_broker)
+    assert kept == ({key: text} if is_kept else {}) | {"compression.type": "gzip"}
+    assert [key in problem for problem in problems] == ([] if is_kept else [True])
