@@ -364,7 +364,7 @@ class Server:
         self._sockets = SocketServer(
             listener_settings(self._config),
             connection_limits(self._config),
-            self._clock.monotonic_ms,
+            self._clock,
             None if control_plane is None else control_plane.name,
         )
         self._undo.callback(self._sockets.stop_accepting)

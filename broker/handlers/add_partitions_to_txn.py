@@ -30,6 +30,8 @@ from storage.producer_state import Producer
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4
 
+METRIC_NAMES = ADD, VERIFY = "AddPartitionsToTxn", "AddPartitionsToTxnVerification"
+
 Outcome = ErrorCode | Mapping[TopicPartition, int]
 """One code for all that was asked, or one for each partition."""
 
@@ -47,6 +49,12 @@ def handle(
     storing = services.transactions.add_partitions(request.v3_and_below_transactional_id, producer, partitions)
     response = _client_response(request, ErrorCode.NONE)
     return response if storing is None else _when_stored(storing, response)
+
+
+def metric_name(request: AddPartitionsToTxnRequest) -> str:
+    """Return the name that the request is counted under."""
+    transactions = request.transactions
+    return VERIFY if transactions and all(transaction.verify_only for transaction in transactions) else ADD
 
 
 def failed(request: AddPartitionsToTxnRequest, context: RequestContext, code: ErrorCode) -> AddPartitionsToTxnResponse:

@@ -51,6 +51,9 @@ FIRST_VERSION_WITH_LEADERS = 16
 LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 SCANNED = ScannedFetch
+METRIC_NAMES = FETCH_CONSUMER, FETCH_FOLLOWER = "FetchConsumer", "FetchFollower"
+
+RECORDS, RESPONSE_MEMORY = "records", "response memory"  # what a fetch waits for
 
 Located = tuple[FetchPartition, Partition | None, ErrorCode]
 Response = FetchResponse | RowResponse
@@ -73,8 +76,13 @@ def failed(request: ScannedFetch, context: RequestContext, code: ErrorCode) -> F
 
 
 def replica_id_of(request: ScannedFetch) -> int:
-    """Who reads: `CONSUMER`, a follower, or below a tool."""
+    """Return who reads: `CONSUMER`, a follower, or below a tool."""
     return request.replica_id if request.replica_state is None else request.replica_state.replica_id
+
+
+def metric_name(request: ScannedFetch) -> str:
+    """Return the name that the request is counted under; Fetch is the sum of both."""
+    return FETCH_FOLLOWER if replica_id_of(request) > CONSUMER else FETCH_CONSUMER
 
 
 class _Fetch:
@@ -154,7 +162,7 @@ class _Fetch:
 
     async def _answer_with_room(self) -> Response:
         """Answer once other answers are read: they take up all the memory that there is for them."""
-        await self._services.unsent_responses.room()
+        await self._room()
         read = await self._services.sliced_work.finished(self._read_warm())
         is_enough = read.is_cold or self._is_enough(read)
         if is_enough:
@@ -198,6 +206,7 @@ class _Fetch:
         """Park until there are enough bytes, something changed, or the time is over; then answer with what there is."""
         manager = self._services.replica_manager
         promise: Promise[Response] = Promise()
+        self._context.begin_wait(RECORDS, self._services.clock.monotonic_s())
         session = self._wanted.session
         deadline_ms = end_of_wait_ms(self._services.clock.monotonic_ms(), self._request.max_wait_ms)
         if session is None:
@@ -283,6 +292,7 @@ class _Fetch:
         self._answer_what_there_is(promise)
 
     def _answer_what_there_is(self, promise: Promise[Response]) -> None:
+        self._context.end_wait(self._services.clock.monotonic_s())
         try:
             if self._services.unsent_responses.is_full:
                 promise.follow(asyncio.ensure_future(self._answer_what_there_is_with_room()))
@@ -296,8 +306,14 @@ class _Fetch:
             promise.set_exception(error)
 
     async def _answer_what_there_is_with_room(self) -> Response:
-        await self._services.unsent_responses.room()
+        await self._room()
         return await self._settled(self._answer_now())
+
+    async def _room(self) -> None:
+        """Wait until other clients have read enough of their responses."""
+        self._context.begin_wait(RESPONSE_MEMORY, self._services.clock.monotonic_s())
+        await self._services.unsent_responses.room()
+        self._context.end_wait(self._services.clock.monotonic_s())
 
     def _answer_now(self) -> Slices[Response | Awaitable[Response]]:
         """Answer with what there is."""

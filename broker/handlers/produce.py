@@ -63,6 +63,7 @@ def handle(services: Services, request: ScannedProduce, context: RequestContext)
         _ORIGINS[context.api_version],
         context.client_id == ADMIN_CLIENT_ID,
         context.api_version >= FIRST_VERSION_WITH_ABORTABLE,
+        context,
     )
     if request.acks not in VALID_ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)

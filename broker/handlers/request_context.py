@@ -1,40 +1,49 @@
 """What a handler may know about the request besides its body.
 
-Owns who asks, over which listener, in which version. Must not know sockets, or what a request means.
+Owns: who asks, over which listener, in which version, and what the request waits for. Must not know: sockets, or what a
+request means.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from broker.network.peer import Peer
+from broker.loop.waits import Waits
+from broker.network.channel import Channel
 from protocol.errors import Malformed
 
 
-@dataclass(slots=True)
-class RequestContext:
-    """One request's header and its peer."""
+class RequestContext(Waits):
+    """One request: its header, its client, and what its time is spent on."""
 
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-    peer: Peer
-    is_frame_kept: bool = False
+    is_frame_kept = False
     """Whether the request's frame, into which its records point, stays valid after the handler has returned."""
+    mute_ms = 0
+    """How long no further request of the connection is served, because its client exceeded a quota."""
+    conversion_s = 0.0
+    """How long records were converted between formats."""
+    temporary_size = 0
+    """Bytes that were allocated to convert or decompress records."""
+
+    def __init__(
+        self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, channel: Channel
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.channel = channel
 
     @property
     def client_host(self) -> str:
-        return self.peer.client_host
+        return self.channel.client_host
 
     @property
     def listener(self) -> str:
-        return self.peer.listener
+        return self.channel.listener
 
     @property
     def principal(self) -> str:
-        return self.peer.principal
+        return self.channel.principal
 
 
 class CloseConnection(Malformed):
-    """The protocol's only way to tell this peer something is to close its connection."""
+    """The protocol's only way to signal an error to this client is to close its connection."""

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from random import Random
 from typing import TypeVar
 
 from broker.cluster.internal_topics import INTERNAL_TOPICS
@@ -49,6 +50,7 @@ class Services:
     broker_id: int
     config: BrokerConfig
     clock: Clock
+    random: Random
     metadata_cache: MetadataCache
     controller: Controller
     log_manager: LogManager

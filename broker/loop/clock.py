@@ -18,6 +18,9 @@ class Clock(Protocol):
     def monotonic_ms(self) -> int:
         """Milliseconds since an arbitrary start, never going back."""
 
+    def monotonic_s(self) -> float:
+        """The same clock in seconds, as exact as the machine has it: for measuring how long something took."""
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -27,3 +30,6 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()

@@ -13,7 +13,7 @@ transport's way there is longer. What stays in files goes around the transport a
 Connections take turns: one that sends thousands of requests at a time has some of them served, then the others are
 looked at, and it goes on. A turn is bounded in requests, in bytes of answers and in time.
 
-Invariant: no request is served while there is a reason to hold (`Hold`). Each reason is released separately; the
+Invariant: no request is served while its channel has a reason to hold (`Hold`). Each reason is released separately; the
 connection resumes when no reason is left.
 """
 
@@ -24,11 +24,12 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from broker.loop.promise import Awaited
+from broker.network.channel import Channel, Hold
 from broker.network.file_response import FileResponse
-from broker.network.peer import Peer
+from broker.network.muted_connections import MutedConnections
 from broker.network.unsent_responses import UnsentResponses
 from broker.network.writable_sockets import WritableSockets
 from protocol.errors import Malformed
@@ -52,34 +53,29 @@ TURN_ANSWERS_SIZE_MAX = 1 << 20
 TURN_MS = 5
 
 
-class Hold:
-    """Reasons why a connection serves no request and is not read. Each is a bit."""
-
-    ANSWER_AWAITED = 1
-    """The answer to its last request is not there yet."""
-    UNSENT_ANSWERS = 2
-    """Its client does not read its answers."""
-    TURN_OVER = 4
-    """It is the turn of the other connections."""
-    REQUEST_MEMORY = 8
-    """There is no memory for the request that it sends."""
-    REQUEST_QUEUE = 16
-    """As many requests wait for threads as may."""
-
-
 _ONE_PIECE = (bytes, bytearray, memoryview)
 
-AwaitedAnswer = Awaited[Buffers | None]
-Answer = Buffer | Buffers | AwaitedAnswer | None
+
+class Outcome(NamedTuple):
+    """A response to a client that exceeded a quota."""
+
+    buffers: Buffers | None
+    mute_ms: int
+    """How long to serve no further request of the connection, from the moment the response is written (KIP-219)."""
+
+
+AwaitedAnswer = Awaited[Buffers | Outcome | None]
+Answer = Buffer | Buffers | Outcome | AwaitedAnswer | None
 
 
 class Dispatcher(Protocol):
     """What a connection needs of the request layer."""
 
-    def dispatch(self, frame: memoryview, peer: Peer) -> Answer:
-        """Answer one frame: framed buffers, None when the request wants no answer, or a future or promise of either.
+    def dispatch(self, frame: memoryview, channel: Channel) -> Answer:
+        """Serve one frame; return framed buffers, None if the request expects no response, or a future or promise.
 
-        An answer in one piece may come as it is, which is a little quicker.
+        One buffer may come without a list around it, which saves time. An `Outcome` also mutes the connection. Requests
+        whose response is complete are added to `channel.answered`.
 
         Raises Malformed when the connection has to close. The frame is only valid during the call.
         """
@@ -90,6 +86,9 @@ class Registry(Protocol):
 
     monotonic_ms: Callable[[], int]
     """The clock that turns are measured with."""
+    monotonic_s: Callable[[], float]
+    """The clock that the sending of responses is measured with."""
+    muted: MutedConnections
     send_buffer_size: int
     """What the buffers of their sockets were set to, -1 when the kernel decides."""
     writable_sockets: WritableSockets
@@ -106,7 +105,6 @@ class Connection(asyncio.BufferedProtocol):
         "_descriptor",
         "_dispatcher",
         "_file_answer",
-        "_holds",
         "_is_closed_when_sent",
         "_is_reading",
         "_reader",
@@ -114,15 +112,15 @@ class Connection(asyncio.BufferedProtocol):
         "_swept_size_left",
         "_transport",
         "_unsent",
+        "channel",
         "idle_sweeps",
-        "peer",
         "was_active",
     )
 
     def __init__(
-        self, registry: Registry, dispatcher: Dispatcher, reader: FrameReader, unsent: UnsentResponses, peer: Peer
+        self, registry: Registry, dispatcher: Dispatcher, reader: FrameReader, unsent: UnsentResponses, channel: Channel
     ) -> None:
-        self.peer = peer
+        self.channel = channel
         self.was_active = False
         self.idle_sweeps = 0
         self._registry = registry
@@ -135,7 +133,6 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closed_when_sent = False
         self._awaited: AwaitedAnswer | None = None
         self._is_reading = True
-        self._holds = 0
         self._swept_size_left = 0
 
     @property
@@ -186,7 +183,8 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.was_active = True
         reader = self._reader
-        if self._holds:
+        channel = self.channel
+        if channel.holds:
             # Bytes that cannot be served yet are kept once; after that the kernel keeps them.
             reader.received(nbytes)
             reader.settle()
@@ -199,25 +197,27 @@ class Connection(asyncio.BufferedProtocol):
             return
         # One request and nothing else, which is what most clients send: nothing is to be put in order.
         try:
-            answer = self._dispatcher.dispatch(frame, self.peer)
+            answer = self._dispatcher.dispatch(frame, channel)
         except Exception as error:
             self._close_for(error)
             return
         if isinstance(answer, _ONE_PIECE):
-            self._write_one(answer)
-        elif type(answer) is list:
-            self._write(answer)
-        elif answer is not None:
+            self._respond([answer])
+        elif type(answer) is list or answer is None:
+            self._respond(answer)
+        elif type(answer) is Outcome:
+            self._respond_and_mute(answer)
+        else:
             self._await(answer)  # type: ignore[arg-type]
 
     def pause_writing(self) -> None:
-        self._holds |= Hold.UNSENT_ANSWERS
+        self.channel.hold(Hold.UNSENT_RESPONSES)
         self._unsent.blocked(self)
 
     def resume_writing(self) -> None:
         self.was_active = True
         self._unsent.drained(self)
-        self.release(Hold.UNSENT_ANSWERS)
+        self.release(Hold.UNSENT_RESPONSES)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -230,13 +230,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def hold(self, reason: int) -> None:
         """Serve and read nothing until `release` for this `reason` (of `Hold`). An awaited answer still leaves."""
-        self._holds |= reason
+        self.channel.hold(reason)
         self._pause_reading()
 
     def release(self, reason: int) -> None:
         """The `reason` is over: go on, unless there is another one. Harmless when there was none."""
-        self._holds &= ~reason
-        if not self._holds:
+        if self.channel.release(reason):
             self._go_on()
 
     def close(self) -> None:
@@ -262,12 +261,10 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 reader.settle()
         except Exception as error:
-            if unwritten:
-                self._write(unwritten)
+            self._respond(unwritten)
             self._close_for(error)
             return
-        if unwritten:
-            self._write(unwritten)
+        self._respond(unwritten)
         if is_turn_over and reader.kept_size:
             self._end_turn()
 
@@ -277,12 +274,13 @@ class Connection(asyncio.BufferedProtocol):
         True when the turn is over; False when no request is left, or the next one has to wait.
         """
         size = answered_size = 0
+        channel = self.channel
         end_ms = self._registry.monotonic_ms() + TURN_MS
         for _ in range(TURN_REQUESTS_MAX):
-            frame = None if self._holds else self._reader.next_frame()
+            frame = None if channel.holds else self._reader.next_frame()
             if frame is None:
                 return False
-            answer = self._dispatcher.dispatch(frame, self.peer)
+            answer = self._dispatcher.dispatch(frame, channel)
             if isinstance(answer, _ONE_PIECE):
                 answer = [answer]
             if type(answer) is list:
@@ -290,7 +288,7 @@ class Connection(asyncio.BufferedProtocol):
                 size += sum(map(len, answer))
                 if size > GATHER_SIZE_MAX:
                     # Writing is what notices a slow reader; many small requests may ask for much.
-                    self._write(unwritten.copy())
+                    self._respond(unwritten.copy())
                     unwritten.clear()
                     answered_size += size
                     size = 0
@@ -298,8 +296,11 @@ class Connection(asyncio.BufferedProtocol):
                         return True
             elif answer is not None:
                 if unwritten:
-                    self._write(unwritten.copy())
+                    self._respond(unwritten.copy())
                     unwritten.clear()
+                if type(answer) is Outcome:
+                    self._respond_and_mute(answer)
+                    return False
                 self._await(answer)  # type: ignore[arg-type]
                 return self._awaited is None
             if self._registry.monotonic_ms() >= end_ms:
@@ -309,33 +310,33 @@ class Connection(asyncio.BufferedProtocol):
     def _close_for(self, error: Exception) -> None:
         """Close, as a request could not be answered. Other requests are not concerned, whoever's they are."""
         if isinstance(error, Malformed):
-            logger.warning("closing connection from %s: %s", self.peer, error)
+            logger.warning("closing connection from %s: %s", self.channel, error)
         else:
             # A bug of ours. Here it would end whoever called, and the client would wait for ever.
-            logger.error("closing connection from %s: its request failed unexpectedly", self.peer, exc_info=error)
+            logger.error("closing connection from %s: its request failed unexpectedly", self.channel, exc_info=error)
         self.close()
 
     def _end_turn(self) -> None:
         """There may be more to do, but first it is the others' turn."""
         self._pause_reading()
-        if not self._holds & Hold.TURN_OVER:
-            self._holds |= Hold.TURN_OVER
+        if not self.channel.holds & Hold.TURN_OVER:
+            self.channel.hold(Hold.TURN_OVER)
             asyncio.get_running_loop().call_soon(self.release, Hold.TURN_OVER)
 
     def _await(self, answer: AwaitedAnswer) -> None:
         self._awaited = answer
-        self._holds |= Hold.ANSWER_AWAITED
+        self.channel.hold(Hold.RESPONSE_AWAITED)
         answer.add_done_callback(self._answered)
 
     def _answered(self, answer: AwaitedAnswer) -> None:
         """Called by the loop, or in the middle of whatever it was that completed the answer."""
         self._awaited = None
-        self._holds &= ~Hold.ANSWER_AWAITED
+        self.channel.release(Hold.RESPONSE_AWAITED)
         if self._transport is None:
             return
         if answer.cancelled():
             # Not by this connection, which is still open: without this answer the later ones would be out of order.
-            logger.info("closing connection from %s: the work on its request was cancelled", self.peer)
+            logger.info("closing connection from %s: the work on its request was cancelled", self.channel)
             self.close()
             return
         error = answer.exception()
@@ -343,13 +344,15 @@ class Connection(asyncio.BufferedProtocol):
             self._close_for(cast(Exception, error))
             return
         self.was_active = True
-        buffers = answer.result()
+        response = answer.result()
         try:
-            if buffers:
-                self._write(buffers)
+            if type(response) is Outcome:
+                self._respond_and_mute(response)
+            else:
+                self._respond(cast("Buffers | None", response))
         except Exception:
             # A bug of ours. Here it would end whoever completed the answer, and a part of it may have left.
-            logger.exception("closing connection from %s: its answer failed unexpectedly", self.peer)
+            logger.exception("closing connection from %s: its answer failed unexpectedly", self.channel)
             self.abort()
             return
         if self._reader.kept_size or not self._is_reading:
@@ -366,12 +369,31 @@ class Connection(asyncio.BufferedProtocol):
 
     def _is_free(self) -> bool:
         """Whether the next request may be served now."""
-        return not self._holds and not self.is_closing
+        return not self.channel.holds and not self.is_closing
 
     def _pause_reading(self) -> None:
         if self._is_reading and self._transport is not None:
             self._is_reading = False
             self._transport.pause_reading()
+
+    def _respond(self, buffers: Buffers | None) -> None:
+        """Write the responses of all requests in `channel.answered`. Those that expect none are in it as well."""
+        channel = self.channel
+        if not channel.answered:
+            if buffers:
+                self._write(buffers)
+            return
+        sending_since_s = self._registry.monotonic_s()
+        if buffers:
+            self._write(buffers)
+        channel.sent(self._registry.monotonic_s(), sending_since_s)
+
+    def _respond_and_mute(self, outcome: Outcome) -> None:
+        """Write a response, then serve no request until its mute time has passed."""
+        self._respond(outcome.buffers)
+        if self._transport is not None:
+            self.hold(Hold.THROTTLED)
+            self._registry.muted.mute(self, outcome.mute_ms)
 
     def _write(self, buffers: Buffers) -> None:
         """`buffers` are not empty."""
@@ -418,7 +440,7 @@ class Connection(asyncio.BufferedProtocol):
             is_sent = self._file_answer.send()
             if not is_sent:
                 self._registry.writable_sockets.call_when_writable(self._descriptor, self._send_more)
-                if not self._holds & Hold.UNSENT_ANSWERS:
+                if not self.channel.holds & Hold.UNSENT_RESPONSES:
                     self.pause_writing()
                 return
         except OSError as error:
@@ -427,7 +449,7 @@ class Connection(asyncio.BufferedProtocol):
         self._file_answer = None
         if self._is_closed_when_sent:
             self.close()
-        elif self._holds & Hold.UNSENT_ANSWERS:
+        elif self.channel.holds & Hold.UNSENT_RESPONSES:
             self.resume_writing()
 
     def _send_more(self) -> None:
@@ -435,12 +457,12 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._send_file_answer()
         except Exception:
-            logger.exception("closing connection from %s: what followed its answer failed unexpectedly", self.peer)
+            logger.exception("closing connection from %s: what followed its answer failed unexpectedly", self.channel)
             self.abort()
 
     def _cannot_send(self, error: Exception) -> None:
         """The client is gone, or a file is not to be had; what follows would be out of order."""
-        logger.info("closing connection from %s: its answer cannot be sent: %r", self.peer, error)
+        logger.info("closing connection from %s: its answer cannot be sent: %r", self.channel, error)
         self._discard_file_answer()
         self.abort()
 

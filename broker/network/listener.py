@@ -16,10 +16,12 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from broker.network.connection import Connection, Dispatcher, Hold
+from broker.loop.clock import Clock
+from broker.network.channel import Channel, Hold
+from broker.network.connection import Connection, Dispatcher
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.descriptors import DescriptorBudget
-from broker.network.peer import Peer
+from broker.network.muted_connections import MutedConnections
 from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.unsent_responses import UnsentResponses
 from broker.network.writable_sockets import WritableSockets
@@ -71,7 +73,7 @@ class Listener:
         quotas: ConnectionQuotas,
         unsent: UnsentResponses,
         descriptors: DescriptorBudget,
-        monotonic_ms: Callable[[], int],
+        clock: Clock,
         *,
         request_memory: RequestMemory | None = None,
         on_exceeded: Callable[[], None] = lambda: None,
@@ -81,9 +83,11 @@ class Listener:
         `on_exceeded` is called when this listener, being protected, took a connection beyond the broker's limit.
         """
         self.name = name
-        self.monotonic_ms = monotonic_ms
+        self.monotonic_ms = clock.monotonic_ms
+        self.monotonic_s = clock.monotonic_s
         self.send_buffer_size = settings.send_buffer_bytes
         self.writable_sockets: WritableSockets
+        self.muted: MutedConnections
         self._settings = settings
         self._quotas = quotas
         self._unsent = unsent
@@ -121,6 +125,7 @@ class Listener:
         self._dispatcher = dispatcher
         self._loop = asyncio.get_running_loop()
         self.writable_sockets = WritableSockets(self._loop)
+        self.muted = MutedConnections(self.monotonic_ms, self._loop.call_later)
         self._accept_again()
         self._schedule_idle_sweep()
 
@@ -164,7 +169,7 @@ class Listener:
         """Part of `Registry`: a connection is gone, perhaps before it was served. Harmless the second time."""
         if connection in self._connections:
             self._connections.remove(connection)
-            self._quotas.close(self.name, connection.peer.client_host)
+            self._quotas.close(self.name, connection.channel.client_host)
 
     # Accepting
 
@@ -206,7 +211,7 @@ class Listener:
                 logger.warning("refused a connection from %s: this address has as many as it may", address[0])
                 accepted.close()
             else:
-                self._arrive(accepted, Peer(address[0], address[1], self.name), delay_ms)
+                self._arrive(accepted, Channel(address[0], address[1], self.name), delay_ms)
             if delay_ms:
                 self._pause_accepting()
                 self._loop.call_later(delay_ms / 1000, self._accept_again)
@@ -226,9 +231,9 @@ class Listener:
                 held_back,
             )
 
-    def _arrive(self, accepted: socket.socket, peer: Peer, delay_ms: int) -> None:
+    def _arrive(self, accepted: socket.socket, channel: Channel, delay_ms: int) -> None:
         """Serve a connection that is counted already, after `delay_ms`."""
-        connection = self._new_connection(peer)
+        connection = self._new_connection(channel)
         self._connections.add(connection)
         if delay_ms:
             later = self._loop.call_later(delay_ms / 1000, self._take_over, accepted, connection)
@@ -261,11 +266,11 @@ class Listener:
         if self._is_closed:
             connection.abort()
 
-    def _new_connection(self, peer: Peer) -> Connection:
+    def _new_connection(self, channel: Channel) -> Connection:
         reader = FrameReader(self._scratch, self._settings.request_size_max)
         if self._request_memory is None:
-            return Connection(self, self._dispatcher, reader, self._unsent, peer)
-        return AccountedConnection(self, self._dispatcher, reader, self._unsent, peer, self._request_memory)
+            return Connection(self, self._dispatcher, reader, self._unsent, channel)
+        return AccountedConnection(self, self._dispatcher, reader, self._unsent, channel, self._request_memory)
 
     # Binding
 
@@ -325,7 +330,7 @@ class Listener:
             connection.idle_sweeps += 1
             if connection.idle_sweeps >= IDLE_SWEEPS_PER_LIMIT:
                 self.expired_count += 1
-                logger.info("closing idle connection from %s", connection.peer)
+                logger.info("closing idle connection from %s", connection.channel)
                 connection.abort()  # one that does not read would never drain
         self._schedule_idle_sweep()
 

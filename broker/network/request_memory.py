@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from broker.network.connection import Connection, Dispatcher, Hold, Registry
-from broker.network.peer import Peer
+from broker.network.channel import Channel, Hold
+from broker.network.connection import Connection, Dispatcher, Registry
 from broker.network.unsent_responses import UnsentResponses
 from protocol.frame import FrameReader
 
@@ -75,10 +75,10 @@ class AccountedConnection(Connection):
         dispatcher: Dispatcher,
         reader: FrameReader,
         unsent: UnsentResponses,
-        peer: Peer,
+        channel: Channel,
         memory: RequestMemory,
     ) -> None:
-        super().__init__(registry, dispatcher, reader, unsent, peer)
+        super().__init__(registry, dispatcher, reader, unsent, channel)
         self._memory = memory
 
     @property

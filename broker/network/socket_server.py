@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from broker.loop.clock import Clock
 from broker.network.connection import Connection, Dispatcher
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.descriptors import MEASURED_EVERY_S, DescriptorBudget, soft_limit
@@ -30,18 +31,18 @@ class SocketServer:
         self,
         settings: ListenerSettings,
         limits: ConnectionLimits,
-        monotonic_ms: Callable[[], int],
+        clock: Clock,
         control_plane_listener: str | None = None,
         descriptors: DescriptorBudget | None = None,
     ) -> None:
-        """`monotonic_ms` is the clock that turns of connections are measured with.
+        """`clock` measures the turns of connections and the sending of responses.
 
         `control_plane_listener` names the listener whose requests never wait for those of the others. `descriptors` are
         those of this process unless others are given.
         """
         loop = self._loop = asyncio.get_running_loop()
         self._settings = settings
-        self._monotonic_ms = monotonic_ms
+        self._clock = clock
         self._descriptors = descriptors or DescriptorBudget(soft_limit())
         self._descriptor_check: asyncio.TimerHandle | None = None
         self._lines = LineLimit(LINE_INTERVAL_S)
@@ -78,7 +79,7 @@ class SocketServer:
                 self.quotas,
                 self.unsent,
                 self._descriptors,
-                self._monotonic_ms,
+                self._clock,
                 request_memory=self._new_request_memory() if is_control_plane else self._request_memory,
                 on_exceeded=self._close_least_recently_used,
             )
@@ -120,7 +121,7 @@ class SocketServer:
     def _close_least_recently_used(self) -> None:
         """Make up for a connection that a protected listener took beyond the limit."""
         for victim in self._idle_longest(1):
-            logger.info("closing the connection from %s: brokers need it, and max.connections are open", victim.peer)
+            logger.info("closing the connection from %s: brokers need it, and max.connections are open", victim.channel)
             victim.abort()
 
     def _leave_descriptors_to_files(self) -> None:

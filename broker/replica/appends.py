@@ -26,11 +26,11 @@ from typing import NamedTuple, cast
 from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SLICE_MS, Slices, each, whole
+from broker.loop.waits import Waits
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from broker.replica.transaction_verification import (
-    ATTRIBUTES_POSITION,
     Admission,
     TopicPartition,
     TransactionVerifier,
@@ -38,13 +38,15 @@ from broker.replica.transaction_verification import (
 )
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRow
-from protocol.records.batch import TRANSACTIONAL_BIT, BatchHeader
+from protocol.records.batch import BatchHeader
 from protocol.records.compression import Buffer
 from storage.log import AppendOrigin, AppendResult, FlushHeldError, Log, PreparedAppend, Refusal
 from storage.producer_state import ProducerState
 from storage.validation import TooCostlyError, first_batch
 
 ACKS_ALL = -1
+
+REPLICAS, TRANSACTION_COORDINATOR = "replicas", "transaction coordinator"  # what a produce waits for
 
 PARTITIONS_IN_ONE_STEP_MAX = 16
 """The first append to a partition opens its files, which takes a fraction of a millisecond."""
@@ -70,6 +72,8 @@ class AppendTerms(NamedTuple):
     """Whether the client may append to the coordinators' topics."""
     knows_abortable: bool
     """Whether the client knows TRANSACTION_ABORTABLE."""
+    waits: Waits
+    """Where waits for others are noted."""
 
 
 class _Costly(NamedTuple):
@@ -192,7 +196,9 @@ class Appends:
     async def _when_admitted(
         self, rows: Sequence[ProduceRow], terms: AppendTerms, awaited: Awaitable[Admission | None]
     ) -> Appended | Slices[Appended]:
+        terms.waits.begin_wait(TRANSACTION_COORDINATOR, self._clock.monotonic_s())
         admission = await awaited
+        terms.waits.end_wait(self._clock.monotonic_s())
         if len(rows) <= PARTITIONS_IN_ONE_STEP_MAX:
             return self._decided(rows, self._append_few(rows, terms, admission), terms, admission)
         return self._serve_admitted(rows, terms, admission)
@@ -235,8 +241,8 @@ class Appends:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
             if records is None:
                 raise KafkaError(ErrorCode.INVALID_RECORD, f"No records for partition {topic}-{index}")
-            if len(records) > ATTRIBUTES_POSITION and records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT:
-                _check_admission(found, records, admission)
+            if (header := transactional_header(records)) is not None and found.is_leader:
+                _check_admission(found, header, admission)
             if end_ms is not None and self._is_left_to_thread(found.log, records, end_ms):
                 return _Costly(found.log, bytearray(records))
             needs_isr = terms.acks == ACKS_ALL
@@ -311,7 +317,9 @@ class Appends:
                     await self._flush(append.partition)
                 except KafkaError as error:
                     append.error = error.code
+        terms.waits.begin_wait(REPLICAS, self._clock.monotonic_s())
         await self._until_decided(list(waiting.values()), deadline_ms)
+        terms.waits.end_wait(self._clock.monotonic_s())
         return [
             Refusal.of(KafkaError(waiting[position].error or ErrorCode.NONE))
             if position in waiting and waiting[position].error
@@ -367,11 +375,8 @@ async def _flush_released(log: Log) -> None:
     await released
 
 
-def _check_admission(partition: Partition, records: Buffer, admission: Admission | None) -> None:
+def _check_admission(partition: Partition, header: BatchHeader, admission: Admission | None) -> None:
     """Let a transactional batch be appended in this very step, or raise KafkaError."""
-    header = transactional_header(records)
-    if header is None or not partition.is_leader:
-        return
     if admission is None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     admission.check((partition.topic, partition.partition), partition.log.producers(), header)

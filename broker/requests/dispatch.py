@@ -22,8 +22,8 @@ from broker.handlers.request_context import CloseConnection, RequestContext
 from broker.handlers.services import Services
 from broker.loop.promise import Promise
 from broker.loop.slices import is_sliced
-from broker.network.connection import Answer, Buffers
-from broker.network.peer import Peer
+from broker.network.channel import Authentication, Channel
+from broker.network.connection import Answer, Buffers, Outcome
 from broker.requests.budget import (
     ELEMENTS_AT_ONCE_MAX,
     ELEMENTS_ON_LOOP_MAX,
@@ -32,7 +32,9 @@ from broker.requests.budget import (
     RESPONSE_SIZE_MAX,
     elements_max,
 )
-from broker.requests.routes import TABLE
+from broker.requests.error_counts import error_counts
+from broker.requests.request_metrics import RequestMetrics, ServedRequest
+from broker.requests.routes import TABLE, WAITS_FOR
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, Encoder, decoder, encoder, scanner
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -46,6 +48,10 @@ from protocol.schema import Struct
 logger = logging.getLogger("kafka.server.KafkaApis")
 
 PRODUCE_KEY, METADATA_KEY, API_VERSIONS_KEY = 0, 3, 18
+
+SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY = 17, 36
+SERVED_BEFORE_AUTHENTICATION = frozenset({API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY})
+PENDING = Authentication.PENDING
 
 CORRELATION_ID_SIZE = 4
 _pack_start = struct.Struct(">ii").pack
@@ -68,6 +74,13 @@ class Route:
     encode: Encoder
     header_tags: bytes
     """What follows the correlation id in the header of a response: an empty section of tagged fields, or nothing."""
+    metrics: RequestMetrics
+    metrics_of: Callable[[Any], RequestMetrics] | None
+    """What counts a request whose name depends on its content; None if `metrics` counts every request."""
+    waits_for: str
+    """What an awaited response waits for (`WAITS_FOR`); empty if the handler names its waits, or waits for none."""
+    own_error_count: int
+    """How many error codes a response in rows has besides those of its rows."""
 
 
 class RequestDispatcher:
@@ -75,11 +88,17 @@ class RequestDispatcher:
 
     def __init__(self, services: Services, table: Mapping[int, ModuleType] = TABLE) -> None:
         self._services = services
+        self._monotonic_s = services.clock.monotonic_s
         self._table = table
         self._routes: dict[tuple[int, int], Route] = {}
         self._large_requests = asyncio.Semaphore(LARGE_REQUESTS_MAX)
         self._requests_in_turn = asyncio.Semaphore(REQUESTS_IN_TURN_MAX)
         self.unexpected_error_count = 0
+        names = [APIS[key].name for key in sorted(table)]
+        for module in table.values():
+            names += getattr(module, "METRIC_NAMES", ())
+        self.metrics = {name: RequestMetrics(services.random.random) for name in names}
+        """By request name: the names of the served APIs, and the `METRIC_NAMES` of their handlers."""
 
     def warm_up(self) -> None:
         """Compile what every client sends first, so that the first requests are not the slow ones."""
@@ -88,18 +107,26 @@ class RequestDispatcher:
             for version in api.versions:
                 self._route(api, version)
 
-    def dispatch(self, frame: memoryview, peer: Peer) -> Answer:
-        """Answer one frame; see `broker.network.connection.Dispatcher`."""
+    def dispatch(self, frame: memoryview, channel: Channel) -> Answer:
+        """Serve one frame; see `broker.network.connection.Dispatcher`."""
+        received_s = self._monotonic_s()
         try:
             header, position = read_request_header(frame)
         except UnsupportedApi as unsupported:
             return self._unsupported_version(unsupported)
         route = self._routes.get((header.api_key, header.api_version)) or self._new_route(header)
-        if len(frame) > SIZE_MAX_WITHOUT_RECORDS and header.api_key != PRODUCE_KEY:
-            raise Malformed(
-                f"{_named(route.api, header)}: {len(frame)} bytes, expected at most {SIZE_MAX_WITHOUT_RECORDS}"
-            )
-        context = RequestContext(header.api_key, header.api_version, header.correlation_id, header.client_id, peer)
+        if len(frame) > SIZE_MAX_WITHOUT_RECORDS or channel.authentication is PENDING:
+            _check_admission(route, header, len(frame), channel)
+        context = ServedRequest(
+            header.api_key,
+            header.api_version,
+            header.correlation_id,
+            header.client_id,
+            channel,
+            route.metrics,
+            len(frame),
+            received_s,
+        )
         try:
             request = route.decode(frame, position, ELEMENTS_AT_ONCE_MAX)
         except TooManyElements:
@@ -114,6 +141,8 @@ class RequestDispatcher:
         except Malformed as error:
             raise Malformed(f"{_named(route.api, header)}: {error}") from error
         try:
+            if route.metrics_of is not None:
+                context.metrics = route.metrics_of(request)
             response = route.handle(self._services, request, context)
             if is_sliced(response):
                 response = self._services.sliced_work.run(response)
@@ -124,18 +153,37 @@ class RequestDispatcher:
         kind = type(response)
         if kind is RowResponse or kind is route.api.response:
             try:
-                return self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
+                buffers = self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
             except TooManyElements:
-                return self._framed_beside_the_loop(route, context, response)
+                return asyncio.ensure_future(self._framed_beside_the_loop(route, context, response))
+            return self._completed(context, buffers)
         if response is None:
-            return None
+            return self._completed(context, None)
+        self._begin_wait(route, context)
         if kind is Promise:
             return self._promised(route, request, context, response)
         return asyncio.ensure_future(self._later(route, request, context, response))
 
+    def _begin_wait(self, route: Route, context: ServedRequest) -> None:
+        if route.waits_for:
+            context.begin_wait(route.waits_for, self._monotonic_s())
+
+    def _completed(self, context: ServedRequest, buffers: Buffers | None) -> Buffers | Outcome | None:
+        """The outcome of a request whose response is encoded, or that expects none."""
+        now_s = context.completed_s = self._monotonic_s()
+        if context.waits_for:
+            context.end_wait(now_s)
+        context.channel.answered.append(context)
+        errors = context.metrics.errors
+        if context.errors is None:
+            errors[ErrorCode.NONE] += context.success_count
+        else:
+            errors.update(context.errors)
+        return Outcome(buffers, context.mute_ms) if context.mute_ms else buffers
+
     async def _serve_in_turn(
-        self, route: Route, frame: memoryview, position: int, context: RequestContext
-    ) -> Buffers | None:
+        self, route: Route, frame: memoryview, position: int, context: ServedRequest
+    ) -> Buffers | Outcome | None:
         """Answer a request that arrived when this turn's slice of new works was over."""
         try:
             return await self._serve_later(
@@ -145,8 +193,8 @@ class RequestDispatcher:
             return await self._serve_large(route, frame, position, context)
 
     async def _serve_large(
-        self, route: Route, frame: memoryview, position: int, context: RequestContext
-    ) -> Buffers | None:
+        self, route: Route, frame: memoryview, position: int, context: ServedRequest
+    ) -> Buffers | Outcome | None:
         """Answer a request that has too many elements to be decoded on the event loop."""
         return await self._serve_later(
             route, frame, position, context, self._large_requests, self._decoded_beside_the_loop
@@ -157,10 +205,10 @@ class RequestDispatcher:
         route: Route,
         frame: memoryview,
         position: int,
-        context: RequestContext,
+        context: ServedRequest,
         served: asyncio.Semaphore,
-        decode: Callable[[Route, memoryview, int, RequestContext], Awaitable[object]],
-    ) -> Buffers | None:
+        decode: Callable[[Route, memoryview, int, ServedRequest], Awaitable[object]],
+    ) -> Buffers | Outcome | None:
         """Answer a request of many elements: all that depends on their number is done in threads or in slices.
 
         `served` bounds how many such requests are decoded and served at a time.
@@ -170,16 +218,21 @@ class RequestDispatcher:
         try:
             async with served:
                 request = await decode(route, frame, position, context)
+                if route.metrics_of is not None:
+                    context.metrics = route.metrics_of(request)
                 response = route.handle(services, request, context)
                 if is_sliced(response):
                     response = await services.sliced_work.finished(response)
+            self._begin_wait(route, context)
             response = await services.sliced_work.settled(response)
         except Malformed:
             raise
         except Exception as error:
             failure = error
             response = await services.cpu_pool.run(lambda: self._failure(route, request, context, failure))
-        return None if response is None else await self._framed_beside_the_loop(route, context, response)
+        if response is None:
+            return self._completed(context, None)
+        return await self._framed_beside_the_loop(route, context, response)
 
     def _decoded_if_few(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object | None:
         """The request, None if it has too many elements to be decoded on the event loop."""
@@ -188,9 +241,10 @@ class RequestDispatcher:
         except TooManyElements:
             return None
 
-    async def _decoded_in_turn(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object:
+    async def _decoded_in_turn(self, route: Route, frame: memoryview, position: int, context: ServedRequest) -> object:
         """The request, once it is its turn. Raises TooManyElements."""
         await self._services.sliced_work.turn()
+        context.queue_s = self._monotonic_s() - context.received_s
         return self._decoded_on_loop(route, frame, position, context)
 
     def _decoded_on_loop(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object:
@@ -203,8 +257,9 @@ class RequestDispatcher:
             raise Malformed(f"{_named(route.api, context)}: {error}") from error
 
     async def _decoded_beside_the_loop(
-        self, route: Route, frame: memoryview, position: int, context: RequestContext
+        self, route: Route, frame: memoryview, position: int, context: ServedRequest
     ) -> object:
+        context.queue_s = self._monotonic_s() - context.received_s
         limit = elements_max(context.api_key, len(frame))
         try:
             return await self._services.cpu_pool.run(lambda: route.decode(frame, position, limit))
@@ -212,10 +267,10 @@ class RequestDispatcher:
             raise Malformed(f"{_named(route.api, context)}: {error}") from error
 
     def _promised(
-        self, route: Route, request: object, context: RequestContext, response: Promise[object]
-    ) -> Promise[Buffers | None]:
+        self, route: Route, request: object, context: ServedRequest, response: Promise[object]
+    ) -> Promise[Buffers | Outcome | None]:
         """The framed answer in the moment in which there is a response."""
-        answer: Promise[Buffers | None] = Promise()
+        answer: Promise[Buffers | Outcome | None] = Promise()
 
         def frame_it(response: Promise[object]) -> None:
             try:
@@ -223,9 +278,10 @@ class RequestDispatcher:
                 if isinstance(error, Malformed):
                     raise error
                 outcome = response.result() if error is None else self._failure(route, request, context, error)
-                answer.set_result(self._framed(route, context, outcome, ELEMENTS_ON_LOOP_MAX))
+                buffers = self._framed(route, context, outcome, ELEMENTS_ON_LOOP_MAX)
+                answer.set_result(self._completed(context, buffers))
             except TooManyElements:
-                answer.follow(self._framed_beside_the_loop(route, context, outcome))
+                answer.follow(asyncio.ensure_future(self._framed_beside_the_loop(route, context, outcome)))
             except Exception as failure:
                 answer.set_exception(failure)
 
@@ -234,8 +290,8 @@ class RequestDispatcher:
         return answer
 
     async def _later(
-        self, route: Route, request: object, context: RequestContext, awaited: Awaitable[object | None]
-    ) -> Buffers | None:
+        self, route: Route, request: object, context: ServedRequest, awaited: Awaitable[object | None]
+    ) -> Buffers | Outcome | None:
         try:
             response = await self._services.sliced_work.settled(awaited)
         except (Malformed, asyncio.CancelledError):
@@ -243,23 +299,23 @@ class RequestDispatcher:
         except Exception as error:
             response = self._failure(route, request, context, error)
         if response is None:
-            return None
+            return self._completed(context, None)
         try:
-            return self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
+            buffers = self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
         except TooManyElements:
             return await self._framed_beside_the_loop(route, context, response)
+        return self._completed(context, buffers)
 
-    def _framed_beside_the_loop(
-        self, route: Route, context: RequestContext, response: object
-    ) -> asyncio.Task[Buffers | None]:
+    async def _framed_beside_the_loop(
+        self, route: Route, context: ServedRequest, response: object
+    ) -> Buffers | Outcome | None:
         """`_framed` in a thread, for a response of many elements."""
+        if context.waits_for:
+            context.end_wait(self._monotonic_s())
+        buffers = await self._services.cpu_pool.run(lambda: self._framed(route, context, response, ELEMENTS_UNLIMITED))
+        return self._completed(context, buffers)
 
-        def frame_it() -> Buffers | None:
-            return self._framed(route, context, response, ELEMENTS_UNLIMITED)
-
-        return asyncio.ensure_future(self._services.cpu_pool.run(frame_it))
-
-    def _framed(self, route: Route, context: RequestContext, response: object, elements_left: int) -> Buffers:
+    def _framed(self, route: Route, context: ServedRequest, response: object, elements_left: int) -> Buffers:
         """The bytes of a response. Raises TooManyElements."""
         correlation_id, tags = context.correlation_id, route.header_tags
         try:
@@ -276,6 +332,10 @@ class RequestDispatcher:
             # A response that its own version cannot carry is a bug of ours; this client cannot be told any other way.
             self._report(route, context, error)
             raise CloseConnection(f"no answer could be made to {route.api.name} v{context.api_version}") from error
+        if type(response) is RowResponse:
+            context.success_count = response.row_count + route.own_error_count
+        else:
+            context.errors = error_counts(response)
         (size,) = LENGTH.unpack_from(buffers[0])
         if size > RESPONSE_SIZE_MAX:
             raise CloseConnection(
@@ -296,9 +356,18 @@ class RequestDispatcher:
             request_decoder(self._table[api.key], api, version),
             encoder(api.response, version),
             response_header(api.key, version, 0)[CORRELATION_ID_SIZE:],
+            self.metrics[api.name],
+            self._metrics_of(self._table[api.key]),
+            WAITS_FOR.get(api.key, ""),
+            sum(field.name == "error_code" and field.is_in(version) for field in api.response.__fields__),
         )
         self._routes[api.key, version] = route
         return route
+
+    def _metrics_of(self, module: ModuleType) -> Callable[[Any], RequestMetrics] | None:
+        """What finds the metrics of a request whose handler module has a `metric_name`."""
+        metric_name = getattr(module, "metric_name", None)
+        return None if metric_name is None else lambda request: self.metrics[metric_name(request)]
 
     def _unsupported_version(self, unsupported: UnsupportedApi) -> Buffers:
         """ApiVersions alone answers a version that it does not know, in the layout of version 0 (KIP-35)."""
@@ -329,6 +398,14 @@ class RequestDispatcher:
             context.correlation_id,
             exc_info=error,
         )
+
+
+def _check_admission(route: Route, header: RequestHeader, size: int, channel: Channel) -> None:
+    """Reject a request that is too large, or comes before the client has authenticated itself. Raises Malformed."""
+    if size > SIZE_MAX_WITHOUT_RECORDS and header.api_key != PRODUCE_KEY:
+        raise Malformed(f"{_named(route.api, header)}: {size} bytes, expected at most {SIZE_MAX_WITHOUT_RECORDS}")
+    if channel.authentication is PENDING and header.api_key not in SERVED_BEFORE_AUTHENTICATION:
+        raise CloseConnection(f"{_named(route.api, header)}: the client has not authenticated itself")
 
 
 def request_decoder(module: ModuleType, api: Api, version: int) -> Decoder[Any]:

@@ -125,3 +125,40 @@ TABLE: Mapping[int, ModuleType] = MappingProxyType(
         69: consumer_group_describe,
     }
 )
+
+_CONTROLLER, _STORE, _COORDINATOR_LOG = "controller", "metadata store", "coordinator log"
+
+WAITS_FOR: Mapping[int, str] = MappingProxyType(
+    {
+        3: _CONTROLLER,  # creates missing topics
+        8: _COORDINATOR_LOG,
+        10: _CONTROLLER,  # creates the coordinators' topics
+        11: "members",
+        12: "members",
+        13: "members",
+        14: "members",
+        19: _CONTROLLER,
+        20: _CONTROLLER,
+        21: "replicas",
+        22: _COORDINATOR_LOG,
+        24: _COORDINATOR_LOG,
+        25: _COORDINATOR_LOG,
+        26: _COORDINATOR_LOG,
+        27: "replicas",
+        28: _COORDINATOR_LOG,
+        33: _STORE,
+        37: _CONTROLLER,
+        42: _COORDINATOR_LOG,
+        43: _CONTROLLER,
+        44: _STORE,
+        45: _CONTROLLER,
+        46: _CONTROLLER,
+        47: _COORDINATOR_LOG,
+        48: _STORE,
+        49: _STORE,
+        50: _STORE,
+        51: _STORE,
+    }
+)
+"""What a response that is awaited waits for; counted as remote time. The handlers of Produce and Fetch name their waits
+themselves. Other responses wait for disks and threads of this broker, which is local time."""

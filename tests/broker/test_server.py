@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.loop.clock import SystemClock
-from broker.network.peer import Peer
+from broker.network.channel import Channel
 from broker.server import Server
 from broker.settings.config_changes import Alteration, KeyChange, Operation, ResourceType
 from config.broker import BrokerConfig
@@ -104,7 +104,7 @@ async def test_the_control_plane_is_registered_and_hidden_from_clients_of_other_
     }
     async with running_broker(tmp_path, listeners) as broker:
         for listener, port in (("PLAINTEXT", 7002), ("CONTROL", 7001)):
-            broker.peer = Peer("127.0.0.1", 50_000, listener)
+            broker.channel = Channel("127.0.0.1", 50_000, listener)
             response = await broker.ask(MetadataRequest(topics=[]))
             assert [(node.host, node.port) for node in response.brokers] == [("127.0.0.1", port)]
         # What the controller read from this broker's registration.

@@ -14,8 +14,8 @@ import pytest
 
 from broker.handlers.services import Services
 from broker.loop.clock import Clock, SystemClock
+from broker.network.channel import Channel
 from broker.network.connection import Buffers
-from broker.network.peer import Peer
 from broker.requests.dispatch import RequestDispatcher
 from broker.server import Server, StartupError
 from config.broker import BrokerConfig
@@ -39,7 +39,7 @@ class InProcessBroker:
         self.services = services
         """Its parts, to bring them into a state that no request brings about."""
         self.metrics_port = metrics_port
-        self.peer = Peer("127.0.0.1", 50_000, LISTENER)
+        self.channel = Channel("127.0.0.1", 50_000, LISTENER)
 
     async def ask(self, request: object, version: int | None = None, *, client_id: str = "test") -> Any:
         """The response to `request` in `version` (default: the latest); None when there is none.
@@ -49,7 +49,7 @@ class InProcessBroker:
         api = APIS[message_info(type(request)).api_key]
         version = api.versions[-1] if version is None else version
         frame = request_header(api.key, version, 7, client_id) + b"".join(encode(request, version))
-        answer = await self.send(frame, self.peer)
+        answer = await self.send(frame, self.channel)
         if answer is None:
             return None
         payload = b"".join(piece.read() if isinstance(piece, FileSlice) else piece for piece in answer)[4:]
@@ -57,9 +57,9 @@ class InProcessBroker:
         assert correlation_id == 7
         return decode(api.response, version, payload, position)
 
-    async def send(self, frame: bytes, peer: Peer) -> Buffers | None:
+    async def send(self, frame: bytes, channel: Channel) -> Buffers | None:
         """The framed answer to the bytes of one request; None when there is none."""
-        answer = self.dispatcher.dispatch(memoryview(bytearray(frame)), peer)
+        answer = self.dispatcher.dispatch(memoryview(bytearray(frame)), channel)
         if isinstance(answer, bytes | bytearray | memoryview):
             return [answer]
         return answer if answer is None or isinstance(answer, list) else await answer

@@ -13,6 +13,9 @@ class ManualClock:
     def monotonic_ms(self) -> int:
         return self._now_ms
 
+    def monotonic_s(self) -> float:
+        return self._now_ms / 1000
+
     def advance(self, milliseconds: int) -> None:
         self._now_ms += milliseconds
 
@@ -27,3 +30,6 @@ class SteppingClock:
     def monotonic_ms(self) -> int:
         self._now_ms += self._step_ms
         return self._now_ms
+
+    def monotonic_s(self) -> float:
+        return self.monotonic_ms() / 1000

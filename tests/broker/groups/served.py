@@ -16,7 +16,7 @@ from broker.groups.settings import CoordinatorSettings
 from broker.handlers.request_context import RequestContext
 from broker.handlers.services import Services
 from broker.loop.slices import SLICE_MS, SlicedWork, is_sliced
-from broker.network.peer import Peer
+from broker.network.channel import Channel
 from broker.requests.dispatch import request_decoder
 from protocol.api import APIS, Api
 from protocol.codec import decode, encode
@@ -89,8 +89,8 @@ class Served:
         api = APIS[_key_of(request)]
         assert version in api.versions
         received = received_by(handler, request, version)
-        peer = Peer("192.0.2.1", 50_000, "PLAINTEXT")
-        context = RequestContext(api.key, version, 1, CLIENT_ID, peer)
+        channel = Channel("192.0.2.1", 50_000, "PLAINTEXT")
+        context = RequestContext(api.key, version, 1, CLIENT_ID, channel)
         try:
             answer = handler.handle(self.services(), received, context)
             if is_sliced(answer):

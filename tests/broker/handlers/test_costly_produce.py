@@ -121,7 +121,7 @@ async def test_the_receive_buffer_may_be_reused_while_a_costly_batch_is_prepared
     first = build_batch([record], compression=Compression.GZIP if other == "compressed" else Compression.NONE)
     request = produce(first, batch_of(900))
     frame = bytearray(request_header(0, 9, 0, "client") + b"".join(encode(request, 9)))
-    answer = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+    answer = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
     assert isinstance(answer, Awaitable)
     frame[:] = bytes(len(frame))
     await answer

@@ -941,7 +941,7 @@ async def test_thousands_of_sessions_that_wait_for_one_partition_are_answered_in
 ) -> None:
     await served.create_topic(name, 2)
     clients = [await client_of(served, name, {0: 0, 1: 0}) for _ in range(1000)]
-    answers = [served.dispatcher.dispatch(_frame(client), served.peer) for client in clients]
+    answers = [served.dispatcher.dispatch(_frame(client), served.channel) for client in clients]
     assert not any(one.done() for one in answers)  # type: ignore[union-attr]
     append(served, name, 1, memoryview(bytearray(one_record())))
     done = [sum(one.done() for one in answers)]  # type: ignore[union-attr]

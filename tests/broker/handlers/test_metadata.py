@@ -12,7 +12,7 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import metadata
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import whole
-from broker.network.peer import Peer
+from broker.network.channel import Channel
 from protocol.api import APIS
 from protocol.codec import encode
 from protocol.errors import ErrorCode
@@ -130,7 +130,7 @@ def random_update(rng: random.Random) -> UpdateMetadataRequest:
 def answer(cache: MetadataCache, version: int, listener: str, *, with_operations: bool) -> bytes:
     services: Any = SimpleNamespace(metadata_cache=cache, internal_topics=frozenset({"t1"}))
     request = MetadataRequest(topics=None if version else [], include_topic_authorized_operations=with_operations)
-    context = RequestContext(METADATA.key, version, 0, "client", Peer("127.0.0.1", 1, listener))
+    context = RequestContext(METADATA.key, version, 0, "client", Channel("127.0.0.1", 1, listener))
     return b"".join(encode(whole(metadata.handle(services, request, context)), version))
 
 

@@ -48,7 +48,7 @@ class Reader:
         data = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=records)])
         request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data])
         frame = request_header(0, 9, 0, "client") + b"".join(encode(request, 9))
-        answer = self.broker.dispatcher.dispatch(memoryview(bytearray(frame)), self.broker.peer)
+        answer = self.broker.dispatcher.dispatch(memoryview(bytearray(frame)), self.broker.channel)
         assert isinstance(answer, list)
 
     def fetch(
@@ -71,7 +71,7 @@ class Reader:
         named = FetchTopic(topic="" if by_id else TOPIC, topic_id=topic_id if by_id else ZERO_UUID, partitions=[wanted])
         request = FetchRequest(max_wait_ms=wait_ms, min_bytes=bytes_min, topics=[named])
         frame = request_header(1, version, 7, "client") + b"".join(encode(request, version))
-        return self.broker.dispatcher.dispatch(memoryview(bytearray(frame)), self.broker.peer)
+        return self.broker.dispatcher.dispatch(memoryview(bytearray(frame)), self.broker.channel)
 
     def parked(self, offset: int, **more: int) -> Promise[Buffers | None]:
         answer = self.fetch(offset, **more)

@@ -11,7 +11,7 @@ import pytest
 
 from broker.handlers import produce
 from broker.handlers.request_context import RequestContext
-from broker.network.peer import Peer
+from broker.network.channel import Channel
 from broker.replica.transaction_verification import CoordinatorLink, Verdicts
 from broker.requests.dispatch import request_decoder
 from broker.transactions.markers import Marker
@@ -72,7 +72,7 @@ def request(name: str | None, *batches: tuple[TopicPartition, bytes], acks: int 
 
 
 def context_of(version: int) -> RequestContext:
-    return RequestContext(0, version, 1, "client", Peer("192.0.2.1", 50_000, "PLAINTEXT"))
+    return RequestContext(0, version, 1, "client", Channel("192.0.2.1", 50_000, "PLAINTEXT"))
 
 
 def codes(response: Any) -> list[int]:

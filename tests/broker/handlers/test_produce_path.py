@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.network.peer import Peer
+from broker.network.channel import Channel
 from broker.replica.partition import Partition
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, Malformed
@@ -50,11 +50,11 @@ class Connection:
     def __init__(self, broker: InProcessBroker, topic: str) -> None:
         self._broker = broker
         self._topic = topic
-        self._peer = Peer("127.0.0.1", 1, "PLAINTEXT")
+        self._channel = Channel("127.0.0.1", 1, "PLAINTEXT")
 
     async def send(self, frame: bytes, version: int) -> tuple[int, int]:
         """The error code and the base offset in the response."""
-        answer = await self._broker.send(frame, self._peer)
+        answer = await self._broker.send(frame, self._channel)
         assert answer is not None
         payload = b"".join(answer)[4:]
         _, position = read_response_header(PRODUCE, version, payload)

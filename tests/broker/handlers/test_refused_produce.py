@@ -103,7 +103,7 @@ async def ask(
 ) -> tuple[PartitionProduceResponse, weakref.ref[memoryview]]:
     """The response, and what is left of the frame by which it was asked."""
     frame = memoryview(bytearray(frame_of(topic, records, version)))
-    answer = broker.dispatcher.dispatch(frame, broker.peer)
+    answer = broker.dispatcher.dispatch(frame, broker.channel)
     assert answer is not None
     left = weakref.ref(frame)
     del frame

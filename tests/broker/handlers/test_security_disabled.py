@@ -71,7 +71,7 @@ async def test_an_unknown_element_of_an_acl_closes_the_connection(served: InProc
     ],
 )
 async def test_there_are_no_tokens(served: InProcessBroker, version: int, principal: str, code: ErrorCode) -> None:
-    served.peer.principal = principal
+    served.channel.principal = principal
     created = await served.ask(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), version)
     assert (created.error_code, created.token_id, created.hmac, created.issue_timestamp_ms) == (code, "", b"", -1)
     assert f"{created.principal_type}:{created.principal_name}" == principal

@@ -136,7 +136,7 @@ async def test_the_broker_names_itself_on_the_listener_that_was_used(served: InP
         (broker.node_id, broker.host, broker.port) for broker in told.brokers
     ]
     assert described.cluster_authorized_operations == 8096
-    served.peer.listener = "ANOTHER"
+    served.channel.listener = "ANOTHER"
     assert (await metadata(served)).brokers == []
 
 

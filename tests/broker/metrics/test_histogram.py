@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from broker.metrics.histogram import SAMPLE_SIZE, Histogram
+from broker.loop.reservoir import SAMPLE_SIZE
+from broker.metrics.histogram import Histogram
 
 
 def test_nothing_yet() -> None:

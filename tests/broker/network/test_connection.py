@@ -16,12 +16,12 @@ import pytest
 
 from broker.loop.promise import Promise
 from broker.network import file_response
-from broker.network.connection import TURN_REQUESTS_MAX, Answer, Buffers, Connection, Hold
+from broker.network.channel import Channel, Hold
+from broker.network.connection import TURN_REQUESTS_MAX, Answer, Buffers, Connection
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.descriptors import DescriptorBudget
 from broker.network.file_response import FileResponse
 from broker.network.listener import Listener, ListenError, ListenerSettings
-from broker.network.peer import Peer
 from broker.network.unsent_responses import UnsentResponses
 from broker.network.writable_sockets import WritableSockets
 from protocol.errors import Malformed
@@ -50,7 +50,7 @@ class Script:
         self.promised: list[Promise[Buffers | None]] = []
         self.file: FileSlice | None = None
 
-    def dispatch(self, frame: memoryview, peer: Peer) -> Answer:
+    def dispatch(self, frame: memoryview, channel: Channel) -> Answer:
         payload = bytes(frame)
         self.served.append(payload)
         match payload[:1]:
@@ -87,7 +87,7 @@ def new_listener(name: str, limits: ConnectionLimits, **settings: int) -> Listen
         ConnectionQuotas(limits),
         UnsentResponses(lambda *_: None),
         DescriptorBudget(1 << 20),
-        CLOCK.monotonic_ms,
+        CLOCK,
     )
 
 
@@ -313,7 +313,7 @@ async def test_a_bug_behind_an_answer_from_a_file_closes_its_own_connection_only
     resume = Connection.resume_writing
 
     def failing(connection: Connection) -> None:
-        if connection.peer.client_port == bad_port:
+        if connection.channel.client_port == bad_port:
             raise ZeroDivisionError("scripted")
         resume(connection)
 

@@ -1,7 +1,7 @@
 """The memory of requests that arrive: who has how much, and who is held until others have finished."""
 
-from broker.network.connection import Buffers, Hold
-from broker.network.peer import Peer
+from broker.network.channel import Channel, Hold
+from broker.network.connection import Buffers
 from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.unsent_responses import UnsentResponses
 from protocol.frame import LENGTH, FrameReader
@@ -14,7 +14,7 @@ LARGE = 60_000
 class Served:
     """A dispatcher that wants no answers, and a registry."""
 
-    def dispatch(self, frame: memoryview, peer: Peer) -> Buffers | None:
+    def dispatch(self, frame: memoryview, channel: Channel) -> Buffers | None:
         return None
 
     def closed(self, connection: object) -> None:
@@ -22,6 +22,9 @@ class Served:
 
     def monotonic_ms(self) -> int:
         return 0
+
+    def monotonic_s(self) -> float:
+        return 0.0
 
 
 class Transport:
@@ -50,7 +53,7 @@ class Client:
         served = Served()
         reader = FrameReader(memoryview(bytearray(256 << 10)), SIZE_MAX)
         unsent = UnsentResponses(lambda *_: None)
-        self.connection = AccountedConnection(served, served, reader, unsent, Peer("127.0.0.1", 1, "A"), memory)
+        self.connection = AccountedConnection(served, served, reader, unsent, Channel("127.0.0.1", 1, "A"), memory)
         self.transport = Transport()
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 

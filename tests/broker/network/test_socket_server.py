@@ -10,11 +10,11 @@ from typing import cast
 
 import pytest
 
+from broker.network.channel import Channel
 from broker.network.connection import Buffers, Dispatcher
 from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.network.descriptors import DescriptorBudget
 from broker.network.listener import ListenError, ListenerSettings
-from broker.network.peer import Peer
 from broker.network.request_memory import AccountedConnection
 from broker.network.socket_server import SocketServer
 from config.listeners import Listener as Address
@@ -31,7 +31,7 @@ class Moody:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
-    def dispatch(self, frame: memoryview, peer: Peer) -> Buffers | asyncio.Future[Buffers | None] | None:
+    def dispatch(self, frame: memoryview, channel: Channel) -> Buffers | asyncio.Future[Buffers | None] | None:
         size = self._rng.choice((0, 0, 10, 1000, 300_000))
         answer: Buffers = [struct.pack(">i", 4 + size) + frame[:4], bytes(size)]
         if self._rng.random() < 0.6:
@@ -65,7 +65,7 @@ async def serving(
     **settings: int,
 ) -> AsyncIterator[Served]:
     listener_settings = ListenerSettings(request_size_max=1 << 20, **settings)
-    server = SocketServer(listener_settings, limits, CLOCK.monotonic_ms, control_plane, descriptors)
+    server = SocketServer(listener_settings, limits, CLOCK, control_plane, descriptors)
     server.bind([Address(name, "127.0.0.1", 0, SecurityProtocol.PLAINTEXT) for name in names])
     server.start(dispatcher or Script())
     served = Served(server)
@@ -306,7 +306,7 @@ async def test_addresses_of_both_families(host: str, reached: list[str]) -> None
     if "::1" in reached:
         with skip_when_unavailable():
             need_ipv6()
-    server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits(), CLOCK.monotonic_ms)
+    server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits(), CLOCK)
     server.bind([Address("A", host, 0, SecurityProtocol.PLAINTEXT)])
     server.start(Script())
     try:
@@ -379,7 +379,7 @@ async def test_an_address_that_is_taken_leaves_none_of_the_others_taken() -> Non
         other.bind(("127.0.0.1", 0))
         other.listen()
         taken = int(other.getsockname()[1])
-        server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits(), CLOCK.monotonic_ms)
+        server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits(), CLOCK)
         addresses = [Address("A", "127.0.0.1", 0, SecurityProtocol.PLAINTEXT)]
         server.bind(addresses)
         with pytest.raises(ListenError, match=str(taken)):
@@ -393,7 +393,7 @@ async def test_an_address_that_is_taken_leaves_none_of_the_others_taken() -> Non
 
 async def test_sockets_have_the_configured_buffers_and_do_not_wait_to_fill_packets() -> None:
     settings = ListenerSettings(request_size_max=1 << 20, send_buffer_bytes=50_000, receive_buffer_bytes=60_000)
-    server = SocketServer(settings, ConnectionLimits(), CLOCK.monotonic_ms)
+    server = SocketServer(settings, ConnectionLimits(), CLOCK)
     server.bind([Address("A", "127.0.0.1", 0, SecurityProtocol.PLAINTEXT)])
     server.start(Script())
     try:

@@ -117,7 +117,7 @@ async def test_produce_of_many_partitions_appends_after_its_frame_is_gone(
     frame = bytearray(request_header(0, 9, 7, "test") + b"".join(encode(request, 9)))
     async with running_broker(tmp_path / "data") as broker:
         await broker.create_topic("t", 2)
-        answering = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+        answering = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
         frame[:] = bytes(len(frame))
         assert answering is not None
         await answering  # type: ignore[misc]
@@ -138,7 +138,7 @@ async def test_produce_to_many_partitions_leaves_others_their_turn(
         logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]
         monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
         await asyncio.sleep(0)  # the slice by the other clock is over
-        answering = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+        answering = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
         frame[:] = bytes(len(frame))
         appended = sum(log.log_end_offset for log in logs)
         assert appended < count
@@ -160,7 +160,7 @@ async def test_produce_without_acks_appends_everything_though_its_connection_clo
         logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]
         monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
         await asyncio.sleep(0)  # the slice by the other clock is over
-        answering = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+        answering = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
         assert isinstance(answering, asyncio.Future)
         for _ in range(3):
             await asyncio.sleep(0)
@@ -211,7 +211,7 @@ async def test_small_requests_are_served_at_once_when_the_slice_of_the_turn_is_o
         while sliced_work.has_time():
             pass
         frame = request_header(METADATA, 9, 7, "test") + b"".join(encode(metadata_request(5), 9))
-        assert isinstance(broker.dispatcher.dispatch(memoryview(bytearray(frame)), broker.peer), list)
+        assert isinstance(broker.dispatcher.dispatch(memoryview(bytearray(frame)), broker.channel), list)
 
 
 async def test_large_requests_of_many_connections_are_served_two_at_a_time(
@@ -243,7 +243,7 @@ async def test_a_request_beyond_the_limit_is_malformed(tmp_path: Path) -> None:
     )
     async with running_broker(tmp_path / "data") as broker:
         with pytest.raises(Malformed, match=r"Metadata v9 of client 'stuffer'.*elements more than are allowed"):
-            await broker.send(frame, broker.peer)
+            await broker.send(frame, broker.channel)
         assert (await broker.ask(metadata_request(1))).topics
 
 
@@ -297,7 +297,7 @@ async def test_a_request_without_a_response_is_served_although_its_client_leaves
         sliced_work = broker.services.sliced_work
         sliced_work.newcomers_end_ms()
         sliced_work._newcomers_end_ms = 0
-        answering = broker.dispatcher.dispatch(memoryview(frame), broker.peer)
+        answering = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
         assert isinstance(answering, asyncio.Future)
         answering.cancel()
         logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]

@@ -1,6 +1,7 @@
 """Frames to answers with scripted handlers: the three families of failure, waiting, what ApiVersions may promise."""
 
 from collections.abc import Callable
+from random import Random
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
@@ -9,8 +10,8 @@ import pytest
 from broker.handlers.request_context import CloseConnection, RequestContext
 from broker.handlers.services import Services
 from broker.loop.slices import SlicedWork
+from broker.network.channel import Channel
 from broker.network.connection import Buffers
-from broker.network.peer import Peer
 from broker.requests.dispatch import ERROR_MESSAGE_MAX, SIZE_MAX_WITHOUT_RECORDS, RequestDispatcher, failure_response
 from broker.requests.routes import TABLE
 from protocol.api import APIS
@@ -25,14 +26,15 @@ from tests.support.manual_clock import ManualClock
 
 HEARTBEAT = 12
 CREATE_TOPICS = 19
-PEER = Peer("127.0.0.1", 5, "TEST")
+CHANNEL = Channel("127.0.0.1", 5, "TEST")
 Handler = Callable[[Services, HeartbeatRequest, RequestContext], Any]
 
 
 def dispatcher_with(handle: Handler) -> RequestDispatcher:
     module = ModuleType("scripted")
     module.handle = handle  # type: ignore[attr-defined]
-    services = SimpleNamespace(sliced_work=SlicedWork(ManualClock().monotonic_ms))
+    clock = ManualClock()
+    services = SimpleNamespace(sliced_work=SlicedWork(clock.monotonic_ms), clock=clock, random=Random(1))
     return RequestDispatcher(cast(Services, services), {HEARTBEAT: module})
 
 
@@ -51,7 +53,7 @@ def answer_in(buffers: Buffers, version: int = 4) -> HeartbeatResponse:
 
 
 def answered_at_once(dispatcher: RequestDispatcher, version: int = 4) -> HeartbeatResponse:
-    answer = dispatcher.dispatch(heartbeat(version), PEER)
+    answer = dispatcher.dispatch(heartbeat(version), CHANNEL)
     assert isinstance(answer, list)
     return answer_in(answer, version)
 
@@ -94,14 +96,14 @@ def test_a_bug_is_counted_logged_and_answered(caplog: pytest.LogCaptureFixture) 
 
 def test_closing_is_the_answer_when_a_handler_says_so() -> None:
     with pytest.raises(CloseConnection):
-        dispatcher_with(raising(CloseConnection("acks=0 failed"))).dispatch(heartbeat(), PEER)
+        dispatcher_with(raising(CloseConnection("acks=0 failed"))).dispatch(heartbeat(), CHANNEL)
 
 
 async def test_a_handler_that_waits_is_answered_later() -> None:
     async def wait() -> HeartbeatResponse:
         return HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION)
 
-    answer = dispatcher_with(lambda *_: wait()).dispatch(heartbeat(), PEER)
+    answer = dispatcher_with(lambda *_: wait()).dispatch(heartbeat(), CHANNEL)
     assert answer is not None
     assert not isinstance(answer, list)
     assert answer_in(await answer or []).error_code == ErrorCode.ILLEGAL_GENERATION
@@ -111,7 +113,7 @@ async def test_a_handler_that_fails_while_it_waits_is_answered() -> None:
     async def fail() -> HeartbeatResponse:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
-    answer = dispatcher_with(lambda *_: fail()).dispatch(heartbeat(), PEER)
+    answer = dispatcher_with(lambda *_: fail()).dispatch(heartbeat(), CHANNEL)
     assert answer is not None
     assert not isinstance(answer, list)
     assert answer_in(await answer or []).error_code == ErrorCode.NOT_COORDINATOR
@@ -132,18 +134,18 @@ async def test_a_handler_that_fails_while_it_waits_is_answered() -> None:
 def test_bad_frames_are_malformed(frame: bytes) -> None:
     dispatcher = dispatcher_with(lambda *_: HeartbeatResponse())
     with pytest.raises(Malformed):
-        dispatcher.dispatch(memoryview(bytearray(frame)), PEER)
+        dispatcher.dispatch(memoryview(bytearray(frame)), CHANNEL)
 
 
 def test_a_request_without_records_may_not_be_as_large_as_one_with() -> None:
     dispatcher = dispatcher_with(lambda *_: HeartbeatResponse())
     with pytest.raises(Malformed, match="expected at most"):
-        dispatcher.dispatch(memoryview(bytearray(bytes(heartbeat()) + bytes(SIZE_MAX_WITHOUT_RECORDS))), PEER)
+        dispatcher.dispatch(memoryview(bytearray(bytes(heartbeat()) + bytes(SIZE_MAX_WITHOUT_RECORDS))), CHANNEL)
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
     frame = b"\x00\x12\x00\x63\x00\x00\x00\x09\xff\xff"
-    answer = dispatcher_with(lambda *_: None).dispatch(memoryview(bytearray(frame)), PEER)
+    answer = dispatcher_with(lambda *_: None).dispatch(memoryview(bytearray(frame)), CHANNEL)
     assert isinstance(answer, list)
     response = decode(ApiVersionsResponse, 0, b"".join(answer), 8)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -153,7 +155,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
 
 def test_every_served_api_can_tell_that_it_failed() -> None:
     """A request with empty lists fails as a whole in every version without a failure of its own."""
-    context = RequestContext(0, 0, 0, None, PEER)
+    context = RequestContext(0, 0, 0, None, CHANNEL)
     for key, module in TABLE.items():
         api = APIS[key]
         request = _empty(api.request)
@@ -187,7 +189,7 @@ def test_a_message_longer_than_a_string_can_be_is_cut(version: int) -> None:
     dispatcher = RequestDispatcher(cast(Services, None), {CREATE_TOPICS: module})
     body = encode(CreateTopicsRequest(topics=[]), version)
     answer = dispatcher.dispatch(
-        memoryview(bytearray(request_header(CREATE_TOPICS, version, 77, "client") + b"".join(body))), PEER
+        memoryview(bytearray(request_header(CREATE_TOPICS, version, 77, "client") + b"".join(body))), CHANNEL
     )
     assert isinstance(answer, list)
     data = b"".join(answer)[4:]

@@ -206,7 +206,7 @@ class PlainTwin:
         api = APIS[header.api_key]
         module = TABLE[api.key]
         context = RequestContext(
-            header.api_key, header.api_version, header.correlation_id, header.client_id, self._broker.peer
+            header.api_key, header.api_version, header.correlation_id, header.client_id, self._broker.channel
         )
         request: Any = scanned(decode(api.request, header.api_version, view, position))
         with plain_responses():
@@ -258,7 +258,7 @@ class Side:
         try:
             if self.twin is not None:
                 return await self.twin.send(frame)
-            answer = await self.broker.send(frame, self.broker.peer)
+            answer = await self.broker.send(frame, self.broker.channel)
             return None if answer is None else joined(answer)
         except Malformed as error:
             return f"{type(error).__name__}: {error}"

@@ -1,0 +1,100 @@
+"""The state of one connection between its socket and its requests: who the client is, whether it may send requests, and
+why its requests wait.
+
+Owns: the client's identity, the state of its authentication, the reasons to hold its requests, and the requests whose
+responses have not been handed to the socket yet. Must not know: sockets, frames, or what a request means.
+
+Invariant: the connection serves no request while `holds` is not 0.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Protocol
+
+ANONYMOUS = "User:ANONYMOUS"
+
+
+class Hold:
+    """Reasons why a connection serves no request and is not read. Each is a bit of `Channel.holds`."""
+
+    RESPONSE_AWAITED = 1
+    """The response to its last request is not complete."""
+    UNSENT_RESPONSES = 2
+    """Its client does not read its responses."""
+    TURN_OVER = 4
+    """Other connections have their turn."""
+    REQUEST_MEMORY = 8
+    """`queued.max.request.bytes` has no room for the request that it sends."""
+    REQUEST_QUEUE = 16
+    """`queued.max.requests` requests wait for threads."""
+    THROTTLED = 32
+    """Its client exceeded a quota, and its mute time has not passed (KIP-219)."""
+
+
+class Authentication(Enum):
+    """How far a client has proved who it is."""
+
+    PENDING = auto()
+    """Only ApiVersions, SaslHandshake and SaslAuthenticate are served."""
+    COMPLETE = auto()
+    """The principal is known; it is `ANONYMOUS` on a listener without authentication."""
+
+
+class Answered(Protocol):
+    """A request whose response is complete."""
+
+    def sent(self, now_s: float, sending_since_s: float) -> None:
+        """Its response was handed to the socket at `now_s`, beginning at `sending_since_s` (monotonic seconds)."""
+
+
+class Channel:
+    """One client connection as dispatch and handlers see it."""
+
+    __slots__ = (
+        "answered",
+        "authentication",
+        "client_host",
+        "client_port",
+        "client_software_name",
+        "client_software_version",
+        "holds",
+        "listener",
+        "principal",
+    )
+
+    def __init__(self, client_host: str, client_port: int, listener: str, principal: str = ANONYMOUS) -> None:
+        """`client_host` is the numeric address; `listener` names the listener that accepted the connection.
+
+        Responses name brokers by their address on the same listener (KIP-103).
+        """
+        self.client_host = client_host
+        self.client_port = client_port
+        self.listener = listener
+        self.principal = principal
+        self.authentication = Authentication.COMPLETE
+        self.client_software_name = ""
+        """From ApiVersions v3 and up (KIP-511); empty for older clients."""
+        self.client_software_version = ""
+        self.holds = 0
+        """A bit set of `Hold`."""
+        self.answered: list[Answered] = []
+        """Requests whose responses are complete and not handed to the socket yet, in order."""
+
+    def __str__(self) -> str:
+        return f"{self.client_host}:{self.client_port} on {self.listener}"
+
+    def hold(self, reason: int) -> None:
+        """Add one reason of `Hold`."""
+        self.holds |= reason
+
+    def release(self, reason: int) -> bool:
+        """Remove one reason; return whether none is left. Does nothing if the reason was not there."""
+        self.holds &= ~reason
+        return not self.holds
+
+    def sent(self, now_s: float, sending_since_s: float) -> None:
+        """Every response in `answered` was handed to the socket; see `Answered.sent`."""
+        for request in self.answered:
+            request.sent(now_s, sending_since_s)
+        self.answered.clear()

@@ -1,0 +1,59 @@
+"""The error codes in a response, as Kafka counts them: every `error_code` field, at any depth.
+
+Owns: where a message has error codes. Must not know: what they mean.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from protocol.row_writer import RowResponse
+from protocol.schema import Encoded, Struct
+
+NONE = 0
+
+_Count = Callable[[Any, Counter[int]], None]
+
+
+def error_counts(response: object) -> Counter[int]:
+    """Return how often each code is in `response`; rows are written only where all is well, so each counts as NONE."""
+    if type(response) is RowResponse:
+        return Counter({NONE: response.row_count})
+    counts: Counter[int] = Counter()
+    if isinstance(response, Struct):
+        count = _counter_of(type(response))  # type: ignore[arg-type]  # classes are hashable
+        if count is not None:
+            count(response, counts)
+    return counts
+
+
+@cache
+def _counter_of(struct: type[Struct]) -> _Count | None:
+    """Return what counts the codes in a struct of this type, None if it can have none."""
+    has_code = any(field.name == "error_code" for field in struct.__fields__)
+    inner: list[tuple[str, bool, _Count]] = []
+    for field in struct.__fields__:
+        counter = None if field.struct is None else _counter_of(field.struct)  # type: ignore[arg-type]
+        if counter is not None:
+            inner.append((field.name, field.is_array, counter))
+    if not has_code and not inner:
+        return None
+
+    def count(value: Any, counts: Counter[int]) -> None:
+        if has_code:
+            counts[value.error_code] += 1
+        for name, is_array, count_inner in inner:
+            found = getattr(value, name)
+            if is_array:
+                for each in found or ():
+                    if type(each) is Encoded:
+                        counts[NONE] += 1  # encoded before, for several responses; counts once
+                    else:
+                        count_inner(each, counts)
+            elif found is not None:
+                count_inner(found, counts)
+
+    return count
