@@ -154,7 +154,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         broker_id=on.broker_id,
         config=config,
         clock=clock,
-        random=on.random,
+        uniform=on.random.random,
         metadata_cache=metadata,
         controller=controller,
         log_manager=on.log_manager,

@@ -212,6 +212,7 @@ class Server:
         services = self._services = assemble(
             foundation, Reconfiguration(self._topic_reconfigured, self._broker_reconfigured), lambda: self._broker_epoch
         )
+        self.dispatcher = RequestDispatcher(services)
         await services.config_changes.load_dynamic_layers()
         self._take_over_settings()
         await self._serve_metrics(services)
@@ -325,7 +326,6 @@ class Server:
 
     async def _open_doors(self, services: Services) -> None:
         """Accept connections."""
-        self.dispatcher = RequestDispatcher(services)
         self.dispatcher.warm_up()
         self._sockets.start(self.dispatcher)
         self._undo.callback(self._sockets.close_connections)
@@ -385,13 +385,15 @@ class Server:
         # Here, because a broker without the endpoint starts the faster.
         from broker.metrics.catalog import all_metrics
         from broker.metrics.histogram import Histogram
+        from broker.metrics.loop_idle import LoopIdle
         from broker.metrics.loop_lag import watch
 
         flush_times, loop_lag = Histogram(self._random.random), Histogram(self._random.random)
+        loop_idle = LoopIdle()
         self._log_manager.on_flushed = lambda seconds: loop.call_soon_threadsafe(
             lambda: flush_times.update(seconds * 1000, self._clock.monotonic_ms() / 1000)
         )
-        watching = asyncio.create_task(watch(loop_lag), name="event loop lag")
+        watching = asyncio.create_task(watch(loop_lag, loop_idle), name="event loop lag")
         self._undo.callback(watching.cancel)
         metrics = all_metrics(
             services,
@@ -401,6 +403,8 @@ class Server:
             cleaner=lambda: self._cleaner,
             flush_times=flush_times,
             loop_lag=loop_lag,
+            loop_idle=loop_idle,
+            requests=self.dispatcher.metrics,
         )
         await endpoint.start(metrics, shows_partitions=lambda: self._config[properties.METRICS_PER_PARTITION])
         logger.info("metrics are served on port %d", endpoint.port)

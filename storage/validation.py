@@ -259,6 +259,11 @@ class PreparedAppend(NamedTuple):
 
     validated: ValidatedAppend | None  # at offset 0, without a leader epoch
 
+    @property
+    def size(self) -> int:
+        """Bytes of the records as they will be stored."""
+        return 0 if self.validated is None else len(self.validated[0])
+
     def at(self, next_offset: int, leader_epoch: int) -> ValidatedAppend | None:
         """The batch at its place; to be asked once, when nothing can come in between any more."""
         if self.validated is None:

@@ -75,14 +75,14 @@ def failed(request: ScannedFetch, context: RequestContext, code: ErrorCode) -> F
     return FetchResponse(error_code=code, responses=topics)
 
 
-def replica_id_of(request: ScannedFetch) -> int:
+def _replica_id_of(request: ScannedFetch) -> int:
     """Return who reads: `CONSUMER`, a follower, or below a tool."""
     return request.replica_id if request.replica_state is None else request.replica_state.replica_id
 
 
 def metric_name(request: ScannedFetch) -> str:
     """Return the name that the request is counted under; Fetch is the sum of both."""
-    return FETCH_FOLLOWER if replica_id_of(request) > CONSUMER else FETCH_CONSUMER
+    return FETCH_FOLLOWER if _replica_id_of(request) > CONSUMER else FETCH_CONSUMER
 
 
 class _Fetch:
@@ -191,7 +191,12 @@ class _Fetch:
         if read.is_cold:
             read = await self._services.run_blocking(lambda: whole(self._read(limits, nowait=False)))
         if needs_conversion(self._context.api_version):
-            await self._services.cpu_pool.run(lambda: self._convert(read))
+            began_s = self._services.clock.monotonic_s()
+            counts = await self._services.cpu_pool.run(lambda: self._convert(read))
+            self._context.conversion_s += self._services.clock.monotonic_s() - began_s
+            self._context.temporary_size += read.size
+            for partition, count in counts:
+                partition.metrics.fetch_message_conversions += count
         return await self._services.sliced_work.finished(self._answer(read))
 
     def _is_enough(self, read: FetchRead) -> bool:
@@ -325,12 +330,18 @@ class _Fetch:
     async def _settled(self, outcome: object) -> Response:
         return cast(Response, await self._services.sliced_work.settled(outcome))
 
-    def _convert(self, read: FetchRead) -> None:
+    def _convert(self, read: FetchRead) -> list[tuple[Partition, int]]:
+        """Convert the records of each partition; return how many that were."""
+        counts = []
         for partition_read in read.partitions:
-            convert(partition_read, self._context.api_version)
+            count = convert(partition_read, self._context.api_version)
+            if partition_read.partition is not None and count:
+                counts.append((partition_read.partition, count))
+        return counts
 
     def _answer(self, read: FetchRead) -> Slices[Response]:
         """The response, with what its session has sent by it."""
+        yield from self._count(read)
         session = self._wanted.session
         if session is None:
             sent = read.partitions
@@ -344,6 +355,13 @@ class _Fetch:
         if session is not None:
             yield from self._note_sent(session, read.partitions)
         return (yield from self._response(0 if session is None else session.id, sent, read))
+
+    def _count(self, read: FetchRead) -> Slices[None]:
+        others, is_follower = self._services.replica_manager.topic_metrics.others, self._is_follower
+        for one in read.partitions:
+            metrics = others if one.partition is None else one.partition.metrics
+            metrics.fetched(one.error_code, len(one.records), is_follower=is_follower)
+            yield
 
     def _opened(self, reads: Iterable[PartitionRead]) -> Slices[FetchSession | None]:
         """The session that the request opens, if it does."""
@@ -415,7 +433,7 @@ class _Fetch:
 
     @property
     def _replica_id(self) -> int:
-        return replica_id_of(self._request)
+        return _replica_id_of(self._request)
 
     @property
     def _is_follower(self) -> bool:

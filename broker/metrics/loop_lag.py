@@ -10,6 +10,7 @@ import time
 from typing import Final
 
 from broker.metrics.histogram import Histogram
+from broker.metrics.loop_idle import LoopIdle
 from broker.metrics.metric import Kind, Metric, alone
 
 INTERVAL_S: Final = 0.1
@@ -25,10 +26,11 @@ def lag_metric(lag: Histogram) -> Metric:
     )
 
 
-async def watch(lag: Histogram) -> None:
-    """Measure until cancelled."""
+async def watch(lag: Histogram, idle: LoopIdle) -> None:
+    """Measure lag and idle time until cancelled. Runs on the event loop, whose processor time it reads."""
     while True:
         due_s = time.monotonic() + INTERVAL_S
         await asyncio.sleep(INTERVAL_S)
         now_s = time.monotonic()
         lag.update(max(now_s - due_s, 0.0), now_s)
+        idle.update(now_s, time.thread_time())

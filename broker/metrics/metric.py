@@ -48,9 +48,10 @@ class Metric:
     """One metric of any number of subjects, which its `tags` tell apart.
 
     `bean` is its object name without tags ("kafka.server:type=ReplicaManager,name=LeaderCount"), `attribute` what is
-    read of a bean that has several ("offset-commit-count"). `read()` gives the values of the tags and the value, for
-    every subject there is now; it runs on the event loop and may be left in the middle for others to have their turn. A
-    None among the samples says that enough was computed for one turn.
+    read of a bean that has several ("offset-commit-count"). `read()` yields the values of the tags and the value, for
+    every subject there is now; no tag values stand for the sum over all subjects. It runs on the event loop and may be
+    left in the middle for others to have their turn. A None among the samples says that enough was computed for one
+    turn.
     """
 
     kind: Kind

@@ -50,7 +50,7 @@ def _pieces_of(metric: Metric, is_open_metrics: bool) -> Iterator[str]:
 
 def _line(name: str, label_names: tuple[str, ...], sample: Sample) -> str:
     tags, value = sample
-    labels = _labels(label_names, tags)
+    labels = _labels(label_names, tags) if tags else ""  # a sum over all subjects has none
     if isinstance(value, Distribution):
         return _summary(name, labels, value)
     return f"{name}{{{labels}}} {_number(value)}\n" if labels else f"{name} {_number(value)}\n"

@@ -233,8 +233,8 @@ class Appends:
     ) -> _Undecided:
         """Append the records of a row, or what was `prepared` of them. From `end_ms` on leave them to a thread."""
         topic, index, records = row
+        found = self._manager.find(topic, index)
         try:
-            found = self._manager.find(topic, index)
             if found is None:
                 raise self._why_not_hosted(topic, index)
             if topic in self._internal_topics and not terms.may_write_internal:
@@ -255,7 +255,9 @@ class Appends:
                 may_take_long=False,
             )
         except KafkaError as error:
-            return Refusal.of(error)
+            refusal = Refusal.of(error)
+            self._count(found, refusal, records)
+            return refusal
         except TooCostlyError:
             assert found is not None
             assert records is not None
@@ -264,6 +266,10 @@ class Appends:
         if log.has_planned or log.needs_flush or (needs_isr and not found.is_committed(result.last_offset + 1)):
             return _Waiting(result, AwaitedAppend(found, found.leading_since, result.last_offset + 1, needs_isr))
         return result
+
+    def _count(self, partition: Partition | None, refusal: Refusal, records: Buffer | None) -> None:
+        metrics = self._manager.topic_metrics.others if partition is None else partition.metrics
+        metrics.refused(refusal, 0 if records is None else len(records))
 
     def _is_left_to_thread(self, log: Log, records: Buffer, end_ms: int) -> bool:
         """Return whether the slice is over, unless a check of the size is cheaper than the copy for the thread."""
@@ -355,6 +361,7 @@ class Appends:
         prepare = partial(costly.log.prepare, records, now_ms=now_ms, origin=terms.origin)
         prepared = await self._cpu_pool.run(prepare)
         if isinstance(prepared, Refusal):
+            self._count(self._manager.find(row.name, row.index_), prepared, records)
             return prepared
         return self._append(row._replace(records=records), terms, admission, now_ms, prepared)
 

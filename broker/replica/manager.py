@@ -22,6 +22,7 @@ from broker.replica.delayed_fetch import DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend, DelayedProduce
 from broker.replica.fetch_news import FetchNews
 from broker.replica.partition import NO_EPOCH, Leadership, Partition
+from broker.replica.topic_metrics import AllTopicMetrics
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.leader_and_isr import (
@@ -70,6 +71,7 @@ class ReplicaManager:
         self._log_manager = log_manager
         self._topic_config = topic_config
         self._partitions: dict[TopicPartition, Partition] = {}
+        self.topic_metrics = AllTopicMetrics()
         self._offline: set[TopicPartition] = set()
         self._not_created: dict[checkpoints.TopicPartition, KafkaError] = {}
         self.on_opened: Callable[[Partition], None] = lambda partition: None
@@ -127,6 +129,8 @@ class ReplicaManager:
         result = partition.append(
             records, needs_isr=needs_isr, now_ms=now_ms, origin=origin, may_take_long=may_take_long
         )
+        size = len(records) if isinstance(records, memoryview) else records.size
+        partition.metrics.appended(size, result[0], result[1], result[5])
         if partition.advance_high_watermark() and self.produce_purgatory.watched:
             self.produce_purgatory.check_and_complete((partition.topic, partition.partition))
         if self.fetch_purgatory.watched or self.fetch_news.watched:
@@ -358,7 +362,7 @@ class ReplicaManager:
         copy = self._log_manager.future(*name)
         if copy is not None:
             copy.reconfigure(config)
-        partition = Partition(topic, state.partition_index, self._broker_id, log)
+        partition = Partition(topic, state.partition_index, self._broker_id, log, self.topic_metrics.opened(topic))
         self._partitions[name] = partition
         self.on_opened(partition)
         return partition
@@ -424,6 +428,7 @@ class ReplicaManager:
         """Host a partition no more, and let nobody wait for it."""
         partition = self._partitions.pop((topic, partition_index), None)
         if partition is not None:
+            self.topic_metrics.closed(topic)
             self._end_service(partition)
 
     def _end_service(self, partition: Partition) -> None:

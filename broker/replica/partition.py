@@ -26,6 +26,7 @@ from enum import Enum, auto
 from uuid import UUID
 
 from broker.replica.isr import low_watermark, next_high_watermark
+from broker.replica.topic_metrics import TopicMetrics
 from protocol.errors import ErrorCode, KafkaError
 from storage.leader_epochs import EpochEnd
 from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend
@@ -70,11 +71,16 @@ class Partition:
         "leadership",
         "leading_since",
         "log",
+        "metrics",
         "partition",
         "topic",
     )
 
-    def __init__(self, topic: str, partition: int, broker_id: int, log: Log) -> None:
+    def __init__(
+        self, topic: str, partition: int, broker_id: int, log: Log, metrics: TopicMetrics | None = None
+    ) -> None:
+        """`metrics` are the counts of the topic; its own if none are given."""
+        self.metrics = TopicMetrics() if metrics is None else metrics
         self.topic = topic
         self.partition = partition
         self.log = log

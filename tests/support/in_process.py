@@ -15,7 +15,7 @@ import pytest
 from broker.handlers.services import Services
 from broker.loop.clock import Clock, SystemClock
 from broker.network.channel import Channel
-from broker.network.connection import Buffers
+from broker.network.connection import Buffers, Outcome
 from broker.requests.dispatch import RequestDispatcher
 from broker.server import Server, StartupError
 from config.broker import BrokerConfig
@@ -61,8 +61,12 @@ class InProcessBroker:
         """The framed answer to the bytes of one request; None when there is none."""
         answer = self.dispatcher.dispatch(memoryview(bytearray(frame)), channel)
         if isinstance(answer, bytes | bytearray | memoryview):
-            return [answer]
-        return answer if answer is None or isinstance(answer, list) else await answer
+            answer = [answer]
+        elif not (answer is None or isinstance(answer, list | Outcome)):
+            answer = await answer
+        now_s = self.services.clock.monotonic_s()
+        channel.sent(now_s, now_s)
+        return answer.buffers if isinstance(answer, Outcome) else answer
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         """A topic; `configs` with underscores for dots."""

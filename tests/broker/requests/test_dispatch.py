@@ -1,6 +1,6 @@
 """Frames to answers with scripted handlers: the three families of failure, waiting, what ApiVersions may promise."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
@@ -31,11 +31,17 @@ Handler = Callable[[Services, HeartbeatRequest, RequestContext], Any]
 
 
 def dispatcher_with(handle: Handler) -> RequestDispatcher:
-    module = ModuleType("scripted")
-    module.handle = handle  # type: ignore[attr-defined]
+    return dispatcher_of({HEARTBEAT: handle})
+
+
+def dispatcher_of(handlers: Mapping[int, Callable[..., Any]]) -> RequestDispatcher:
+    table = {}
+    for key, handle in handlers.items():
+        table[key] = module = ModuleType("scripted")
+        module.handle = handle  # type: ignore[attr-defined]
     clock = ManualClock()
-    services = SimpleNamespace(sliced_work=SlicedWork(clock.monotonic_ms), clock=clock, random=Random(1))
-    return RequestDispatcher(cast(Services, services), {HEARTBEAT: module})
+    services = SimpleNamespace(sliced_work=SlicedWork(clock.monotonic_ms), clock=clock, uniform=Random(1).random)
+    return RequestDispatcher(cast(Services, services), table)
 
 
 def heartbeat(version: int = 4) -> memoryview:
@@ -184,9 +190,7 @@ def test_a_message_longer_than_a_string_can_be_is_cut(version: int) -> None:
         result = CreatableTopicResult(name="x" * 32767, error_code=17, error_message="é" * 32767)
         return CreateTopicsResponse(topics=[result])
 
-    module = ModuleType("scripted")
-    module.handle = handle  # type: ignore[attr-defined]
-    dispatcher = RequestDispatcher(cast(Services, None), {CREATE_TOPICS: module})
+    dispatcher = dispatcher_of({CREATE_TOPICS: handle})
     body = encode(CreateTopicsRequest(topics=[]), version)
     answer = dispatcher.dispatch(
         memoryview(bytearray(request_header(CREATE_TOPICS, version, 77, "client") + b"".join(body))), CHANNEL

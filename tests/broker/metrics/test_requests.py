@@ -1,0 +1,197 @@
+"""What is counted of requests and topics, beside what clients did."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.handlers.services import Services
+from broker.requests.dispatch import RequestDispatcher
+from broker.requests.request_metrics import RequestMetrics, RequestParts
+from protocol.api import APIS
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.headers import request_header
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.metadata import MetadataRequest
+from protocol.schema import ZERO_UUID
+from tests.broker.handlers.test_produce_and_fetch import batch_of, produce
+from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.manual_clock import ManualClock
+
+
+def of_topic(services: Services, topic: str, name: str) -> int:
+    return int(getattr(services.replica_manager.topic_metrics.by_topic[topic], name))
+
+
+def parts_of(dispatcher: RequestDispatcher, name: str) -> RequestParts:
+    return dispatcher.metrics[name].sums
+
+
+async def fetch(broker: InProcessBroker, topic: str, *, max_wait_ms: int = 0, replica_id: int = -1) -> bytes:
+    request = FetchRequest(
+        replica_id=replica_id,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        topics=[
+            FetchTopic(
+                topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)]
+            )
+        ],
+    )
+    response = await broker.ask(request, 4)
+    return bytes(response.responses[0].partitions[0].records or b"")
+
+
+async def test_records_and_bytes_of_a_topic_are_counted(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.create_topic("t", 2)
+        batches = [batch_of(b"a", b"b"), batch_of(b"c")]
+        for partition, batch in enumerate(batches):
+            await produce(broker, "t", {partition: batch})
+        received = await fetch(broker, "t")
+        services = broker.services
+        assert of_topic(services, "t", "messages_in") == 3
+        assert of_topic(services, "t", "bytes_in") == sum(map(len, batches))
+        assert of_topic(services, "t", "bytes_out") == len(received) == len(batches[0])
+        assert of_topic(services, "t", "total_produce_requests") == 2
+        assert of_topic(services, "t", "total_fetch_requests") == 1
+
+
+@pytest.mark.parametrize(
+    ("records", "counted"),
+    [
+        (batch_of(b"x" * 2000), {"bytes_rejected": len(batch_of(b"x" * 2000)), "failed_produce_requests": 0}),
+        (batch_of(b"x")[:-1] + b"\xff", {"invalid_message_crc_records": 1, "failed_produce_requests": 0}),
+    ],
+)
+async def test_rejected_records_are_counted_by_cause(tmp_path: Path, records: bytes, counted: dict[str, int]) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.create_topic("t", max_message_bytes="1000")
+        responses = await produce(broker, "t", {0: records})
+        assert responses[0].error_code
+        for name, count in {**counted, "total_produce_requests": 1, "messages_in": 0, "bytes_in": 0}.items():
+            assert of_topic(broker.services, "t", name) == count, name
+
+
+async def test_partitions_that_are_not_here_count_in_the_totals_alone(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await produce(broker, "missing", {0: batch_of(b"x")})
+        topics = broker.services.replica_manager.topic_metrics
+        assert topics.by_topic == {}
+        assert topics.others.total_produce_requests == 1
+
+
+async def test_counts_of_a_deleted_topic_stay_in_the_totals(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.create_topic("t", 2)
+        await produce(broker, "t", {0: batch_of(b"a", b"b")})
+        await broker.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=5000))
+        topics = broker.services.replica_manager.topic_metrics
+        assert "t" not in topics.by_topic
+        assert topics.others.messages_in == 2
+
+
+async def test_records_sent_to_followers_are_not_counted_as_sent_to_consumers(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.create_topic("t")
+        await produce(broker, "t", {0: batch_of(b"x")})
+        await fetch(broker, "t", replica_id=7)  # is no replica of the partition: fails, as a follower's request
+        assert broker.dispatcher.metrics["FetchFollower"].count == 1
+        assert broker.dispatcher.metrics["FetchConsumer"].count == 0
+        assert of_topic(broker.services, "t", "bytes_out") == 0
+
+
+async def test_records_of_old_formats_are_counted_as_converted(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.create_topic("t")
+        await produce(broker, "t", {0: batch_of(b"a", b"b")})
+        request = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=0,
+            min_bytes=1,
+            topics=[
+                FetchTopic(
+                    topic="t", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=9999)]
+                )
+            ],
+        )
+        await broker.ask(request, 2)
+        assert of_topic(broker.services, "t", "fetch_message_conversions") == 2
+        assert parts_of(broker.dispatcher, "FetchConsumer").temporary_size > 0
+
+
+async def test_error_codes_are_counted_by_partition(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.create_topic("t", 2)
+        await produce(broker, "t", {0: batch_of(b"x"), 1: batch_of(b"y")})
+        await produce(broker, "t", {0: batch_of(b"x"), 9: batch_of(b"y")})
+        errors = broker.dispatcher.metrics["Produce"].errors
+        assert errors == {ErrorCode.NONE: 3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 1}
+
+
+async def test_a_parked_fetch_spends_its_time_waiting_for_others(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock=clock) as broker:
+        await broker.create_topic("t")
+        parked = asyncio.ensure_future(fetch(broker, "t", max_wait_ms=60_000))
+        await asyncio.sleep(0)  # the fetch is dispatched
+        assert broker.services.replica_manager.fetch_purgatory.watched
+        clock.advance(500)
+        await produce(broker, "t", {0: batch_of(b"x")})
+        assert await parked
+        parts = parts_of(broker.dispatcher, "FetchConsumer")
+        assert parts.remote_s == pytest.approx(0.5)
+        assert parts.local_s == pytest.approx(0.0)
+        assert parts.total_s == pytest.approx(0.5)
+        assert parts_of(broker.dispatcher, "Produce").remote_s == 0.0
+
+
+async def test_a_throttled_request_spends_its_mute_time_throttled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(tmp_path, clock=ManualClock()) as broker:
+        route = broker.dispatcher._route(APIS[3], 9)
+
+        def throttled(services: Services, request: object, context: object) -> object:
+            context.mute_ms = 250  # type: ignore[attr-defined]
+            return route.handle(services, request, context)  # type: ignore[arg-type]
+
+        monkeypatch.setitem(broker.dispatcher._routes, (3, 9), replace(route, handle=throttled))
+        await broker.ask(MetadataRequest(topics=[]), 9)
+        parts = parts_of(broker.dispatcher, "Metadata")
+        assert (parts.throttle_s, parts.total_s, parts.remote_s, parts.local_s) == (0.25, 0.25, 0.0, 0.0)
+
+
+async def test_the_parts_of_a_request_over_a_socket_add_up(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, {"listeners": "PLAINTEXT://127.0.0.1:0"}) as broker:
+        (endpoint,) = broker.services.metadata_cache.brokers[0].endpoints.values()
+        reader, writer = await asyncio.open_connection(*endpoint)
+        payload = request_header(3, 9, 1, "c") + b"".join(encode(MetadataRequest(topics=[]), 9))
+        frame = len(payload).to_bytes(4, "big") + payload
+        writer.write(frame * 3)  # three requests in one segment: their responses leave together
+        for _ in range(3):
+            await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+        metrics = broker.dispatcher.metrics["Metadata"]
+        assert metrics.counts == {9: 3}
+        assert len(metrics.sample) == 3
+        for parts in metrics.sample:
+            others_s = sum(parts[1:7])
+            assert parts.total_s == pytest.approx(others_s, abs=1e-6)
+            assert parts.size == len(payload)
+            assert parts.local_s > 0
+            assert parts.send_s > 0
+        writer.close()
+        await writer.wait_closed()
+
+
+def test_nothing_is_counted_before_the_first_request() -> None:
+    metrics = RequestMetrics(lambda: 0.5)
+    assert metrics.sums == RequestParts(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    assert metrics.count == 0
