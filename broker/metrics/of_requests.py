@@ -124,7 +124,7 @@ def _distributions(
         if only and name not in only:
             continue
         total = factor * sum(getattr(one.sums, part) for one in counted)
-        sample = [factor * getattr(parts, part) for one in counted for parts in one.sample]
+        sample = [factor * getattr(parts, part) for one in counted for parts in one.sample.values()]
         yield (name,), distribution(sum(one.count for one in counted), total, sample)
         if sample:
             yield None

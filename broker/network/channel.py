@@ -44,8 +44,11 @@ class Authentication(Enum):
 class Answered(Protocol):
     """A request whose response is complete."""
 
-    def sent(self, now_s: float, sending_since_s: float) -> None:
-        """Its response was handed to the socket at `now_s`, beginning at `sending_since_s` (monotonic seconds)."""
+    def sent(self, now_s: float, sending_since_s: float | None) -> None:
+        """Its response was handed to the socket at `now_s` (monotonic seconds).
+
+        The write began at `sending_since_s`; None if it began when the response was complete.
+        """
 
 
 class Channel:
@@ -93,7 +96,7 @@ class Channel:
         self.holds &= ~reason
         return not self.holds
 
-    def sent(self, now_s: float, sending_since_s: float) -> None:
+    def sent(self, now_s: float, sending_since_s: float | None = None) -> None:
         """Every response in `answered` was handed to the socket; see `Answered.sent`."""
         for request in self.answered:
             request.sent(now_s, sending_since_s)

@@ -261,10 +261,10 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 reader.settle()
         except Exception as error:
-            self._respond(unwritten)
+            self._respond_gathered(unwritten)
             self._close_for(error)
             return
-        self._respond(unwritten)
+        self._respond_gathered(unwritten)
         if is_turn_over and reader.kept_size:
             self._end_turn()
 
@@ -288,16 +288,13 @@ class Connection(asyncio.BufferedProtocol):
                 size += sum(map(len, answer))
                 if size > GATHER_SIZE_MAX:
                     # Writing is what notices a slow reader; many small requests may ask for much.
-                    self._respond(unwritten.copy())
-                    unwritten.clear()
+                    self._respond_gathered(unwritten)
                     answered_size += size
                     size = 0
                     if answered_size > TURN_ANSWERS_SIZE_MAX:
                         return True
             elif answer is not None:
-                if unwritten:
-                    self._respond(unwritten.copy())
-                    unwritten.clear()
+                self._respond_gathered(unwritten)
                 if type(answer) is Outcome:
                     self._respond_and_mute(answer)
                     return False
@@ -376,17 +373,21 @@ class Connection(asyncio.BufferedProtocol):
             self._is_reading = False
             self._transport.pause_reading()
 
-    def _respond(self, buffers: Buffers | None) -> None:
-        """Write the responses of all requests in `channel.answered`. Those that expect none are in it as well."""
-        channel = self.channel
-        if not channel.answered:
-            if buffers:
-                self._write(buffers)
-            return
-        sending_since_s = self._registry.monotonic_s()
+    def _respond(self, buffers: Buffers | None, sending_since_s: float | None = None) -> None:
+        """Write the responses of all requests in `channel.answered`. Those that expect none are in it as well.
+
+        `sending_since_s` is the present time if some of the responses were gathered before.
+        """
         if buffers:
             self._write(buffers)
-        channel.sent(self._registry.monotonic_s(), sending_since_s)
+        channel = self.channel
+        if channel.answered:
+            channel.sent(self._registry.monotonic_s(), sending_since_s)
+
+    def _respond_gathered(self, buffers: Buffers) -> None:
+        if buffers or self.channel.answered:
+            self._respond(buffers.copy(), self._registry.monotonic_s())
+            buffers.clear()
 
     def _respond_and_mute(self, outcome: Outcome) -> None:
         """Write a response, then serve no request until its mute time has passed."""

@@ -32,7 +32,7 @@ from broker.requests.budget import (
     RESPONSE_SIZE_MAX,
     elements_max,
 )
-from broker.requests.error_counts import error_counts
+from broker.requests.error_counts import NONE, error_counts
 from broker.requests.request_metrics import RequestMetrics, ServedRequest
 from broker.requests.routes import TABLE, WAITS_FOR
 from protocol.api import APIS, Api
@@ -176,9 +176,10 @@ class RequestDispatcher:
         context.channel.answered.append(context)
         errors = context.metrics.errors
         if context.errors is None:
-            errors[ErrorCode.NONE] += context.success_count
+            errors[NONE] += context.success_count
         else:
-            errors.update(context.errors)
+            for code, count in context.errors.items():
+                errors[code] += count
         return Outcome(buffers, context.mute_ms) if context.mute_ms else buffers
 
     async def _serve_in_turn(

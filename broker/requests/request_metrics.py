@@ -16,7 +16,7 @@ Each request adds to counts and sums. Quantiles come from a sample of whole requ
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -44,89 +44,52 @@ class RequestMetrics:
     """All requests of one name."""
 
     __slots__ = (
-        "_conversion_s",
-        "_queue_s",
-        "_remote_s",
-        "_response_queue_s",
-        "_sample",
-        "_send_s",
-        "_size",
-        "_temporary_size",
-        "_throttle_s",
-        "_total_s",
+        "conversion_s",
         "counts",
         "errors",
+        "queue_s",
+        "remote_s",
+        "response_queue_s",
+        "sample",
+        "send_s",
+        "size",
+        "temporary_size",
+        "throttle_s",
+        "total_s",
     )
 
     def __init__(self, uniform: Callable[[], float]) -> None:
         """`uniform()` returns random numbers from 0 (included) to 1 (excluded)."""
-        self.counts: Counter[int] = Counter()
+        self.counts: defaultdict[int, int] = defaultdict(int)
         """Requests by API version."""
-        self.errors: Counter[int] = Counter()
+        self.errors: defaultdict[int, int] = defaultdict(int)
         """Error codes in responses, NONE included; a response has as many as it has fields for them."""
-        self._sample: Reservoir[RequestParts] = Reservoir(uniform)
-        self._total_s = self._queue_s = self._remote_s = self._throttle_s = self._response_queue_s = self._send_s = 0.0
-        self._conversion_s = 0.0
-        self._size = self._temporary_size = 0
+        self.sample: Reservoir[RequestParts] = Reservoir(uniform)
+        """A sample of the requests, in which old ones fade."""
+        self.total_s = self.queue_s = self.remote_s = self.throttle_s = self.response_queue_s = self.send_s = 0.0
+        self.conversion_s = 0.0
+        self.size = self.temporary_size = 0
 
     @property
     def count(self) -> int:
-        return self.counts.total()
+        return sum(self.counts.values())
 
     @property
     def sums(self) -> RequestParts:
         """The sums over all requests."""
-        others_s = self._queue_s + self._remote_s + self._throttle_s + self._response_queue_s + self._send_s
+        others_s = self.queue_s + self.remote_s + self.throttle_s + self.response_queue_s + self.send_s
         return RequestParts(
-            self._total_s,
-            self._queue_s,
-            self._total_s - others_s,
-            self._remote_s,
-            self._throttle_s,
-            self._response_queue_s,
-            self._send_s,
-            self._size,
-            self._temporary_size,
-            self._conversion_s,
+            self.total_s,
+            self.queue_s,
+            self.total_s - others_s,
+            self.remote_s,
+            self.throttle_s,
+            self.response_queue_s,
+            self.send_s,
+            self.size,
+            self.temporary_size,
+            self.conversion_s,
         )
-
-    @property
-    def sample(self) -> list[RequestParts]:
-        """A sample of the requests, in which old ones fade."""
-        return self._sample.values()
-
-    def add(self, request: ServedRequest, now_s: float, sending_since_s: float) -> None:
-        """Add a request whose response was handed to the socket; see `broker.network.channel.Answered`."""
-        self.counts[request.api_version] += 1
-        throttle_s = request.mute_ms / 1000
-        total_s = now_s - request.received_s + throttle_s
-        response_queue_s = sending_since_s - request.completed_s
-        send_s = now_s - sending_since_s
-        self._total_s += total_s
-        self._response_queue_s += response_queue_s
-        self._send_s += send_s
-        self._size += request.size
-        if request.waited_s or request.queue_s or throttle_s or request.temporary_size or request.conversion_s:
-            self._queue_s += request.queue_s
-            self._remote_s += request.waited_s
-            self._throttle_s += throttle_s
-            self._temporary_size += request.temporary_size
-            self._conversion_s += request.conversion_s
-        if self._sample.is_due(now_s):
-            local_s = request.completed_s - request.received_s - request.queue_s - request.waited_s
-            parts = RequestParts(
-                total_s,
-                request.queue_s,
-                local_s,
-                request.waited_s,
-                throttle_s,
-                response_queue_s,
-                send_s,
-                request.size,
-                request.temporary_size,
-                request.conversion_s,
-            )
-            self._sample.add(parts, now_s)
 
 
 class ServedRequest(RequestContext):
@@ -161,6 +124,41 @@ class ServedRequest(RequestContext):
         """Bytes of its frame without the length."""
         self.received_s = received_s
 
-    def sent(self, now_s: float, sending_since_s: float) -> None:
-        """Part of `Answered`."""
-        self.metrics.add(self, now_s, sending_since_s)
+    def sent(self, now_s: float, sending_since_s: float | None) -> None:
+        """Part of `Answered`: add the request to its metrics."""
+        metrics = self.metrics
+        metrics.counts[self.api_version] += 1
+        completed_s = self.completed_s
+        total_s = now_s - self.received_s
+        response_queue_s = throttle_s = 0.0
+        send_s = now_s - completed_s
+        metrics.size += self.size
+        if sending_since_s is not None:
+            response_queue_s = sending_since_s - completed_s
+            send_s -= response_queue_s
+            metrics.response_queue_s += response_queue_s
+        metrics.send_s += send_s
+        if self.mute_ms:
+            throttle_s = self.mute_ms / 1000
+            total_s += throttle_s
+            metrics.throttle_s += throttle_s
+        metrics.total_s += total_s
+        if self.waited_s or self.queue_s or self.temporary_size:
+            metrics.queue_s += self.queue_s
+            metrics.remote_s += self.waited_s
+            metrics.temporary_size += self.temporary_size
+            metrics.conversion_s += self.conversion_s
+        if metrics.sample.is_due(now_s):
+            parts = RequestParts(
+                total_s,
+                self.queue_s,
+                completed_s - self.received_s - self.queue_s - self.waited_s,
+                self.waited_s,
+                throttle_s,
+                response_queue_s,
+                send_s,
+                self.size,
+                self.temporary_size,
+                self.conversion_s,
+            )
+            metrics.sample.add(parts, now_s)
