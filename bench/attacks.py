@@ -7,7 +7,7 @@ resident memory. Of the broker's defences it knows the limits of elements alone,
 There are named attacks, each a way in which few bytes may exhaust or stall a broker, and one generated attack for every
 list of every request that the broker serves: as many of the smallest elements as the broker takes in 1 MiB.
 
-The goals (docs/connections.md): no round trip above 50 ms; memory grows by at most 20 MiB plus four times what was
+The goals (docs/bench.md): no round trip above 50 ms; memory grows by at most 20 MiB plus four times what was
 sent, and is within 20 MiB of its start ten seconds later. The machine's own noise is printed first.
 """
 
