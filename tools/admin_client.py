@@ -1,11 +1,11 @@
-"""A small synchronous client for the tools: one request, one answer, to the right broker.
+"""A small synchronous client for the tools: sends one request to the right broker and returns its response.
 
-Owns connections, choice of versions (the newest both sides know), choice of brokers (any, the controller, the
-coordinator of a group, the leader of a partition) and patience: an answer that says "not now" or "not me" is asked for
-again until the time given for the call is over. Must not know what tools print.
+Owns connections, the choice of versions (the newest that both sides support), the choice of brokers (any, the
+controller, the coordinator of a group, the leader of a partition) and retries: a retriable error is retried until the
+timeout of the call. Must not know what tools print.
 
-It speaks the project's own codec because the tools show what client libraries hide: topic ids, offsets of any kind,
-answers of single brokers. It is for one thread.
+It uses the project's own codec because the tools show what client libraries hide: topic ids, offsets of any kind,
+responses of single brokers. Not thread-safe.
 """
 
 import socket
@@ -47,7 +47,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 
 _LENGTH = struct.Struct(">i")
 _API_VERSIONS_VERSION = 3
-_CONSUMER = -1  # replica id of those who are no replica
+_CONSUMER = -1  # the replica id of a client that is not a replica
 _NOT_THE_CONTROLLER = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
 _NOT_THE_COORDINATOR = frozenset(
     {
@@ -57,7 +57,7 @@ _NOT_THE_COORDINATOR = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
-"""Also what it says while a transaction is being ended."""
+"""Includes the response while a transaction is being ended."""
 
 _NOT_THE_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -65,7 +65,7 @@ TopicPartition = tuple[str, int]
 
 
 class CallTimedOut(Exception):  # noqa: N818 - named as what happened
-    """Nobody gave an answer in the time of the call. The text names the brokers that were asked."""
+    """No broker responded within the timeout of the call. The text names the brokers."""
 
 
 class AdminClient:
@@ -79,7 +79,7 @@ class AdminClient:
         timeout_ms: int = 60_000,
         request_timeout_ms: int = 30_000,
     ) -> None:
-        """`timeout_ms` is for a whole call with its repetitions, `request_timeout_ms` for one answer."""
+        """`timeout_ms` limits a whole call with its retries, `request_timeout_ms` one response."""
         self.request_timeout_ms = min(request_timeout_ms, timeout_ms)
         self._bootstrap = list(bootstrap)
         self.client_id = client_id
@@ -96,15 +96,15 @@ class AdminClient:
         self._connections.clear()
 
     def call(self, request: object, response: type[T], *, broker_id: int | None = None) -> T:
-        """The answer of one broker, or of any.
+        """Return the response of one broker, or of any.
 
-        Raises CallTimedOut, and KafkaError(UNSUPPORTED_VERSION) when the broker does not know the request; so do all
+        Raises CallTimedOut, and KafkaError(UNSUPPORTED_VERSION) if the broker does not support the request; so do all
         methods below.
         """
         return self._until_final(lambda: self._send(request, response, broker_id))
 
     def call_controller(self, request: object, response: type[T], codes: Callable[[T], Iterable[int]]) -> T:
-        """The answer of the controller. `codes` are the error codes in an answer: some mean that it has moved."""
+        """Return the controller's response. `codes` returns the error codes in it; some mean that it has moved."""
 
         def attempt() -> T:
             return self._send(request, response, self._read_metadata([]).controller_id)
@@ -114,7 +114,7 @@ class AdminClient:
     def call_coordinator(
         self, key: str, request: object, response: type[T], codes: Callable[[T], Iterable[int]], key_type: int = GROUP
     ) -> T:
-        """The answer of the coordinator of a group or a transactional id. Raises KafkaError when there is none."""
+        """Return the response of a group's or transactional id's coordinator. Raises KafkaError if it has none."""
 
         def attempt() -> T:
             return self._send(request, response, self.coordinator(key, key_type))
@@ -129,7 +129,7 @@ class AdminClient:
         results: Callable[[T], Sequence[Result]],
         key_type: int = GROUP,
     ) -> Result:
-        """The one result in the answer of a coordinator. Raises KafkaError, also the one that the result tells of."""
+        """Return the one result in a coordinator's response. Raises KafkaError, also for the error in the result."""
         answer = self.call_coordinator(
             key, request, response, lambda answer: [result.error_code for result in results(answer)], key_type
         )
@@ -138,7 +138,7 @@ class AdminClient:
         return result
 
     def coordinator(self, key: str, key_type: int = GROUP) -> int:
-        """The broker that coordinates a group or a transactional id. Raises KafkaError when there is none."""
+        """Return the id of a group's or transactional id's coordinator. Raises KafkaError if it has none."""
         request = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
         answer = self._until_final(
             lambda: self._send(request, FindCoordinatorResponse, None).coordinators[0],
@@ -150,11 +150,11 @@ class AdminClient:
         return answer.node_id
 
     def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
-        """The cluster and its topics: those named, or all for None. Creates no topic."""
+        """Return the cluster's brokers and the named topics, or all topics for None. Creates no topic."""
         return self._until_final(lambda: self._read_metadata(topics))
 
     def endpoint(self, broker_id: int) -> Endpoint:
-        """The address of a broker that an answer named before."""
+        """Return the address of a broker that an earlier response named."""
         return self._brokers[broker_id]
 
     def call_leaders(
@@ -164,8 +164,8 @@ class AdminClient:
         response: type[T],
         results: Callable[[T], Iterable[tuple[TopicPartition, R | KafkaError]]],
     ) -> dict[TopicPartition, R | KafkaError]:
-        """What the leader of each partition answers for it. `request` is for the partitions of one leader, `results`
-        takes its answer apart. Partitions whose leader has moved are asked for again."""
+        """Return the result of each partition from its leader. `request` builds the request for the partitions of one
+        leader, `results` splits its response. Partitions whose leader has moved are retried."""
         found: dict[TopicPartition, R | KafkaError] = {}
 
         def attempt() -> dict[TopicPartition, R | KafkaError]:
@@ -183,7 +183,7 @@ class AdminClient:
         return self._until_final(attempt, _codes, _NOT_THE_LEADER)
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
-        """For each partition the first offset at or after a timestamp, or at LATEST or EARLIEST; -1 for none."""
+        """Return for each partition the first offset at or after a timestamp, or LATEST, EARLIEST; -1 for none."""
         return self.call_leaders(
             timestamps,
             lambda led: _list_offsets_request({partition: timestamps[partition] for partition in led}),
@@ -192,7 +192,7 @@ class AdminClient:
         )
 
     def _leaders(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | KafkaError]:
-        """The leader of each partition, or why it has none."""
+        """Return the leader of each partition, or the error why it has none."""
         topics = {topic.name: topic for topic in self._read_metadata(sorted({name for name, _ in partitions})).topics}
         leaders: dict[TopicPartition, int | KafkaError] = {}
         for name, index in partitions:
@@ -218,9 +218,9 @@ class AdminClient:
         codes: Callable[[T], Iterable[int]] = lambda answer: (),
         not_final: frozenset[ErrorCode] = frozenset(),
     ) -> T:
-        """The first answer without an error code of `not_final`; lost connections are tried again as well.
+        """Return the first response without an error code of `not_final`; lost connections are retried too.
 
-        When the time is over the last answer is returned as it is; when there is none, raises CallTimedOut.
+        After the timeout, returns the last response unchanged, or raises CallTimedOut without one.
         """
         deadline_s = time.monotonic() + self._timeout_s
         while True:
@@ -231,14 +231,14 @@ class AdminClient:
                 self._brokers = {}
                 if is_last:
                     brokers = ",".join(map(str, self._bootstrap))
-                    raise CallTimedOut(f"Timed out waiting for an answer of {brokers}: {error}") from error
+                    raise CallTimedOut(f"Timed out waiting for a response of {brokers}: {error}") from error
             else:
                 if is_last or not_final.isdisjoint(codes(answer)):
                     return answer
             time.sleep(RETRY_BACKOFF_S)
 
     def _send(self, request: object, response: type[T], broker_id: int | None) -> T:
-        """One answer of one broker, or of the first of all that gives one. Raises the OSError of the last."""
+        """Return the response of one broker, or of the first that responds. Raises the OSError of the last."""
         if broker_id is None:
             endpoints = [*self._brokers.values(), *self._bootstrap]
         elif broker_id in self._brokers:
@@ -262,7 +262,7 @@ class AdminClient:
 
 
 def raise_for(code: int, text: str | None = None) -> None:
-    """Raises KafkaError for any code but NONE; without a text it says what the code means."""
+    """Raise KafkaError for any code but NONE; without `text` its message is the meaning of the code."""
     if code != ErrorCode.NONE:
         raise KafkaError(ErrorCode(code), text)
 
@@ -293,7 +293,7 @@ def _codes(answers: Mapping[TopicPartition, R | KafkaError]) -> Iterator[int]:
 
 
 class _Connection:
-    """One connection to one broker. Its methods raise OSError when it is lost, Malformed for bytes without sense."""
+    """One connection to one broker. Its methods raise OSError when it is lost, Malformed for invalid bytes."""
 
     def __init__(self, endpoint: Endpoint, client_id: str, timeout_s: float) -> None:
         self._client_id = client_id

@@ -1,4 +1,4 @@
-"""Options that every administration tool has: where the brokers are, and how to talk to them.
+"""Options of every administration tool: the addresses of the brokers and the client's settings.
 
 Owns their names, defaults and checks. Must not know any tool.
 """
@@ -15,7 +15,10 @@ _KNOWN = ("client.id", "request.timeout.ms", "default.api.timeout.ms", "security
 
 
 def add_admin_options(line: CommandLine, bootstrap_names: Sequence[str] = BOOTSTRAP_SERVER) -> None:
-    """Adds `--bootstrap-server` and `--command-config`. A tool whose `--broker-list` means something else says so."""
+    """Add `--bootstrap-server` and `--command-config`.
+
+    `bootstrap_names` are the names of the first one: some tools use `--broker-list` with another meaning.
+    """
     line.add_option(
         *bootstrap_names,
         value="server to connect to",
@@ -29,7 +32,7 @@ def add_admin_options(line: CommandLine, bootstrap_names: Sequence[str] = BOOTST
 
 
 def admin_client(options: argparse.Namespace, *, timeout_ms: int | None = None) -> AdminClient:
-    """The client that the options describe. Raises UsageError."""
+    """Return the client that the options describe. Raises UsageError."""
     settings = _settings(options.command_config)
     for key in settings:
         if key not in _KNOWN:

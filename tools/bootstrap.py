@@ -24,7 +24,7 @@ class Endpoint(NamedTuple):
 
 
 def parse_bootstrap(text: str) -> list[Endpoint]:
-    """The addresses of `host:port,host:port`. A `/chroot` at the end, from ZooKeeper's lists, is cut off.
+    """Return the addresses of `host:port,host:port`, without a `/chroot` at the end as in ZooKeeper's lists.
 
     Raises UsageError.
     """

@@ -1,10 +1,9 @@
-"""Settings of clients under the names that Java programs use, for the client library that the tools are built on.
+"""Translates client settings from the names of Kafka's Java clients to those of the tools' client library.
 
-Most names are the same in both. The tables hold those that differ, those that mean nothing to our library, and the
-names of 0.8, which cost a warning each. Unknown names are left out with a warning; wrong values are the library's to
-refuse.
+Most names are equal in both. The tables list names that differ, names without a meaning in the library, and the names
+of 0.8, each of which logs a warning. Unknown names are ignored with a warning; the library rejects wrong values.
 
-Owns the translation of names and values. Must not know any tool, nor what a setting is good for.
+Owns the translation of names and values. Must not know any tool, nor the purpose of a setting.
 """
 
 import re
@@ -80,7 +79,7 @@ def _kilobytes(text: str) -> str:
 
 
 def _assignors(text: str) -> str:
-    """Java class names of assignors, as the library's names."""
+    """Return the library's names of assignors for their Java class names."""
     names = (name.strip().rpartition(".")[2] for name in text.split(","))
     return ",".join(_ASSIGNORS.get(name, name) for name in names)
 
@@ -92,7 +91,7 @@ _CONVERTED: Mapping[str, tuple[str, Callable[[str], str]]] = {
 
 
 def load_settings(path: str | None, assignments: Sequence[str]) -> dict[str, str]:
-    """Settings of a file and of `key=value` options, which win, under today's Java names. Raises UsageError."""
+    """Return the settings of a file and of `key=value` options, which win, under current names. Raises UsageError."""
     settings: dict[str, str] = {}
     if path is not None:
         try:
@@ -104,7 +103,7 @@ def load_settings(path: str | None, assignments: Sequence[str]) -> dict[str, str
 
 
 def parse_assignments(assignments: Sequence[str]) -> dict[str, str]:
-    """Keys and values of `key=value` options; a missing value is empty. Raises UsageError for a missing key."""
+    """Return keys and values of `key=value` options; a missing value is empty. Raises UsageError without a key."""
     pairs = [assignment.partition("=") for assignment in assignments]
     for key, equals, _ in pairs:
         if not key or not equals:
@@ -128,8 +127,8 @@ def _renamed(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def library_settings(settings: Mapping[str, str], *, is_consumer: bool) -> dict[str, str]:
-    """Java settings as the client library wants them. Raises UsageError for values that cannot be converted."""
-    # A consumer's requests have no timeout of their own in the library: its sockets have.
+    """Convert Java settings to those of the client library. Raises UsageError for values that it cannot convert."""
+    # In the library a consumer has no request timeout, only a socket timeout.
     request_timeout = "socket.timeout.ms" if is_consumer else "request.timeout.ms"
     result: dict[str, str] = {}
     for key, value in settings.items():
@@ -153,7 +152,7 @@ def library_settings(settings: Mapping[str, str], *, is_consumer: bool) -> dict[
 
 
 def _credentials(jaas: str) -> dict[str, str]:
-    """User and password of a login module line."""
+    """Return user and password of a login module line."""
     options = {match[1]: next(filter(None, match.groups()[1:]), "") for match in _JAAS_OPTION.finditer(jaas)}
     names = {"username": "sasl.username", "password": "sasl.password"}
     return {names[key]: value for key, value in options.items() if key in names}

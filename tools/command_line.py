@@ -1,10 +1,10 @@
-"""The common front of the tools: options as Java programs read them, usage errors, endings.
+"""The command line that the tools share: options as in Kafka's Java tools, usage errors, exit status.
 
-What scripts rely on is kept: `--option value` and `--option=value`, unambiguous beginnings of long options, one line
-that names what is wrong followed by the usage on stderr and exit status 1, and `--version`. A tool declares its options
-on a `CommandLine`, parses, and raises UsageError for combinations that make no sense.
+It keeps what scripts rely on: `--option value` and `--option=value`, unambiguous prefixes of long options, `--version`,
+and for an error one line with the problem, the usage on stderr and exit status 1. A tool declares its options
+on a `CommandLine`, parses, and raises UsageError for invalid combinations.
 
-Owns this front. Must not know any tool or any broker.
+Owns parsing, errors and exit status. Must not know any tool or any broker.
 """
 
 import argparse
@@ -22,9 +22,9 @@ from tools.log_lines import log_to_stderr
 from tools.version import version_line
 
 BOOTSTRAP_SERVER = ("--bootstrap-server", "--bootstrap-servers", "--broker-list")
-"""Every tool that talks to brokers takes their addresses under any of these names."""
+"""The option for broker addresses, under any of these names."""
 BOOTSTRAP_SERVER_ONLY = BOOTSTRAP_SERVER[:2]
-"""The same without `--broker-list`, which means something else to a few tools."""
+"""The same without `--broker-list`, which has another meaning in some tools."""
 
 
 _OPTION_WIDTH = 50
@@ -33,7 +33,7 @@ _GIVEN = "options_given_once"
 
 
 class UsageError(Exception):
-    """A command line that makes no sense. The text is one line that names what is wrong."""
+    """An invalid command line. The text is one line that names the problem."""
 
 
 class CommandLine(argparse.ArgumentParser):
@@ -45,7 +45,7 @@ class CommandLine(argparse.ArgumentParser):
         self.add_argument("--version", action="store_true", help="Display Kafka version.")
 
     def add_flag(self, name: str, help_text: str) -> None:
-        """An option without a value."""
+        """Add an option without a value."""
         self.add_argument(name, action="store_true", dest=_destination(name), help=help_text)
 
     def add_option(
@@ -60,9 +60,9 @@ class CommandLine(argparse.ArgumentParser):
         value_if_absent: Any = None,
         takes_several: bool = False,
     ) -> None:
-        """An option with a value, under one or several names; the first names it in messages and in the result.
+        """Add an option with a value, under one or several names; messages and the result use the first.
 
-        One that `takes_several` has a list of the values that follow it.
+        With `takes_several` its value is the list of the values that follow it.
         """
         self.add_argument(
             *names,
@@ -77,16 +77,16 @@ class CommandLine(argparse.ArgumentParser):
         )
 
     def add_listed(self, *names: str, to: str, entry: str, value: str | None, help_text: str) -> None:
-        """An option whose place among others matters: each use appends (`entry`, value) to the list `to`.
+        """Add an option whose position matters: each use appends (`entry`, value) to the list `to`.
 
-        Without a `value` to show it is a flag, and the value in the list is None.
+        Without `value`, its placeholder in the usage, it is a flag, and the value in the list is None.
         """
         self.add_argument(
             *names, action=_Listed, dest=to, const=entry, metavar=value, nargs=None if value else 0, help=help_text
         )
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """The options given. Raises UsageError; ends the program for `--version`, `--help` and no arguments at all."""
+        """Return the given options. Raises UsageError; exits for `--version`, `--help` and without arguments."""
         given = sys.argv[1:] if arguments is None else list(arguments)
         if not given:
             raise UsageError("")
@@ -103,13 +103,13 @@ class CommandLine(argparse.ArgumentParser):
         return options
 
     def format_help(self) -> str:
-        """What the tool is for, and a table of its options."""
+        """Return the purpose of the tool and a table of its options."""
         rows = [("Option", "Description"), ("------", "-----------")]
         rows += sorted((_option_text(action), action.help or "") for action in self._actions)
         return "\n".join((self.description or "", *(line for row in rows for line in _table_lines(*row)), ""))
 
     def error(self, message: str) -> NoReturn:
-        """What argparse has to say, in the words of the reference."""
+        """Raise UsageError for an error of argparse, with the text of Kafka's tools."""
         if match := re.fullmatch(r"argument ([^:]*): expected (?:one|at least one) argument", message):
             raise UsageError(f"Option {_first_name(match[1])} requires an argument")
         if match := re.fullmatch(r"argument ([^:]*): invalid .* value: '(.*)'", message, re.DOTALL):
@@ -117,18 +117,18 @@ class CommandLine(argparse.ArgumentParser):
         raise UsageError(message)
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
-        """The options that a beginning may stand for; several names of one option are one answer."""
+        """Return the options that a prefix matches; several names of one option count once."""
         tuples: list[Any] = super()._get_option_tuples(option_string)
         return tuples[:1] if len({id(candidate[0]) for candidate in tuples}) == 1 else tuples
 
     def require(self, options: argparse.Namespace, *names: str) -> None:
-        """Raises UsageError for the first of the options that is missing."""
+        """Raise UsageError for the first of the options that is missing."""
         for name in names:
             if getattr(options, _destination(name)) in (None, []):
                 raise UsageError(f'Missing required argument "[{name.lstrip("-")}]"')
 
     def require_one_of(self, options: argparse.Namespace, name: str, values: Sequence[str]) -> None:
-        """Raises UsageError when an option is given with another value than one of these."""
+        """Raise UsageError if an option has a value that is not among `values`."""
         value = getattr(options, _destination(name))
         if value is not None and value not in values:
             raise UsageError(
@@ -136,7 +136,7 @@ class CommandLine(argparse.ArgumentParser):
             )
 
     def forbid(self, options: argparse.Namespace, used: str, *invalid: str) -> None:
-        """Raises UsageError when `used` is given together with one of the others."""
+        """Raise UsageError if `used` is given together with one of the others."""
         if not is_given(options, used):
             return
         for name in invalid:
@@ -151,9 +151,9 @@ def run_tool(
     *,
     error_prefix: str | None = None,
 ) -> int:
-    """Parses, runs and ends a tool: the exit status for every way it can end.
+    """Parse the arguments, run the tool and return its exit status.
 
-    A tool with an `error_prefix` tells a usage error behind it, and nothing else.
+    With an `error_prefix`, a usage error prints this prefix and the error, and no usage.
     """
     log_to_stderr(logging.WARNING)
     previous_handler = signal.signal(signal.SIGTERM, _interrupt)
@@ -169,7 +169,7 @@ def run_tool(
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output is gone; nothing that is still buffered may be written at exit.
+        # The reader of our output has closed the pipe; buffered output must not be written at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     finally:
@@ -178,14 +178,14 @@ def run_tool(
 
 
 def is_given(options: argparse.Namespace, name: str) -> bool:
-    """Whether an option has a value, or a flag is set."""
+    """Return whether an option has a value, or a flag is set."""
     return getattr(options, _destination(name)) not in (None, False, [])
 
 
 class StopRequest:
-    """Notices SIGINT and SIGTERM for the time of a `with` block, so that a loop can end between two steps.
+    """Catches SIGINT and SIGTERM during a `with` block, so that a loop can end between two steps.
 
-    Only the first is noticed: whoever asks twice does not want to wait for the step.
+    It catches only the first signal: a second one ends the process during the step.
     """
 
     def __init__(self) -> None:
@@ -210,7 +210,7 @@ class StopRequest:
 
 
 def warn(text: str) -> None:
-    """A warning for the user: on stderr, so that results can be piped."""
+    """Print a warning on stderr, so that results can be piped."""
     print(f"WARNING: {text}", file=sys.stderr)
 
 
@@ -234,7 +234,7 @@ def _option_text(action: argparse.Action) -> str:
 
 
 def _table_lines(option: str, description: str) -> Iterator[str]:
-    """A row of the table of options; long cells go on in the next line."""
+    """Return the lines of a row in the table of options; long cells continue in the next line."""
     options = textwrap.wrap(option, _OPTION_WIDTH, break_long_words=False, break_on_hyphens=False)
     descriptions = textwrap.wrap(description, _DESCRIPTION_WIDTH, break_on_hyphens=False)
     for left, right in zip_longest(options, descriptions, fillvalue=""):
@@ -242,7 +242,7 @@ def _table_lines(option: str, description: str) -> Iterator[str]:
 
 
 class _StoreOnce(argparse.Action):
-    """Keeps the one value of an option, and refuses a second."""
+    """Stores the value of an option, and rejects a second one."""
 
     def __call__(
         self,
@@ -260,7 +260,7 @@ class _StoreOnce(argparse.Action):
 
 
 class _Listed(argparse.Action):
-    """Keeps uses of several options in one list, in the order of the command line."""
+    """Stores the uses of several options in one list, in the order of the command line."""
 
     def __call__(
         self,

@@ -37,19 +37,19 @@ _WITH_DEFAULT = frozenset(_DEFAULTS.values())
 
 
 class Entity(NamedTuple):
-    """One entity. A name of None stands for all of the type, the empty name for the default."""
+    """One entity. The name None means all of the type, the empty name the default entity."""
 
     type: str
     name: str | None
 
     @property
     def singular(self) -> str:
-        """The type as the word for one of it."""
+        """The type as a singular noun."""
         return self.type.removesuffix("s")
 
 
 def add_entity_options(line: CommandLine) -> None:
-    """Adds the options that name entities."""
+    """Add the options that name entities."""
     types = ", ".join(ENTITY_TYPES)
     line.add_listed("--entity-type", to=_LIST, entry=_TYPE, value="type", help_text=f"The type of an entity: {types}.")
     line.add_listed("--entity-name", to=_LIST, entry=_NAME, value="name", help_text="The name of an entity.")
@@ -61,7 +61,7 @@ def add_entity_options(line: CommandLine) -> None:
 
 
 def parse_entities(listed: Sequence[tuple[str, str | None]] | None) -> list[Entity]:
-    """The entities of a command line. Raises UsageError."""
+    """Return the entities of a command line. Raises UsageError."""
     types: list[str] = []
     names: list[str] = []
     entities: list[Entity] = []

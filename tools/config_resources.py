@@ -1,6 +1,6 @@
 """Configurations of topics, brokers and their loggers, for kafka-configs.
 
-Owns which requests describe and alter them, and their lines. Must not know options.
+Owns the requests that describe and alter them, and the printed lines. Must not know options.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,11 +27,11 @@ _SET, _DELETE = 0, 1
 
 
 class InvalidConfigs(Exception):  # noqa: N818 - named as what it reports
-    """Keys that cannot be deleted, because they are not set."""
+    """Keys that cannot be deleted because they are not set."""
 
 
 def describe_resources(admin: AdminClient, entity: Entity, *, describe_all: bool) -> Iterator[str]:
-    """The lines of one entity, or of all of its type. Raises KafkaError after the lines that came before."""
+    """Yield the lines of one entity, or of all of its type. Raises KafkaError after the lines before the error."""
     names = [entity.name] if entity.name is not None else _all_names(admin, entity.type)
     for named in (Entity(entity.type, name) for name in names):
         yield _heading(named, describe_all=describe_all)
@@ -44,7 +44,7 @@ def describe_resources(admin: AdminClient, entity: Entity, *, describe_all: bool
 
 
 def alter_resource(admin: AdminClient, entity: Entity, added: Mapping[str, str], deleted: Sequence[str]) -> None:
-    """Sets and deletes configurations of one entity. Raises InvalidConfigs and KafkaError."""
+    """Set and delete configurations of one entity. Raises InvalidConfigs and KafkaError."""
     present = {config.name for config in _configs(admin, entity, describe_all=entity.type == BROKER_LOGGERS)}
     if missing := [key for key in deleted if key not in present]:
         raise InvalidConfigs(f"Invalid config(s): {','.join(missing)}")
@@ -69,7 +69,7 @@ def _heading(entity: Entity, *, describe_all: bool) -> str:
 
 
 def _configs(admin: AdminClient, entity: Entity, *, describe_all: bool) -> list[DescribeConfigsResourceResult]:
-    """The configurations of an entity, by name: all, or those that were set on it."""
+    """Return the configurations of an entity, by name: all, or those that were set on it."""
     resource = DescribeConfigsResource(
         resource_type=RESOURCE_TYPES[entity.type], resource_name=entity.name or DEFAULT_NAME, configuration_keys=None
     )
@@ -86,7 +86,7 @@ def _configs(admin: AdminClient, entity: Entity, *, describe_all: bool) -> list[
 
 
 def _own_source(entity: Entity) -> Source | None:
-    """Where values come from that were set on the entity itself; None when all are."""
+    """Return the source of values that were set on the entity itself; None if all were."""
     match entity.type:
         case "topics":
             return Source.DYNAMIC_TOPIC_CONFIG
@@ -99,7 +99,7 @@ def _own_source(entity: Entity) -> Source | None:
 
 
 def _broker_id(entity: Entity) -> int | None:
-    """The broker that must be asked; None for any."""
+    """Return the id of the broker that must get the request; None for any."""
     is_one_broker = entity.type in (BROKERS, BROKER_LOGGERS) and entity.name
     return int(entity.name) if is_one_broker and entity.name is not None else None
 

@@ -64,7 +64,7 @@ def _run(line: CommandLine, options: argparse.Namespace, arguments: Sequence[str
 
 
 def _check(line: CommandLine, options: argparse.Namespace) -> list[Entity]:
-    """The entities to describe or alter."""
+    """Return the entities to describe or alter. Raises UsageError."""
     if options.alter == options.describe:
         raise UsageError("Command must include exactly one action: --describe, --alter")
     line.require(options, "--bootstrap-server")
@@ -104,7 +104,7 @@ def _alter(admin: AdminClient, entities: Sequence[Entity], options: argparse.Nam
 
 
 def _added(options: argparse.Namespace) -> dict[str, str]:
-    """Keys and values to set. Raises UsageError."""
+    """Return the keys and values to set. Raises UsageError."""
     if options.add_config_file is not None:
         try:
             return properties.load(options.add_config_file)
@@ -114,7 +114,7 @@ def _added(options: argparse.Namespace) -> dict[str, str]:
 
 
 def parse_configs(text: str) -> dict[str, str]:
-    """Keys and values of `k=v,k2=[a,b],k3=`. Raises UsageError."""
+    """Return keys and values of `k=v,k2=[a,b],k3=`. Raises UsageError."""
     configs: dict[str, str] = {}
     for config in filter(None, (part.strip() for part in _BETWEEN_CONFIGS.split(text))):
         key, equals, value = config.partition("=")

@@ -95,7 +95,7 @@ def _check(line: CommandLine, options: argparse.Namespace) -> None:
 
 
 def consumer_settings(options: argparse.Namespace) -> dict[str, str]:
-    """The consumer's settings under Java names: options beat properties, properties beat the file."""
+    """Return the consumer's settings under Java names: options win over properties, properties over the file."""
     settings = load_settings(options.consumer_config, options.consumer_property)
     settings["bootstrap.servers"] = ",".join(map(str, parse_bootstrap(options.bootstrap_server)))
     settings["isolation.level"] = options.isolation_level
@@ -109,7 +109,7 @@ def consumer_settings(options: argparse.Namespace) -> dict[str, str]:
     if given:
         (settings["group.id"],) = given
     else:
-        # A group of the moment leaves no offsets behind.
+        # A temporary group commits no offsets.
         settings["group.id"] = f"console-consumer-{random.randrange(100_000)}"
         settings.setdefault("enable.auto.commit", "false")
     reset = settings.get("auto.offset.reset")
@@ -122,7 +122,7 @@ def consumer_settings(options: argparse.Namespace) -> dict[str, str]:
 
 
 def formatter_settings(options: argparse.Namespace) -> dict[str, str]:
-    """The formatter's settings: properties beat the file, and options of their own beat both."""
+    """Return the formatter's settings: properties win over the file, dedicated options over both."""
     of_options = {"key.deserializer": options.key_deserializer, "value.deserializer": options.value_deserializer}
     return {
         **load_settings(options.formatter_config, ()),
@@ -156,15 +156,15 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
 
 
 def _subscribe(consumer: Any, options: argparse.Namespace, bootstrap: str) -> None:
-    """Raises KafkaException when there are no brokers at all."""
+    """Raises KafkaException if no broker responds."""
     try:
         metadata = consumer.list_topics(timeout=BROKER_TIMEOUT_S)
     except KafkaException as error:
-        reason = f"No broker of {bootstrap} answered in {BROKER_TIMEOUT_S:.0f} s: {error.args[0].str()}"
+        reason = f"No broker of {bootstrap} responded within {BROKER_TIMEOUT_S:.0f} s: {error.args[0].str()}"
         raise KafkaException(KafkaError(error.args[0].code(), reason)) from error
     if options.topic is not None and options.topic not in metadata.topics:
         logger.warning("Topic %s does not exist yet", options.topic)
-        # Asking for one topic creates it, where the broker allows that.
+        # A Metadata request for one topic creates it, if the broker allows this.
         consumer.list_topics(options.topic, timeout=BROKER_TIMEOUT_S)
     if options.partition is not None:
         text = (options.offset or "latest").lower()
@@ -184,7 +184,7 @@ def _subscribe(consumer: Any, options: argparse.Namespace, bootstrap: str) -> No
 def _records(
     consumer: Any, options: argparse.Namespace, output: BinaryIO, stop: StopRequest
 ) -> Iterator[ConsumedRecord]:
-    """Records until there were enough, none came for the timeout, or the user has had enough.
+    """Yield records until `--max-messages`, until none arrives within the timeout, or until a signal.
 
     Flushes the output whenever no record is waiting.
     """
@@ -192,7 +192,7 @@ def _records(
     deadline_s = _deadline(options.timeout_ms)
     warned = False
     while not stop.is_made and (left is None or left > 0):
-        # No more than are still wanted: the offsets of all that are taken may be committed.
+        # At most as many as are still to be printed: the offsets of all consumed records may be committed.
         messages = consumer.consume(BATCH_COUNT_MAX if left is None else min(left, BATCH_COUNT_MAX), POLL_TIMEOUT_S)
         for message in messages:
             error = message.error()
@@ -201,7 +201,7 @@ def _records(
                 yield _record(message)
             elif error.code() in _UNKNOWN_TOPIC:
                 if not warned:
-                    logger.warning("Topic %s is not there yet: %s", message.topic(), error.name())
+                    logger.warning("Topic %s does not exist yet: %s", message.topic(), error.name())
                 warned = True
             elif error.code() not in _NO_RECORD:
                 raise KafkaException(error)
@@ -233,7 +233,7 @@ def _record(message: Any) -> ConsumedRecord:
 
 
 def _print(record: ConsumedRecord, formatter: MessageFormatter, output: BinaryIO, *, skips_errors: bool) -> int:
-    """Prints a record; returns how many were, 1 or 0. Raises DeserializationError unless told to skip."""
+    """Print a record; return how many were printed, 1 or 0. Raises DeserializationError without `skips_errors`."""
     try:
         output.write(formatter.format(record))
     except DeserializationError as error:

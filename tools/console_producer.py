@@ -12,7 +12,7 @@ from tools.bootstrap import parse_bootstrap
 from tools.client_settings import library_settings, load_settings, parse_assignments
 from tools.command_line import BOOTSTRAP_SERVER, CommandLine, run_tool
 from tools.line_reader import LineError, LineReader, LineRecord
-from tools.plug_ins import load_part
+from tools.plug_ins import load_plug_in
 
 logger = logging.getLogger("org.apache.kafka.tools.ConsoleProducer")
 
@@ -92,11 +92,11 @@ _MERGED: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("compression.type", ("compression_codec",), "none"),
     ("client.id", (), "console-producer"),
 )
-"""Setting, the options that give it (the first given wins), and its default when no file names it either."""
+"""Setting, its options (the first given one wins), and its default if no file sets it."""
 
 
 def producer_settings(options: argparse.Namespace) -> dict[str, str]:
-    """The producer's settings under Java names: options beat properties, properties beat the file."""
+    """Return the producer's settings under Java names: options win over properties, properties over the file."""
     settings = load_settings(options.producer_config, options.producer_property)
     settings["bootstrap.servers"] = ",".join(map(str, parse_bootstrap(options.bootstrap_server)))
     for key, names, default in _MERGED:
@@ -105,7 +105,7 @@ def producer_settings(options: argparse.Namespace) -> dict[str, str]:
             settings[key] = given[0]
         else:
             settings.setdefault(key, default)
-    # As in Java: whoever waits for all replicas writes every record once, unless told otherwise.
+    # As in Java: a producer with acks=all is idempotent by default.
     settings.setdefault("enable.idempotence", str(settings["acks"] in _ALL_REPLICAS).lower())
     return settings
 
@@ -115,10 +115,10 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     line.require_one_of(options, "--compression-codec", _CODECS)
     settings = producer_settings(options)
     reader_properties = {**load_settings(options.reader_config, ()), **parse_assignments(options.property)}
-    reader = load_part(options.line_reader, LINE_READERS, "line reader")(reader_properties)
+    reader = load_plug_in(options.line_reader, LINE_READERS, "line reader")(reader_properties)
     try:
         producer = Producer(
-            # The partitioner that puts a key where Java's producer puts it.
+            # The partitioner that selects the same partition for a key as Java's producer.
             {**library_settings(settings, is_consumer=False), "partitioner": "murmur2_random"},
             logger=logger,
         )
@@ -137,7 +137,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
 
 
 def send_lines(producer: Any, topic: str, reader: LineReader, lines: BinaryIO, *, is_synchronous: bool) -> None:
-    """Sends a record a line. A record that cannot be delivered is logged; a line without sense raises LineError."""
+    """Send one record per line. Logs a record that cannot be delivered; raises LineError for an invalid line."""
     for line in _prompted(lines):
         record = reader.read(line)
         _send(producer, topic, record)
@@ -170,7 +170,7 @@ def _log_send_error(topic: str | None, reason: str) -> None:
 
 
 def _prompted(lines: BinaryIO) -> Iterator[bytes]:
-    """Lines without their ends; a terminal is asked for each."""
+    """Yield lines without their line ends; prompts on a terminal."""
     is_terminal = lines.isatty()
     while True:
         if is_terminal:

@@ -1,6 +1,6 @@
-"""The records that groups of the newer protocol (KIP-848) keep in `__consumer_offsets`, for kafka-dump-log.
+"""The records of groups of the newer protocol (KIP-848) in `__consumer_offsets`, for kafka-dump-log.
 
-Owns their layouts. Nothing here writes them. A key is an int16 type and fields, a value an int16 version and fields.
+Owns their layouts. Milena does not write them. A key is an int16 type and fields, a value an int16 version and fields.
 """
 
 from collections.abc import Mapping
@@ -129,4 +129,4 @@ GROUP_RECORD_TYPES: Mapping[int, GroupRecordType] = {
     7: GroupRecordType(ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
     8: GroupRecordType(ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
 }
-"""By type: the version of a key says what its record is about."""
+"""By type: the version of a key is the type of its record."""

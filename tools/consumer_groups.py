@@ -41,7 +41,7 @@ _DRY_RUN_WARNING = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status. As in Kafka, an `Error:` of the cluster is a failure with `--strict-exit` only."""
+    """Return the exit status. As in Kafka, an `Error:` of the cluster is a failure only with `--strict-exit`."""
     return run_tool(_command_line(), _run, arguments)
 
 
@@ -106,7 +106,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
 
 
 def _check(line: CommandLine, options: argparse.Namespace) -> str:
-    """The one action that is asked for."""
+    """Return the one requested action."""
     given = [action for action in _ACTIONS if is_given(options, action)]
     if len(given) != 1:
         raise UsageError(f"Command must include exactly one action: {', '.join(_ACTIONS)}.")
@@ -166,7 +166,7 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> bool:
 
 
 def _words(text: str | None, known: Sequence[str], what: str) -> list[str]:
-    """The states or types of a comma separated list, in their own spelling. Raises UsageError."""
+    """Return the states or types of a comma-separated list, in canonical spelling. Raises UsageError."""
     by_lower_case = {word.lower(): word for word in known}
     words = [word.strip().lower() for word in (text or "").split(",") if word.strip()]
     if any(word not in by_lower_case for word in words):
@@ -175,7 +175,7 @@ def _words(text: str | None, known: Sequence[str], what: str) -> list[str]:
 
 
 def _listed(admin: AdminClient, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
-    """The consumer groups of all brokers. Raises KafkaError."""
+    """Return the consumer groups of all brokers. Raises KafkaError."""
     request = ListGroupsRequest(states_filter=list(states), types_filter=[name.lower() for name in types])
     groups: dict[str, ListedGroup] = {}
     for broker in admin.metadata([]).brokers:
@@ -339,7 +339,7 @@ _ACTIONS: Mapping[str, Callable[[AdminClient, argparse.Namespace], bool]] = {
     "--reset-offsets": _reset_offsets,
     "--delete-offsets": _delete_offsets,
 }
-"""What does each action; False when the cluster refused some of it."""
+"""The function of each action; it returns False if the cluster rejected a part of it."""
 
 
 if __name__ == "__main__":

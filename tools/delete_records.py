@@ -25,11 +25,11 @@ _VERSION: Final = 1
 
 
 class InvalidOffsetsError(Exception):
-    """The file does not say what to delete. The text says what is wrong."""
+    """The file is not a valid list of records to delete. The text names the problem."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status. A partition that cannot be served is told on stdout and no failure, as in Kafka."""
+    """Return the exit status. As in Kafka, an error of a partition is printed on stdout and is not a failure."""
     return run_tool(_command_line(), _run, arguments)
 
 
@@ -78,7 +78,7 @@ def _failed(reason: str) -> int:
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
-    """The offsets by partition of a file's content. Raises InvalidOffsetsError."""
+    """Return the offsets by partition of a file's content. Raises InvalidOffsetsError."""
     try:
         content = json.loads(text)
     except ValueError as error:
@@ -115,7 +115,7 @@ def _field(entry: object, name: str, kind: type) -> Any:
 
 
 def _delete(admin: AdminClient, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
-    """The new log start offset of each partition, or why it has none."""
+    """Return the new log start offset of each partition, or its error."""
 
     def request(led: Sequence[TopicPartition]) -> DeleteRecordsRequest:
         topics: dict[str, list[DeleteRecordsPartition]] = {}

@@ -1,24 +1,24 @@
 """Bytes of keys, values and headers as text, under the names of Java's deserializers.
 
-Owns one function a name. Must not know where bytes come from or texts go.
+Owns one function per name. Must not know where bytes come from or where text goes.
 """
 
 import struct
 from collections.abc import Callable, Mapping
 
 from config.definition import text_of
-from tools.plug_ins import load_part
+from tools.plug_ins import load_plug_in
 
 Deserializer = Callable[[bytes], bytes]
-"""The printed form of some bytes. Raises DeserializationError."""
+"""Returns the printed form of some bytes. Raises DeserializationError."""
 
 
 class DeserializationError(Exception):
-    """Bytes that are not what the deserializer expects."""
+    """Bytes that the deserializer cannot read."""
 
 
 def raw(data: bytes) -> bytes:
-    """The bytes themselves."""
+    """Return the bytes unchanged."""
     return data
 
 
@@ -43,7 +43,7 @@ def _number(name: str, layout: str) -> Deserializer:
 
 
 def _shortest_float(value: float) -> bytes:
-    """The shortest decimal that is this float of 32 bits, as Java prints it."""
+    """Return the shortest decimal of this 32-bit float, as Java prints it."""
     for digits in range(1, 10):
         candidate = float(f"{value:.{digits}g}")
         if struct.pack(">f", candidate) == struct.pack(">f", value):
@@ -67,9 +67,9 @@ _DESERIALIZERS: Mapping[str, Deserializer] = {
 
 
 def deserializer(name: str) -> Deserializer:
-    """The deserializer of a Java class name, or an object of the class `module:Class`. Raises UsageError."""
+    """Return the deserializer of a Java class name, or an object of the class `module:Class`. Raises UsageError."""
 
     def built_in(function: Deserializer) -> Callable[[], Deserializer]:
         return lambda: function
 
-    return load_part(name, {key: built_in(function) for key, function in _DESERIALIZERS.items()}, "deserializer")()
+    return load_plug_in(name, {key: built_in(function) for key, function in _DESERIALIZERS.items()}, "deserializer")()

@@ -3,7 +3,7 @@
     bin/dump-codec heartbeat 4
     bin/dump-codec FetchResponse 16
 
-This code is compiled in memory on first use and is in no file; tracebacks through it show these lines.
+The codec compiles this code in memory on first use, without a file; tracebacks through it show these lines.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from protocol.codec import source_text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status; a usage error ends the program with 2."""
+    """Return the exit status; a usage error ends the program with 2."""
     parser = argparse.ArgumentParser(
         "dump-codec", description="Print the code that reads and writes one version of a message."
     )
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _messages(name: str) -> list[type]:
-    """The classes that go by a name: both messages of an API, or one of them."""
+    """Return the classes with a name: both messages of an API, or one of them."""
     wanted = name.replace("_", "").replace("-", "").lower()
     return [
         cls

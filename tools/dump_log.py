@@ -1,6 +1,6 @@
-"""kafka-dump-log: prints the files of a partition, reports where indexes and logs do not agree, and verifies batches.
+"""kafka-dump-log: prints the files of a partition, reports differences of indexes and logs, and verifies batches.
 
-It reads files that belong to a stopped or a running broker and changes none of them.
+It reads the files of a stopped or a running broker and changes none of them.
 """
 
 import argparse
@@ -40,7 +40,7 @@ _SNAPSHOT: Final = ".checkpoint"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 1 when a file, or the rest of one, cannot be read."""
+    """Return the exit status: 1 if a file, or the rest of one, cannot be read."""
     return run_tool(_command_line(), _run, arguments)
 
 
@@ -111,7 +111,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
 
 
 def _verify(directories: Sequence[str]) -> int:
-    """1 when a batch is damaged or something cannot be read."""
+    """Return the exit status: 1 if a batch is damaged or something cannot be read."""
     has_failed = False
     paths = []
     for directory in map(_normalized, directories):
@@ -162,7 +162,7 @@ def _log_dump(options: argparse.Namespace) -> LogDump:
 
 
 def _parser(options: argparse.Namespace) -> Parser | None:
-    """What shows keys and values; None when nobody asks for them. Raises UsageError."""
+    """Return the parser of keys and values; None if they are not requested. Raises UsageError."""
     if options.offsets_decoder:
         return parse_group_record
     if options.transaction_log_decoder:
@@ -177,7 +177,7 @@ def _parser(options: argparse.Namespace) -> Parser | None:
 
 
 def _current(decoder: str | None) -> str:
-    """The class name of a decoder in today's package."""
+    """Return the class name of a decoder in the current package."""
     if decoder is None:
         return DEFAULT_DECODER
     if not decoder.startswith(_OLD_DECODERS):
@@ -194,12 +194,12 @@ def _index_check(options: argparse.Namespace) -> IndexCheck:
 
 
 def _normalized(path: str) -> str:
-    """As java.io.File writes a path: one slash at a time, none at the end."""
+    """Return a path as java.io.File prints it: no repeated slashes, none at the end."""
     return re.sub("(?<=.)/+$", "", re.sub("/+", "/", path))
 
 
 def _print(text: str) -> None:
-    """A line on stdout as UTF-8, whatever the locale: keys and values are."""
+    """Print a line on stdout as UTF-8 in any locale, because keys and values are UTF-8."""
     sys.stdout.buffer.write(text.encode() + b"\n")
 
 

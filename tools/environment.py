@@ -1,11 +1,11 @@
-"""Makes the folder `.venv` that the launchers run everything in, from a lock file with hashes.
+"""Creates the folder `.venv`, in which the launchers run everything, from a lock file with hashes.
 
-Run as a script, before any dependency exists: it imports the standard library alone. Rules that make it safe to start
-twice, to interrupt, and to start again after an update:
+It runs as a script before any dependency exists, so it imports only the standard library. It may be started twice,
+interrupted, and started again after an update:
 
-- a lock on the project's folder lets one process at a time change the environment;
-- the copy of the lock file inside `.venv` is written last, and says that the environment is complete;
-- a marker says that work is under way: who finds it starts over, because a half-unpacked package looks installed.
+- a lock on the project's folder allows one process at a time to change the environment;
+- the copy of the lock file inside `.venv` is written last, and shows that the environment is complete;
+- a marker shows unfinished work. A process that finds it starts over, because a half-unpacked package looks installed.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ from typing import TextIO
 
 _BROKER_LOCK = "requirements.lock"
 _SPARK_LOCK = "requirements-spark.lock"
-# An environment made from the one has all packages of the others, so it is ready for them too.
+# An environment made from the first lock file has all packages of the others, so it is ready for them too.
 _CONTAINED = {
     "requirements-dev.lock": (_SPARK_LOCK, _BROKER_LOCK),
     _SPARK_LOCK: (_BROKER_LOCK,),
@@ -31,7 +31,7 @@ _CONTAINED = {
 }
 _MARKER = "incomplete"
 _REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*==", re.MULTILINE)
-# What pip says about a package from an index, from a folder, that is there already, or that this machine does not need.
+# Lines of pip about a package: from an index, from a folder, already installed, or not needed on this machine.
 _PIP_SETTLED = re.compile(
     r"(?:Collecting |Processing (?:\S*/)?|Requirement already satisfied: |Ignoring )"
     r"(?P<name>[A-Za-z0-9._]+(?:-(?!\d)[A-Za-z0-9._]+)*)"
@@ -39,7 +39,7 @@ _PIP_SETTLED = re.compile(
 
 
 class PreparationError(Exception):
-    """The environment could not be made; the text is for the user."""
+    """The environment could not be created; the text is for the user."""
 
 
 def main(arguments: list[str]) -> int:
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
 
 
 def is_ready(root: Path, lock_name: str) -> bool:
-    """Whether `.venv` was completely made from this lock file."""
+    """Return whether `.venv` is complete for this lock file."""
     venv = root / ".venv"
     copy = venv / lock_name
     has_copy = copy.is_file() and filecmp.cmp(root / lock_name, copy, shallow=False)
@@ -69,7 +69,7 @@ def is_ready(root: Path, lock_name: str) -> bool:
 
 
 def make(root: Path, lock_name: str, progress: "Progress") -> None:
-    """Makes `.venv`, or brings it up to date. Raises PreparationError."""
+    """Create or update `.venv`. Raises PreparationError."""
     venv = root / ".venv"
     marker = venv / _MARKER
     started_s = time.monotonic()
@@ -92,7 +92,7 @@ def make(root: Path, lock_name: str, progress: "Progress") -> None:
 
 
 def _is_usable(venv: Path) -> bool:
-    """Whether packages can be installed into what is there: complete once, and its Python still works."""
+    """Return whether the existing environment can be updated: it was complete once, and its Python works."""
     python = venv / "bin" / "python"
     if (venv / _MARKER).exists() or not python.exists():
         return False
@@ -138,7 +138,7 @@ def _run(command: list[str], name: str) -> None:
 
 @contextmanager
 def _only_one(root: Path, progress: "Progress") -> Iterator[None]:
-    """Holds a lock on the project's folder; it vanishes with the process, however that ends."""
+    """Hold a lock on the project's folder; the kernel releases it when the process ends."""
     descriptor = os.open(root, os.O_RDONLY)
     try:
         try:
@@ -152,7 +152,7 @@ def _only_one(root: Path, progress: "Progress") -> Iterator[None]:
 
 
 class Progress:
-    """Messages that replace each other on a terminal, and are lines of their own elsewhere."""
+    """Messages that replace each other on a terminal, and are separate lines elsewhere."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -169,7 +169,7 @@ class Progress:
         self._stream.flush()
 
     def end(self) -> None:
-        """Leaves the last message standing on a line of its own."""
+        """End the line of the last message."""
         if self._is_line_open:
             self._stream.write("\n")
             self._is_line_open = False

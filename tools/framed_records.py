@@ -1,6 +1,6 @@
-"""Records that say of themselves what they are: a frame version, a type, a version, and the fields.
+"""Self-describing records: a frame version, a type, a version, and the fields.
 
-Owns the frame, and the JSON that Kafka's tools print of fields. Must not know which types there are. The three numbers
+Owns the frame, and the JSON that Kafka's tools print for fields. Must not know which types exist. The three numbers
 of the frame are unsigned varints.
 """
 
@@ -19,18 +19,18 @@ from tools.topic_ids import topic_id_text
 
 _FRAME_VERSION: Final = 1
 _INT16_MAX: Final = (1 << 15) - 1
-_PLAIN_EXPONENTS: Final = range(-3, 7)  # outside of them Java writes a double with an exponent
+_PLAIN_EXPONENTS: Final = range(-3, 7)  # outside these limits Java prints a double with an exponent
 
 
 class FramedRecord(NamedTuple):
-    """What is in a frame; `fields` is of the class that its type has in the table."""
+    """The content of a frame; `fields` has the class of its type in the table."""
 
     version: int
     fields: Struct
 
 
 def read_framed(data: bytes | None, classes: Mapping[int, type]) -> FramedRecord:
-    """Raises Malformed with the words that Kafka has for it."""
+    """Read a frame. Raises Malformed with Kafka's text."""
     buffer = data or b""
     frame_version, position = _number(buffer, 0, "frame version")
     if frame_version == 0:
@@ -69,7 +69,7 @@ def _number(buffer: bytes, position: int, name: str) -> tuple[int, int]:
 
 
 def fields_json(fields: Struct, version: int) -> str:
-    """The fields that `version` has, under their names in Kafka's schemas; tagged ones where they are no default."""
+    """Return the fields of `version` under the names of Kafka's schemas; tagged ones unless they have the default."""
     shown = (
         f'"{_camel_case(field.name)}":{_field_json(field, getattr(fields, field.name), version)}'
         for field in fields.__fields__
@@ -99,7 +99,7 @@ def _element_json(field: Field, value: Any, version: int) -> str:
 
 
 def _double_json(value: float) -> str:
-    """As Java prints a double."""
+    """Return the text of a double as Java prints it."""
     if not math.isfinite(value):
         return json_text("NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity")
     exponent = Decimal(repr(value)).adjusted()

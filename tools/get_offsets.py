@@ -37,7 +37,7 @@ _RULE = re.compile(r"(?P<topic>[^:,]*)(?::(?:(?P<only>[0-9]*)|(?P<first>[0-9]*)-
 
 
 class Rule(NamedTuple):
-    """Some partitions of some topics: from `first` on, up to but not with `end`."""
+    """Some partitions of some topics: from `first` to `end`, exclusive."""
 
     topic: re.Pattern[str]
     first: int = 0
@@ -111,7 +111,7 @@ def _failed(reason: str) -> int:
 
 
 def _rules(options: argparse.Namespace) -> list[Rule]:
-    """What the options choose; a partition is taken by any of them. Raises UsageError."""
+    """Return the rules of the options; a partition matches if any rule does. Raises UsageError."""
     if options.topic_partitions is not None:
         if options.topic is not None or options.partitions is not None:
             raise UsageError("--topic-partitions cannot be used with --topic or --partitions")
@@ -123,7 +123,7 @@ def _rules(options: argparse.Namespace) -> list[Rule]:
 
 
 def parse_rule(text: str) -> Rule:
-    """The rule of `topic`, `topic:3`, `topic:1-3`, `topic:1-` or `:-3`. Raises UsageError."""
+    """Parse the rule `topic`, `topic:3`, `topic:1-3`, `topic:1-` or `:-3`. Raises UsageError."""
     match = _RULE.fullmatch(text)
     if match is None:
         raise UsageError(f"Invalid rule specification: {text}")
@@ -134,7 +134,7 @@ def parse_rule(text: str) -> Rule:
 
 
 def parse_time(text: str) -> int:
-    """The timestamp of ListOffsets that a word or a number stands for. Raises UsageError."""
+    """Return the ListOffsets timestamp of a word or a number. Raises UsageError."""
     if text in TIMES:
         return TIMES[text]
     if re.fullmatch(r"[+-]?[0-9]+", text) and int(text) in _INT64:

@@ -1,6 +1,6 @@
-"""What kafka-consumer-groups describes: committed offsets and lag, members, or the state of groups.
+"""Descriptions of kafka-consumer-groups: committed offsets and lag, members, or the state of groups.
 
-Asks the cluster and decides what each cell says; `group_tables` lays the cells out.
+Queries the cluster and computes the content of each cell; `group_tables` formats the table.
 
 Must not know options or columns.
 """
@@ -31,7 +31,7 @@ _INT32 = Struct(">i")
 
 
 class GroupMember(NamedTuple):
-    """A member of a consumer group and what it was given."""
+    """A member of a consumer group and its assignment."""
 
     member_id: str
     instance_id: str | None
@@ -51,7 +51,7 @@ class ConsumerGroup(NamedTuple):
 
 
 def describe_group(admin: AdminClient, name: str) -> ConsumerGroup:
-    """One group; an unknown one is Dead. Raises KafkaError."""
+    """Return one group; an unknown one is Dead. Raises KafkaError."""
     request = DescribeGroupsRequest(groups=[name])
     group = admin.ask_coordinator(name, request, DescribeGroupsResponse, lambda response: response.groups)
     coordinator_id = admin.coordinator(name)
@@ -60,7 +60,7 @@ def describe_group(admin: AdminClient, name: str) -> ConsumerGroup:
 
 
 def committed_offsets(admin: AdminClient, group: str) -> dict[TopicPartition, int]:
-    """The offsets that a group has committed. Raises KafkaError."""
+    """Return the committed offsets of a group. Raises KafkaError."""
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
     found = admin.ask_coordinator(group, request, OffsetFetchResponse, lambda response: response.groups)
     return {
@@ -72,7 +72,7 @@ def committed_offsets(admin: AdminClient, group: str) -> dict[TopicPartition, in
 
 
 def print_offsets(admin: AdminClient, groups: Sequence[str]) -> bool:
-    """Prints offsets and lag of each group; whether all groups exist."""
+    """Print offsets and lag of each group; return whether all groups exist."""
     lines: list[str] = []
     all_exist = True
     for name in sorted(groups):
@@ -87,7 +87,7 @@ def print_offsets(admin: AdminClient, groups: Sequence[str]) -> bool:
 
 
 def print_members(admin: AdminClient, groups: Sequence[str], *, is_verbose: bool) -> bool:
-    """Prints the members of each group; whether all groups exist."""
+    """Print the members of each group; return whether all groups exist."""
     all_exist = True
     for name in sorted(groups):
         group = describe_group(admin, name)
@@ -111,7 +111,7 @@ def print_members(admin: AdminClient, groups: Sequence[str], *, is_verbose: bool
 
 
 def print_states(admin: AdminClient, groups: Sequence[str]) -> bool:
-    """Prints coordinator and state of each group; whether all groups exist."""
+    """Print coordinator and state of each group; return whether all groups exist."""
     all_exist = True
     for name in sorted(groups):
         group = describe_group(admin, name)
@@ -123,7 +123,7 @@ def print_states(admin: AdminClient, groups: Sequence[str]) -> bool:
 
 
 def _print_state(group: ConsumerGroup) -> bool:
-    """Says what is remarkable about the state of a group; False when there is no such group."""
+    """Print a warning about the state of a group; return False if the group does not exist."""
     if group.state == DEAD:
         print(f"\nError: Consumer group '{group.name}' does not exist.")
         return False
@@ -142,7 +142,7 @@ def _members(group: DescribedGroup) -> Iterator[GroupMember]:
 
 
 def _assignment(member: DescribedGroupMember) -> tuple[TopicPartition, ...]:
-    """The partitions of a member; none when its bytes are not those of a consumer."""
+    """Return the partitions of a member; none if its bytes are not those of a consumer."""
     try:
         return tuple(sorted(_read_assignment(bytes(member.member_assignment))))
     except (error, UnicodeDecodeError):
@@ -150,7 +150,7 @@ def _assignment(member: DescribedGroupMember) -> tuple[TopicPartition, ...]:
 
 
 def _read_assignment(data: bytes) -> Iterator[TopicPartition]:
-    """Version, then topics with their partitions; user data follows and is not looked at."""
+    """Parse version and topics with their partitions; the user data after them is ignored."""
     if not data:
         return
     position = _INT16.size
@@ -170,7 +170,7 @@ def _read_assignment(data: bytes) -> Iterator[TopicPartition]:
 
 
 def _offset_rows(admin: AdminClient, group: ConsumerGroup) -> Iterator[tuple[str, ...]]:
-    """A row for each partition: of the members with most partitions first, at last of those that nobody reads."""
+    """Return one row per partition: members with most partitions first, unassigned partitions last."""
     if group.state == DEAD:
         return
     committed = committed_offsets(admin, group.name)
@@ -199,7 +199,7 @@ def _offset_row(
 
 
 def _assignment_text(assignment: Sequence[TopicPartition]) -> str:
-    """The partition numbers by topic, as in `(0,1), (2)`."""
+    """Return the partition numbers by topic, as in `(0,1), (2)`."""
     if not assignment:
         return MISSING
     topics: dict[str, list[str]] = {}

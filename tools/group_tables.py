@@ -1,7 +1,7 @@
-"""The tables of kafka-consumer-groups: rows of text to lines, with the columns and widths that scripts cut at.
+"""The tables of kafka-consumer-groups: formats rows of text as lines, with Kafka's columns and widths.
 
-Pure: what a cell says is decided elsewhere. Columns are left-justified and grow with their content where Kafka's do;
-the blank behind the last column of some tables is part of them.
+Pure; the caller computes the cells. Columns are left-justified and grow with their content if Kafka's do. The blank
+after the last column of some tables is part of Kafka's output.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ MISSING = "-"
 
 
 class Column(NamedTuple):
-    """A heading, the least width, and whether longer cells widen the column. A width of 0 pads nothing."""
+    """A heading, the minimum width, and whether longer cells widen the column. Width 0 means no padding."""
 
     heading: str
     width: int
@@ -52,7 +52,7 @@ _LISTED_GROUP_MARGIN = 10
 
 
 def member_columns(*, with_instance_id: bool, with_assignment: bool) -> tuple[Column, ...]:
-    """The columns of a table of members."""
+    """Return the columns of a table of members."""
     columns = [*MEMBERS]
     if with_assignment:
         columns[-1] = Column("ASSIGNMENT", 0)
@@ -62,13 +62,13 @@ def member_columns(*, with_instance_id: bool, with_assignment: bool) -> tuple[Co
 
 
 def listed_columns(groups: Iterable[str], headings: Sequence[str]) -> tuple[Column, ...]:
-    """The columns of a list of groups with more than their names."""
+    """Return the columns of a list of groups with states or types."""
     width = max([15, *map(len, groups)]) + _LISTED_GROUP_MARGIN
     return (Column("GROUP", width), *(Column(heading, 20) for heading in headings))
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The heading and the rows as lines."""
+    """Return the heading and the rows as lines."""
     cells = [[column.heading for column in columns], *rows]
     widths = [
         max([column.width, *(len(row[index]) for row in cells)]) if column.grows else column.width

@@ -1,8 +1,8 @@
-"""The lines that kafka-dump-log prints of the files beside a log, and what it finds when it compares them with the log.
+"""The lines that kafka-dump-log prints for indexes and snapshots, and the differences between an index and its log.
 
-The comparison is the reason why these files are dumped: an index entry must point at the batch that it names.
+An index entry must point at the batch that contains its offset; the comparison is the main use of these dumps.
 
-Owns the comparison and its words. Must not know options, or how files are opened (`segment_files`).
+Owns the comparison and its texts. Must not know options, or how files are opened (`segment_files`).
 """
 
 import os
@@ -40,19 +40,19 @@ Pair = tuple[int, int]
 
 
 class IndexCheck(Enum):
-    """What is asked of an index."""
+    """What to do with an index."""
 
     PRINT = auto()
-    """Its entries, compared with the log."""
+    """Print its entries, and compare them with the log."""
     VERIFY = auto()
-    """Only the comparison."""
+    """Only compare."""
     SANITY = auto()
-    """Only what a broker checks when it starts."""
+    """Only perform the checks of a broker's start."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What is wrong with the files, to be told after all of them were dumped. Keys are absolute paths."""
+    """Differences to report after all files were dumped. Keys are absolute paths."""
 
     index_mismatches: dict[str, list[Pair]] = field(default_factory=dict)
     timestamp_mismatches: dict[str, list[Pair]] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Findings:
     gaps: dict[str, list[Pair]] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
-        """As Kafka's tool tells them: mismatches of offset indexes and gaps start with the last."""
+        """Yield lines in the order of Kafka's tool: mismatches of offset indexes and gaps start with the last."""
         for path, pairs in self.index_mismatches.items():
             yield f"Mismatches in :{path}"
             yield from (f"  Index offset: {index}, log offset: {log}" for index, log in reversed(pairs))
@@ -83,7 +83,7 @@ class Findings:
 
 
 def offset_index_lines(path: str, check: IndexCheck, findings: Findings) -> Iterator[str]:
-    """The lines of an `.index` file. Raises DumpError."""
+    """Yield the lines of an `.index` file. Raises DumpError."""
     base_offset = base_offset_of(path)
     log = LogFile.of_segment(path)
     entries = offset_index_entries(path)
@@ -109,7 +109,7 @@ def offset_index_lines(path: str, check: IndexCheck, findings: Findings) -> Iter
 
 
 def time_index_lines(path: str, check: IndexCheck, findings: Findings) -> Iterator[str]:
-    """The lines of a `.timeindex` file. Raises DumpError."""
+    """Yield the lines of a `.timeindex` file. Raises DumpError."""
     base_offset = base_offset_of(path)
     log = LogFile.of_segment(path)
     entries = time_index_entries(path)
@@ -139,7 +139,7 @@ def time_index_lines(path: str, check: IndexCheck, findings: Findings) -> Iterat
 
 
 def transaction_index_lines(path: str) -> Iterator[str]:
-    """The lines of a `.txnindex` file. Raises DumpError."""
+    """Yield the lines of a `.txnindex` file. Raises DumpError."""
     base_offset_of(path)
     try:
         entries = transaction_index.parse(read_file(path), path)
@@ -153,7 +153,7 @@ def transaction_index_lines(path: str) -> Iterator[str]:
 
 
 def producer_snapshot_lines(path: str) -> Iterator[str]:
-    """The lines of a `.snapshot` file. Raises DumpError."""
+    """Yield the lines of a `.snapshot` file. Raises DumpError."""
     try:
         entries = producer_snapshots.decode(read_file(path), path)
     except CorruptSnapshotError as error:
@@ -178,7 +178,7 @@ def _producer_line(entry: ProducerEntry) -> str:
 
 
 def _greatest_timestamp_ms(path: str, batch: StoredBatch) -> int:
-    """That of the records themselves: the header may say anything."""
+    """Return the greatest timestamp of the records, as the header may be wrong."""
     try:
         stored = entry_records(batch.view, size_max=PLAIN_SIZE_MAX)
         return max((record.timestamp for record in stored), default=NO_TIMESTAMP)
@@ -187,7 +187,7 @@ def _greatest_timestamp_ms(path: str, batch: StoredBatch) -> int:
 
 
 def _position(entries: Sequence[OffsetPosition], offset: int) -> int:
-    """Where to look for an offset: at the last entry that does not lie behind it."""
+    """Return the position from which to search for an offset: that of the last entry at or below it."""
     slot = bisect_right(entries, offset, key=lambda entry: entry.offset)
     return entries[slot - 1].position if slot else 0
 

@@ -1,7 +1,7 @@
-"""What Kafka's own tools show of being Java programs, where scripts and eyes rely on it.
+"""Java details in the output of Kafka's tools that scripts and people rely on.
 
-Three things leak into their output: the names of exception classes, the order in which hash maps and sets hand out
-their keys, and the way a JSON library escapes text.
+These are the names of exception classes, the iteration order of hash maps and sets, and the escapes of Java's JSON
+library.
 
 Owns these three. Must not know any tool.
 """
@@ -17,7 +17,7 @@ from protocol.errors import ErrorCode, KafkaError
 K = TypeVar("K", bound=Hashable)
 
 _INT32_MASK: Final = 0xFFFFFFFF
-_SMALL_SET_SIZE_MAX: Final = 4  # Scala has a class of its own for each size up to this
+_SMALL_SET_SIZE_MAX: Final = 4  # Scala has a separate class for each size up to this
 _ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 _PACKAGE = "org.apache.kafka.common.errors"
 _IRREGULAR: Mapping[ErrorCode, str] = {
@@ -50,17 +50,17 @@ _IRREGULAR: Mapping[ErrorCode, str] = {
 
 
 def exception_text(error: KafkaError) -> str:
-    """An error as Java prints the exception for it: `org.apache.kafka.common.errors.SomeException: message`."""
+    """Return an error as Java prints its exception: `org.apache.kafka.common.errors.SomeException: message`."""
     return f"{exception_name(error.code)}: {error.message}"
 
 
 def exception_name(code: ErrorCode) -> str:
-    """The name of the Java class that stands for an error code, with its package."""
+    """Return the name of the Java class for an error code, with its package."""
     return f"{_PACKAGE}.{exception_class(code)}"
 
 
 def exception_class(code: ErrorCode) -> str:
-    """The name of the Java class that stands for an error code."""
+    """Return the name of the Java class for an error code."""
     if code in _IRREGULAR:
         return _IRREGULAR[code]
     words = code.name.removesuffix("_EXCEPTION").split("_")
@@ -68,10 +68,9 @@ def exception_class(code: ErrorCode) -> str:
 
 
 def hash_map_order(keys: Iterable[K], *, capacity: int = 16, hash_code: Callable[[K], int] | None = None) -> list[K]:
-    """Keys in the order of a java.util.HashMap that was made for `capacity` entries.
+    """Return keys in the order of a java.util.HashMap that was created for `capacity` entries.
 
-    `hash_code` is the keys' own in Java; without one they are strings. Keys that share a bucket keep the order in which
-    they are given here.
+    `hash_code` is the keys' own in Java; without one they are strings. Keys that share a bucket keep their given order.
     """
     given = list(keys)
     buckets = 1
@@ -81,7 +80,7 @@ def hash_map_order(keys: Iterable[K], *, capacity: int = 16, hash_code: Callable
 
 
 def hash_set_order(sets: Sequence[Collection[K]], *, hash_code: Callable[[K], int]) -> list[K]:
-    """Keys in the order of a scala.collection.mutable.HashSet that took these immutable sets, one after the other.
+    """Return keys in the order of a scala.collection.mutable.HashSet after adding these immutable sets in order.
 
     The entries of a bucket are in the order of their hashes.
     """
@@ -91,9 +90,9 @@ def hash_set_order(sets: Sequence[Collection[K]], *, hash_code: Callable[[K], in
 
 
 def _hash_set_buckets(sizes: Iterable[int]) -> int:
-    """How far such a set has grown: to hold each set alone, and while it takes the single entries of small ones.
+    """Return the size of such a set's table. It grows for each set as a whole, and for single entries of small sets.
 
-    The entries of larger sets come with their hashes, by a way on which the table is not looked at.
+    Scala adds larger sets together with their hashes, on a code path that does not check the table's size.
     """
     buckets, count = 16, 0
     for size in sizes:
@@ -107,13 +106,13 @@ def _hash_set_buckets(sizes: Iterable[int]) -> int:
 
 
 def topic_partition_hash(partition: tuple[str, int]) -> int:
-    """The hashCode of a TopicPartition."""
+    """Return the hashCode of a TopicPartition."""
     topic, index = partition
     return 31 * (31 + index) + string_hash(topic)
 
 
 def string_hash(text: str) -> int:
-    """The hashCode of a String, as an unsigned number."""
+    """Return the hashCode of a String, as an unsigned number."""
     code = 0
     for (unit,) in struct.iter_unpack("<H", text.encode("utf-16-le", "surrogatepass")):
         code = (31 * code + unit) & _INT32_MASK
@@ -121,7 +120,7 @@ def string_hash(text: str) -> int:
 
 
 def json_text(value: object) -> str:
-    """JSON without blanks, in the order given, with control characters escaped as Java's library does."""
+    """Return JSON without blanks, in the given order, with control characters escaped as by Java's library."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return _ESCAPE.sub(lambda match: "\\u" + match[1].upper() if match[1] else match[0], text)
 
@@ -131,7 +130,7 @@ def _hash_code(key: K, hash_code: Callable[[K], int] | None) -> int:
 
 
 def _spread(code: int) -> int:
-    """A hash code with its high bits folded into the low ones, which choose the bucket."""
+    """Fold the high bits of a hash code into the low ones, which select the bucket."""
     code &= _INT32_MASK
     return code ^ code >> 16
 

@@ -1,6 +1,6 @@
 """The records of KRaft's metadata log, as Apache Kafka 3.9 writes them, for kafka-dump-log.
 
-Owns their layouts. Nothing here keeps metadata so: they lie in ZooKeeper or in the embedded store.
+Owns their layouts. Milena does not store metadata in this form, but in ZooKeeper's tree or in the embedded store.
 """
 
 from collections.abc import Mapping
@@ -339,11 +339,11 @@ CONTROL_RECORDS: Mapping[int, tuple[str, type]] = {
     5: ("KRaftVersion", KRaftVersionRecord),
     6: ("KRaftVoters", VotersRecord),
 }
-"""By type of control record: how it is announced, and the class of its value."""
+"""By type of control record: its printed name, and the class of its value."""
 
 
 def parse_metadata_record(record: Record) -> ParsedRecord:
-    """A record of `__cluster_metadata`. Its key means nothing."""
+    """Parse a record of `__cluster_metadata`. Its key has no meaning."""
     try:
         framed = read_framed(record.value, METADATA_RECORDS)
     except Malformed as error:
@@ -354,7 +354,7 @@ def parse_metadata_record(record: Record) -> ParsedRecord:
 
 
 def control_record_text(control_type: int, value: bytes | None) -> str | None:
-    """What is printed of a control record of KRaft; None for one that has no fields to print. Raises Malformed."""
+    """Return the printed form of a KRaft control record; None if it has no fields to print. Raises Malformed."""
     known = CONTROL_RECORDS.get(control_type)
     if known is None:
         return None
@@ -363,5 +363,5 @@ def control_record_text(control_type: int, value: bytes | None) -> str | None:
 
 
 def _constant_name(class_name: str) -> str:
-    """`TopicRecord` is TOPIC_RECORD."""
+    """Convert `TopicRecord` to TOPIC_RECORD."""
     return "".join(f"_{letter}" if letter.isupper() else letter for letter in class_name).strip("_").upper()

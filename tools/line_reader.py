@@ -1,6 +1,6 @@
-"""Records from lines of text: `headers<TAB>key<TAB>value`, with headers and key as far as they are asked for.
+"""Parses lines of text to records: `headers<TAB>key<TAB>value`, where headers and key are optional.
 
-Works on bytes, so that what is typed or piped is what is stored. Knows nothing of where lines come from or go.
+Works on bytes, so that the input is stored unchanged. Must not know where lines come from or records go.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ Header = tuple[str, bytes | None]
 
 
 class LineRecord(NamedTuple):
-    """What one line says."""
+    """The record of one line."""
 
     key: bytes | None
     value: bytes | None
@@ -20,14 +20,14 @@ class LineRecord(NamedTuple):
 
 
 class LineError(Exception):
-    """A line that does not have the parts it should have. The text names line number and line."""
+    """A line with a missing part. The text contains the line number and the line."""
 
 
 class LineReader:
-    """Splits lines by the reader properties of the console producer."""
+    """Splits lines according to the reader properties of the console producer."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        """Raises UsageError for separators that cannot be told apart."""
+        """Raises UsageError for separators that are equal."""
         self._parse_key = _is_true(properties, "parse.key")
         self._parse_headers = _is_true(properties, "parse.headers")
         self._ignore_error = _is_true(properties, "ignore.error")
@@ -41,7 +41,7 @@ class LineReader:
         self._check_separators()
 
     def read(self, line: bytes) -> LineRecord:
-        """The record of the next line. Raises LineError."""
+        """Return the record of the next line. Raises LineError."""
         self._line_number += 1
         position = 0
         headers = self._part(self._parse_headers, line, position, self._headers_delimiter, "headers delimiter")

@@ -1,4 +1,4 @@
-"""kafka-log-dirs: prints as JSON what lies in the log directories of brokers."""
+"""kafka-log-dirs: prints the contents of brokers' log directories as JSON."""
 
 import argparse
 import sys
@@ -83,7 +83,7 @@ def _broker_ids(text: str) -> list[int]:
 
 
 def _log_dirs(admin: AdminClient, broker_id: int) -> Mapping[str, DescribeLogDirsResult]:
-    """The directories of one broker with everything in them. Raises KafkaError."""
+    """Return the directories of one broker with all their partitions. Raises KafkaError."""
     request = DescribeLogDirsRequest(topics=None)
     answer = admin.call(request, DescribeLogDirsResponse, broker_id=broker_id)
     raise_for(answer.error_code)
@@ -101,9 +101,9 @@ def _description(
 
 
 def _log_dir(result: DescribeLogDirsResult, topics: frozenset[str]) -> dict[str, object]:
-    """One directory with those of its partitions that belong to the topics, or all without topics.
+    """Return one directory with its partitions of the topics, or with all partitions without topics.
 
-    Kafka's tool chooses from a map of everything, and that map's order remains.
+    Kafka's tool filters a map of all partitions, whose order remains.
     """
     partitions = {
         (topic.name, partition.partition_index): partition for topic in result.topics for partition in topic.partitions

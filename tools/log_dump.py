@@ -1,6 +1,6 @@
-"""The lines that kafka-dump-log prints of a `.log` file: one a batch, and one a record where those are asked for.
+"""The lines that kafka-dump-log prints for a `.log` file: one per batch, and if requested one per record.
 
-Owns the lines. Must not know options, or what keys and values mean (`record_parsers`).
+Owns the lines. Must not know options, or the meaning of keys and values (`record_parsers`).
 """
 
 import os
@@ -36,7 +36,7 @@ _KRAFT_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 @dataclass(frozen=True, slots=True)
 class LogDump:
-    """What to print of logs. Without a parser keys and values are left out."""
+    """Prints logs. Without a parser it omits keys and values."""
 
     opens_batches: bool = False
     parser: Parser | None = None
@@ -44,9 +44,9 @@ class LogDump:
     size_max: int | None = None
 
     def lines(self, path: str, gaps: list[tuple[int, int]]) -> Iterator[str]:
-        """The lines of one file. When batches are opened, `gaps` gets the offsets that do not follow each other.
+        """Yield the lines of one file. If batches are opened, adds non-consecutive offsets to `gaps`.
 
-        Raises DumpError where the file cannot be read on.
+        Raises DumpError at the first unreadable batch.
         """
         yield _beginning(path)
         log = LogFile(path, self.size_max)
@@ -93,7 +93,7 @@ class LogDump:
 
 
 def _beginning(path: str) -> str:
-    """What the name of a file says of its content. Raises DumpError."""
+    """Return the line about a file's content, from its name. Raises DumpError."""
     name = os.path.basename(path)
     if name == _BOOTSTRAP:
         return "KRaft bootstrap snapshot"
@@ -103,7 +103,7 @@ def _beginning(path: str) -> str:
 
 
 def batch_line(batch: StoredBatch) -> str:
-    """The header of a batch, or of a message of an old format."""
+    """Return the line of a batch, or of a message of an old format."""
     header = batch.header
     if header is None:
         message = read_message_header(batch.view)
@@ -120,7 +120,7 @@ def batch_line(batch: StoredBatch) -> str:
 
 
 def _header_end(batch: StoredBatch, header: BatchHeader | MessageHeader) -> str:
-    """What all formats have."""
+    """Return the part of the line that all formats share."""
     return (
         f"position: {batch.extent.position} {_timestamp_type(batch)}: {batch.max_timestamp_ms} "
         f"size: {batch.extent.size} magic: {header.magic} compresscodec: {_codec(header)} "
@@ -136,7 +136,7 @@ def _codec(header: BatchHeader | MessageHeader) -> str:
 
 
 def _records_with_details(batch: StoredBatch) -> Iterator[tuple[Record, str]]:
-    """The records of a batch, each with what only its format has. Raises Malformed."""
+    """Yield the records of a batch, each with the details of its format. Raises Malformed."""
     header = batch.header
     if header is None:
         yield from _messages_with_details(batch.view)
@@ -151,7 +151,7 @@ def _messages_with_details(view: memoryview) -> Iterator[tuple[Record, str]]:
     opened = message_records(view, size_max=PLAIN_SIZE_MAX)
     for record, (position, header) in zip(opened, messages(plain), strict=True):
         is_valid = _boolean(message_crc_is_valid(plain, position, header))
-        yield record, f"isValid: {is_valid} crc: {header.crc}}}"  # the brace is Kafka's
+        yield record, f"isValid: {is_valid} crc: {header.crc}}}"  # Kafka prints this brace too
 
 
 def _sequence(header: BatchHeader, record: Record) -> int:

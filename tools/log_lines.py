@@ -1,4 +1,4 @@
-"""Log lines of the programs: on stderr, so that results can be piped, one line an event in Kafka's layout.
+"""Logging of the programs: on stderr, so that results can be piped, one line per event in Kafka's layout.
 
 Owns the layout. Must not know what is logged.
 """
@@ -10,7 +10,7 @@ _LAYOUT = "[%(asctime)s,%(msecs)03d] %(levelname)s %(message)s (%(name)s)"
 
 
 def log_to_stderr(level: int) -> None:
-    """Sends what is logged from now on to stderr."""
+    """Send further log messages to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(_LAYOUT, "%Y-%m-%d %H:%M:%S"))
     logging.basicConfig(level=level, handlers=[handler])

@@ -1,10 +1,10 @@
 """kafka-dump-log --verify: checks every batch in the segments of log directories.
 
 A broker serves stored batches without checking them, as Kafka does, and only consumers compare their CRCs. This check
-finds damage before a consumer does. It reads files that belong to a stopped or a running broker and changes none of
-them; the segment that a running broker writes is checked as far as it reached when its turn came.
+finds damage before a consumer does. It reads the files of a stopped or a running broker and changes none of them. The
+active segment of a running broker is checked up to its end at that moment.
 
-Owns which files are checked, the checks, and their text. Must not know the tool's options.
+Owns the choice of files, the checks, and their text. Must not know the tool's options.
 """
 
 import os
@@ -25,7 +25,7 @@ OnProgress = Callable[[], None]
 
 
 class DamagedBatch(NamedTuple):
-    """`offset` is that of the batch, or the next that was expected where no batch can be told."""
+    """`offset` is that of the batch, or the next expected one if no batch can be identified."""
 
     path: str
     position: int
@@ -37,9 +37,9 @@ class DamagedBatch(NamedTuple):
 
 
 def log_files(directory: str) -> list[tuple[str, int]]:
-    """Path and size of each segment's log in a log directory or in one partition's folder, in the order of offsets.
+    """Return path and size of each segment's log in a log directory or a partition's folder, ordered by offset.
 
-    Folders that a broker is about to delete are left out. Raises DumpError.
+    Excludes folders that a broker will delete. Raises DumpError.
     """
     found = []
     folders = []
@@ -59,13 +59,13 @@ def log_files(directory: str) -> list[tuple[str, int]]:
 
 
 class Verification:
-    """Checks files one after the other and counts what it has checked."""
+    """Checks files one after the other, and counts files, batches and bytes."""
 
     def __init__(self) -> None:
         self.files_count = self.batches_count = self.bytes_count = self.damaged_count = 0
 
     def damaged_batches(self, path: str, on_progress: OnProgress) -> Iterator[DamagedBatch]:
-        """The damaged batches of one file, checked as they are asked for. Raises DumpError when it cannot be read."""
+        """Yield the damaged batches of one file. Raises DumpError if it cannot be read."""
         try:
             segment, size = _opened(path)
             self.files_count += 1
@@ -87,7 +87,7 @@ class Verification:
                             reported = position
                             on_progress()
                 except CorruptSegmentError as damage:
-                    # Where the next batch begins, only the index may tell.
+                    # Only the index may contain the position of the next batch.
                     following = _next_indexed_position(path, damage.position, size)
                     reason = f"{damage.reason}; {following - damage.position} bytes are not checked"
                     yield self._damaged(path, damage.position, next_offset, reason)
@@ -101,7 +101,7 @@ class Verification:
         return DamagedBatch(path, position, offset, reason)
 
     def summary(self) -> str:
-        """What was checked and how much of it is damaged."""
+        """Return what was checked and how much of it is damaged."""
         return (
             f"Verified {self.batches_count} batches in {self.files_count} files, {self.bytes_count} bytes: "
             f"{self.damaged_count} damaged"
@@ -126,7 +126,7 @@ def _opened(path: str) -> tuple[Segment, int]:
 
 
 def _next_indexed_position(path: str, position: int, size: int) -> int:
-    """Where the index says that a batch begins behind `position`; the end of the file without such an entry."""
+    """Return the next batch position after `position` in the index; the end of the file without an entry."""
     try:
         entries = offset_index_entries(beside(path, OFFSET_INDEX))
     except DumpError:
@@ -136,7 +136,7 @@ def _next_indexed_position(path: str, position: int, size: int) -> int:
 
 @contextmanager
 def progress(size: int) -> Iterator[Callable[[str, int], None]]:
-    """What shows the file that is checked and how many of `size` bytes are: on a terminal alone."""
+    """Return a function that shows the current file and the checked part of `size` bytes, only on a terminal."""
     if not sys.stderr.isatty():
         yield lambda path, bytes_done: None
         return

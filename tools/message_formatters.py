@@ -1,7 +1,7 @@
 """How the console consumer prints a record.
 
-A formatter turns one record into bytes; where they go is not its business. Formatters are chosen by the names of Java
-classes, old or new, and configured by `--property`.
+A formatter converts one record to bytes. The user selects it by the name of a Java class, old or new, and configures it
+by `--property`.
 
 Owns the formatters and their properties. Must not know the consumer.
 """
@@ -11,11 +11,11 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from tools.deserializers import Deserializer, deserializer, raw
-from tools.plug_ins import load_part
+from tools.plug_ins import load_plug_in
 
 
 class TimestampType(Enum):
-    """Where the time of a record comes from; the values are what is printed in front of it."""
+    """The source of a record's timestamp; the values are the printed prefixes."""
 
     NONE = "NO_TIMESTAMP"
     CREATE_TIME = "CreateTime"
@@ -23,7 +23,7 @@ class TimestampType(Enum):
 
 
 class ConsumedRecord(NamedTuple):
-    """A record as it was read."""
+    """A consumed record."""
 
     topic: str
     partition: int
@@ -39,11 +39,11 @@ class MessageFormatter(Protocol):
     """One way to print records."""
 
     def format(self, record: ConsumedRecord) -> bytes:
-        """What is printed for a record. Raises DeserializationError."""
+        """Return the printed form of a record. Raises DeserializationError."""
 
 
 class DefaultMessageFormatter:
-    """The parts that are asked for, between separators."""
+    """Prints the selected parts of a record, with separators."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         """Raises UsageError for a deserializer that does not exist."""
@@ -88,7 +88,7 @@ class DefaultMessageFormatter:
 
 
 class LoggingMessageFormatter:
-    """As the default, and one more line with time, key and value as the log would have it."""
+    """Prints as the default one, and one more line with timestamp, key and value in the format of the log."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._default = DefaultMessageFormatter(properties)
@@ -102,7 +102,7 @@ class LoggingMessageFormatter:
 
 
 class NoOpMessageFormatter:
-    """Prints nothing, for measuring."""
+    """Prints nothing, for measurements."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         pass
@@ -119,8 +119,8 @@ _FORMATTERS: Mapping[str, Callable[[Mapping[str, str]], MessageFormatter]] = {
 
 
 def message_formatter(name: str, properties: Mapping[str, str]) -> MessageFormatter:
-    """The formatter of a Java class name, or an object of the class `module:Class`. Raises UsageError."""
-    return load_part(name, _FORMATTERS, "formatter")(properties)
+    """Return the formatter of a Java class name, or an object of the class `module:Class`. Raises UsageError."""
+    return load_plug_in(name, _FORMATTERS, "formatter")(properties)
 
 
 def _timestamp(record: ConsumedRecord) -> bytes:

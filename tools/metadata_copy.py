@@ -1,12 +1,13 @@
-"""metadata-copy: carries a cluster's metadata between ZooKeeper and the embedded store of a broker that runs alone.
+"""metadata-copy: copies a cluster's metadata between ZooKeeper and the embedded store of a single broker.
 
-With it a data directory changes hands: the brokers stop, the metadata is copied, the other kind of broker starts on the
-same files. Owns which nodes make up a cluster, and the order in which they are written. Must not know what is in them.
+This allows a data directory to change hands: the brokers stop, the metadata is copied, and the other kind of broker
+starts on the same files. Owns which nodes make up a cluster, and the order in which they are written. Must not know
+their contents.
 
-The target becomes like the source: nodes that the source does not have are deleted. So a target is either new or of the
-same cluster, and neither side has a running broker. What lives as long as a session is not copied, nor are numbered
-notes between brokers: every broker reads everything anew when it starts. A copy that was interrupted is repeated; until
-it is whole a new target has no cluster id, and no broker of that cluster starts on it.
+The target becomes equal to the source: nodes that the source does not have are deleted. So a target must be new or of
+the same cluster, and no broker may run on either side. Ephemeral nodes and sequential notifications between brokers are
+not copied: every broker reads everything when it starts. An interrupted copy can be repeated; until it is complete, a
+new target has no cluster id, and no broker of that cluster starts on it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tools.command_line import CommandLine, UsageError, run_tool
 CONNECT_TIMEOUT_S: Final = 15.0
 OPERATIONS_PER_BATCH: Final = 200
 
-_NUMBERED_NOTES: Final = (
+_NOTIFICATIONS: Final = (
     paths.CONFIG_CHANGES,
     paths.ISR_CHANGE_NOTIFICATIONS,
     paths.LOG_DIR_EVENT_NOTIFICATIONS,
@@ -43,7 +44,7 @@ _NUMBERED_NOTES: Final = (
     "/kafka-acl-changes",
     "/kafka-acl-extended-changes",
 )
-# What a cluster is made of. An ensemble without a chroot may hold other systems' nodes beside these.
+# The nodes of a cluster. An ensemble without a chroot may also hold nodes of other systems.
 _ROOTS: Final = (
     "/admin",
     "/brokers",
@@ -65,11 +66,11 @@ _ROOTS: Final = (
 
 
 class CopyError(Exception):
-    """Nothing was copied; the text says what is wrong."""
+    """Nothing was copied; the text names the problem."""
 
 
 class FoundNode(NamedTuple):
-    """`data` is None where the node was made without, which is not the same as empty."""
+    """`data` is None if the node was created without data, which differs from empty data."""
 
     data: bytes | None
     version: int = 0
@@ -77,25 +78,25 @@ class FoundNode(NamedTuple):
 
 
 class Tree(Protocol):
-    """One place that metadata is kept in."""
+    """One tree of metadata nodes: ZooKeeper or the embedded store."""
 
     async def get(self, path: str) -> FoundNode | None: ...
 
     async def children(self, path: str) -> Sequence[str]:
-        """Names of the children, none where there is no such node."""
+        """Return the names of the children; none if the node does not exist."""
         ...
 
     async def running_brokers(self) -> Sequence[str]:
-        """The ids of those that are registered."""
+        """Return the ids of registered brokers."""
         ...
 
     async def apply(self, operations: Sequence[Operation]) -> None:
-        """One after the other, as far as it goes."""
+        """Apply the operations in order, up to the first that fails."""
         ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0 when the target is like the source."""
+    """Return the exit status: 0 if the target is equal to the source."""
     return run_tool(_command_line(), _run, arguments)
 
 
@@ -162,7 +163,7 @@ def _refuse_running_brokers(running: Sequence[str], name: str) -> None:
 
 
 async def _read(tree: Tree) -> dict[str, FoundNode]:
-    """Every node to be copied, parents first."""
+    """Return every node to copy, parents first."""
     found: dict[str, FoundNode] = {}
     pending = list(reversed(_ROOTS))
     while pending:
@@ -171,7 +172,7 @@ async def _read(tree: Tree) -> dict[str, FoundNode]:
         if node is None or node.is_ephemeral:
             continue
         found[path] = node
-        if path not in _NUMBERED_NOTES:
+        if path not in _NOTIFICATIONS:
             pending += [f"{path}/{name}" for name in sorted(await tree.children(path), reverse=True)]
     return found
 
@@ -182,7 +183,7 @@ async def _write(target: Tree, wanted: Mapping[str, FoundNode], found: Mapping[s
 
 
 def _changes(wanted: Mapping[str, FoundNode], found: Mapping[str, FoundNode]) -> Iterator[Operation]:
-    """Children go before their parents and come after them; the cluster's id comes last."""
+    """Return the changes: children are deleted before and created after their parents, the cluster id last."""
     yield from (Delete(path) for path in reversed(list(found)) if path not in wanted)
     for path, node in wanted.items():
         if path == paths.CLUSTER_ID:
@@ -192,7 +193,7 @@ def _changes(wanted: Mapping[str, FoundNode], found: Mapping[str, FoundNode]) ->
         elif found[path].data != node.data:
             yield SetData(path, node.data)
         if path == paths.BROKER_SEQUENCE_ID:
-            # The version of this node is the last id that was given to a broker without one of its own.
+            # The version of this node is the last generated broker id.
             version = found[path].version if path in found else 0
             yield from (SetData(path, node.data) for _ in range(version, node.version))
     if paths.CLUSTER_ID not in found:
@@ -206,7 +207,7 @@ def _batches(operations: Iterator[Operation]) -> Iterator[list[Operation]]:
 
 @asynccontextmanager
 async def _opened(connect: str | None, folder: str | None, *, is_target: bool) -> AsyncIterator[tuple[Tree, str]]:
-    """The tree, and what to call it in messages."""
+    """Open the tree; also returns its name for messages."""
     if connect is not None:
         client = _zookeeper(connect, is_target=is_target)
         try:
@@ -221,7 +222,7 @@ async def _opened(connect: str | None, folder: str | None, *, is_target: bool) -
     if not is_target and not any(path.exists() for path in files):
         raise CopyError(f"{name} does not exist, expected a broker's log.dirs")
     store = SqliteStore(files, SystemClock(), sleep=time.sleep)
-    # A source is read only: a copy that is older than one that was not named here must not take precedence over it.
+    # The source is opened read-only: otherwise it could take precedence over a newer copy that was not named.
     await (store.open() if is_target else store.examine())
     try:
         yield _EmbeddedTree(store), name
@@ -257,7 +258,7 @@ class _EmbeddedTree:
             return ()
 
     async def running_brokers(self) -> Sequence[str]:
-        """None: a broker that runs has its files locked."""
+        """Return none: a running broker locks its files."""
         return ()
 
     async def apply(self, operations: Sequence[Operation]) -> None:
@@ -265,7 +266,7 @@ class _EmbeddedTree:
 
 
 class _ZooKeeperTree:
-    """Each call waits for its answer: there is nothing else to do meanwhile."""
+    """ZooKeeper's tree. Each call waits for its response."""
 
     def __init__(self, client: KazooClient) -> None:
         self._client = client
@@ -288,7 +289,7 @@ class _ZooKeeperTree:
         return await self.children(paths.BROKER_IDS)
 
     async def apply(self, operations: Sequence[Operation]) -> None:
-        # Not as a transaction: kazoo's cannot make a node without data, which to Kafka is not the same as empty data.
+        # Not a transaction: kazoo's cannot create a node without data, which Kafka distinguishes from empty data.
         pending = [(operation.path, self._begin(operation)) for operation in operations]
         for path, result in pending:
             try:
@@ -297,7 +298,7 @@ class _ZooKeeperTree:
                 raise CopyError(f"ZooKeeper refuses to write {path}: {type(error).__name__}") from error
 
     def _begin(self, operation: Operation) -> IAsyncResult:
-        """Send it; the server does what one session sends in order."""
+        """Send the operation; the server processes the operations of one session in order."""
         match operation:
             case Create(path, data):
                 return self._client.create_async(path, data)

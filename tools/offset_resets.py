@@ -1,9 +1,9 @@
-"""Where kafka-consumer-groups --reset-offsets moves a group: partitions and new offsets from the options.
+"""Partitions and new offsets of kafka-consumer-groups --reset-offsets, from its options.
 
-Each scenario is a function from partitions to offsets; whatever it says is kept between the first and the last offset
-of the partition. Nothing here writes an offset.
+Each scenario is a function from partitions to offsets; its result is clamped between the first and the last offset
+of the partition. This module writes no offset.
 
-Owns the scenarios and their checks. Must not know how a result is shown.
+Owns the scenarios and their checks. Must not know how a result is printed.
 """
 
 import argparse
@@ -42,7 +42,7 @@ Offsets = dict[TopicPartition, int]
 
 
 def new_offsets(admin: AdminClient, group: str, options: argparse.Namespace, now: datetime) -> Offsets:
-    """The offset of each partition to reset, by the scenario of the options. Raises UsageError and KafkaError."""
+    """Return the new offset of each partition, by the scenario of the options. Raises UsageError and KafkaError."""
     if options.from_file is not None:
         wanted = _read_file(options.from_file, group)
         return _clamped(admin, wanted)
@@ -63,7 +63,7 @@ def _partitions(admin: AdminClient, group: str, options: argparse.Namespace) -> 
 
 
 def named_partitions(admin: AdminClient, names: Sequence[str]) -> list[TopicPartition]:
-    """The partitions of `topic` or `topic:0,1`. Raises UsageError and KafkaError."""
+    """Return the partitions of `topic` or `topic:0,1`. Raises UsageError and KafkaError."""
     partitions: list[TopicPartition] = []
     for name in names:
         topic, colon, numbers = name.partition(":")
@@ -84,7 +84,7 @@ def _all_partitions(admin: AdminClient, topic: str) -> Iterable[TopicPartition]:
 
 
 def _read_file(path: str, group: str) -> Offsets:
-    """Rows `topic,partition,offset`, or with the group in front. Raises UsageError."""
+    """Read rows `topic,partition,offset`, or with the group in front. Raises UsageError."""
     wanted: Offsets = {}
     try:
         with Path(path).open(newline="", encoding="utf-8") as file:
@@ -157,11 +157,11 @@ _SCENARIOS: Mapping[str, Callable[..., Offsets]] = {
     "to_latest": _to_latest,
     "to_current": _to_current,
 }
-"""Option to scenario. A scenario takes the client, the group, the partitions, the option's value and the time."""
+"""Scenarios by option. Parameters: the client, the group, the partitions, the option's value and the time."""
 
 
 def parse_datetime(text: str) -> datetime:
-    """An ISO 8601 time; without a zone it is in UTC. Raises UsageError."""
+    """Parse an ISO 8601 time, in UTC if it names no zone. Raises UsageError."""
     try:
         if "T" not in text:
             raise ValueError("It does not contain a 'T' according to ISO8601 format")
@@ -172,7 +172,7 @@ def parse_datetime(text: str) -> datetime:
 
 
 def parse_duration(text: str) -> timedelta:
-    """An ISO 8601 duration of days and less, `PnDTnHnMnS`. Raises UsageError."""
+    """Parse an ISO 8601 duration of days and smaller units, `PnDTnHnMnS`. Raises UsageError."""
     match = _DURATION.fullmatch(text)
     amounts = (
         {name: float(value) for name, value in match.groupdict().items() if value and name != "sign"} if match else {}
@@ -195,7 +195,7 @@ def _at_time(admin: AdminClient, partitions: Sequence[TopicPartition], moment: d
 
 
 def _clamped(admin: AdminClient, wanted: Offsets) -> Offsets:
-    """Offsets between the first and the last of their partitions."""
+    """Return the offsets, clamped between the first and the last of their partitions."""
     first = _existing(admin, dict.fromkeys(wanted, EARLIEST))
     last = _existing(admin, dict.fromkeys(wanted, LATEST))
     clamped = {partition: min(max(offset, first[partition]), last[partition]) for partition, offset in wanted.items()}
@@ -215,7 +215,7 @@ def _clamped(admin: AdminClient, wanted: Offsets) -> Offsets:
 
 
 def _existing(admin: AdminClient, timestamps: Mapping[TopicPartition, int]) -> Offsets:
-    """Offsets by timestamp. Raises KafkaError for a partition that has none to tell."""
+    """Return offsets by timestamp. Raises KafkaError for a partition without one."""
     found: Offsets = {}
     for partition, offset in admin.list_offsets(timestamps).items():
         if isinstance(offset, KafkaError):

@@ -1,6 +1,6 @@
-"""Parts of tools that a user names on the command line: built in under Java's names, or Python's `module:Class`.
+"""Plug-ins of tools, named on the command line: built-in ones by Java class name, others as `module:Class`.
 
-Owns how a name becomes a class or a function. Must not know what it is for.
+Owns how a name becomes a class or a function. Must not know its purpose.
 """
 
 import importlib
@@ -12,10 +12,10 @@ from tools.command_line import UsageError
 T = TypeVar("T")
 
 
-def load_part(name: str, built_in: Mapping[str, Callable[..., T]], what: str) -> Callable[..., T]:
-    """What makes the part called `name`: a built-in by the last piece of its Java name, or a class of a module.
+def load_plug_in(name: str, built_in: Mapping[str, Callable[..., T]], what: str) -> Callable[..., T]:
+    """Return the factory of the plug-in `name`: a built-in by its Java class name, or a class of a module.
 
-    Raises UsageError when there is no such part.
+    Raises UsageError if it does not exist.
     """
     short_name = name.rpartition(".")[2].rpartition("$")[2]
     if short_name in built_in:

@@ -1,6 +1,6 @@
 """Quotas of users, clients and addresses, and SCRAM credentials of users, for kafka-configs.
 
-Owns which requests describe and alter them, and their lines. Must not know options.
+Owns the requests that describe and alter them, and the printed lines. Must not know options.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ _QUOTA_TYPES: Mapping[str, tuple[str, str]] = {
     CLIENTS: ("client-id", "client-id"),
     IPS: ("ip", "ip"),
 }
-"""Type of entity to its name in requests, and the words it is printed with."""
+"""By type of entity: its name in requests, and its printed name."""
 
 _CLIENT_KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 _KEYS: Mapping[str, tuple[str, ...]] = {
@@ -59,7 +59,7 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
 def describe_quotas(admin: AdminClient, entities: Sequence[Entity]) -> Iterator[str]:
-    """The lines of quotas, then those of credentials where users alone are asked for. Raises KafkaError."""
+    """Return the lines of quotas, then those of credentials if only users are requested. Raises KafkaError."""
     for entity, values in _quotas(admin, entities):
         quotas = ", ".join(f"{key}={text_of(value)}" for key, value in sorted(values.items()))
         yield f"Quota configs for {_words(entity)} are {quotas}"
@@ -70,7 +70,7 @@ def describe_quotas(admin: AdminClient, entities: Sequence[Entity]) -> Iterator[
 def alter_quotas(
     admin: AdminClient, entities: Sequence[Entity], added: Mapping[str, str], deleted: Sequence[str]
 ) -> None:
-    """Sets and deletes quotas or credentials. Raises UsageError, InvalidConfigs and KafkaError."""
+    """Set and delete quotas or credentials. Raises UsageError, InvalidConfigs and KafkaError."""
     added = {_right_key(key): value for key, value in added.items()}
     deleted = [_right_key(key) for key in deleted]
     credential_keys = [key for key in (*added, *deleted) if key in MECHANISMS]
@@ -104,7 +104,7 @@ def alter_quotas(
 def _quotas(
     admin: AdminClient, entities: Sequence[Entity]
 ) -> Iterator[tuple[list[describe_client_quotas.EntityData], dict[str, float]]]:
-    """Quotas of exactly these kinds of entity."""
+    """Return the quotas of exactly these entity types."""
     components = [_component(entity) for entity in entities]
     answer = admin.call(DescribeClientQuotasRequest(components=components, strict=True), DescribeClientQuotasResponse)
     raise_for(answer.error_code, answer.error_message)
@@ -174,7 +174,7 @@ def _alter_credentials(admin: AdminClient, user: Entity, added: Mapping[str, str
 
 
 def _credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion:
-    """A credential from `iterations=4096,password=secret`; the password itself does not leave this process."""
+    """Parse `iterations=4096,password=secret` to a credential; the password does not leave this process."""
     match = _CREDENTIAL.fullmatch(text)
     if match is None:
         raise UsageError(f"Invalid credential for {mechanism}; expected [iterations=N,password=P] or [password=P]")

@@ -1,9 +1,9 @@
-"""How kafka-dump-log shows keys and values: as text through a decoder, or as what an internal topic means by them.
+"""How kafka-dump-log prints keys and values: as text of a decoder, or as the parsed record of an internal topic.
 
-Pure. A parser turns one record into the two texts; None leaves a part out. What a coordinator's topic holds is printed
-as Kafka's own tool prints it, and with the reason when it cannot be read.
+Pure. A parser turns one record into the two texts; None omits a part. Records of a coordinator's topic are printed
+as by Kafka's own tool; for an unreadable record the reason is printed.
 
-Owns the choice and the wording. Must not know files or batches.
+Owns the choice and the texts. Must not know files or batches.
 """
 
 from base64 import b64encode
@@ -36,14 +36,14 @@ _DECODERS: Mapping[str, str] = {
 
 
 class ParsedRecord(NamedTuple):
-    """What is printed of a record's content."""
+    """The printed form of a record's key and value."""
 
     key: str | None
     payload: str | None
 
 
 class UnreadableRecord(Exception):  # noqa: N818 - named as what was met
-    """A record that the parser was not made for. The text says why."""
+    """A record that the parser cannot read. The text gives the reason."""
 
 
 Parser = Callable[[Record], ParsedRecord]
@@ -51,7 +51,7 @@ Parser = Callable[[Record], ParsedRecord]
 
 
 def decoding_parser(key_decoder: str, value_decoder: str) -> Parser:
-    """Through decoders, named by Java class or as `module:Class`. Raises UsageError for one that does not exist."""
+    """Return a parser that uses decoders, named by Java class or as `module:Class`. Raises UsageError."""
     decode_key, decode_value = _decoder(key_decoder), _decoder(value_decoder)
 
     def parse(record: Record) -> ParsedRecord:
@@ -72,7 +72,7 @@ def _text(data: bytes | None, decode: Deserializer) -> str | None:
 
 
 def parse_group_record(record: Record) -> ParsedRecord:
-    """A record of `__consumer_offsets`."""
+    """Parse a record of `__consumer_offsets`."""
     if record.key is None:
         raise UnreadableRecord(
             f"Failed to decode message at offset {record.offset} using offset topic decoder (message had a missing key)"
@@ -111,7 +111,7 @@ def _versioned(name: str, version: int, fields: Struct) -> str:
 
 
 def parse_transaction_record(record: Record) -> ParsedRecord:
-    """A record of `__transaction_state`."""
+    """Parse a record of `__transaction_state`."""
     if record.key is None:
         raise UnreadableRecord(f"offset {record.offset}: the record has no key, so it is of no transaction")
     try:
@@ -202,7 +202,7 @@ def _json(
 
 
 def _opened(data: bytes, read: Callable[[bytes], Json], is_consumers: bool) -> Json | str:
-    """What a member's bytes mean, or the bytes where that is not known: they are the clients' own."""
+    """Return the content of a member's bytes, or the bytes if their format is unknown: clients define it."""
     if is_consumers:
         try:
             return read(data)

@@ -1,6 +1,6 @@
-"""kafka-run-class: runs the tool that stands for a Java class, under its old or new package.
+"""kafka-run-class: runs the tool for a Java class name, with its old or new package.
 
-Owns the names. Must not know any tool's options: what follows the name is handed on.
+Owns the names. Must not know any tool's options: it passes all further arguments on.
 """
 
 import sys
@@ -20,7 +20,7 @@ TOOLS: Mapping[str, str] = {
     "GetOffsetShell": "tools.get_offsets",
     "LogDirsCommand": "tools.log_dirs",
 }
-"""The last part of a class name, and the module whose `main` does its work."""
+"""By the last part of a class name: the module whose `main` runs."""
 
 PACKAGES = (
     "kafka",
@@ -34,7 +34,7 @@ PACKAGES = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status of the tool; 1 when no tool has the name."""
+    """Return the exit status of the tool; 1 if no tool has the name."""
     given = sys.argv[1:] if arguments is None else arguments
     if not given:
         print("USAGE: kafka-run-class [-daemon] [-name servicename] [-loggc] classname [opts]", file=sys.stderr)

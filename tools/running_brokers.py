@@ -1,7 +1,7 @@
-"""Which brokers run from this installation: a file each in `var/run`, locked as long as its broker lives.
+"""The brokers that run from this installation: one file each in `var/run`, locked while its broker runs.
 
-The lock, not the number in the file, says that a broker is alive: it ends with the process however that dies, and a
-process id that was given to another program since is never signalled. Names and command lines are not looked at.
+The lock, not the process id in the file, shows that a broker is running: the kernel releases it when the process ends.
+So a reused process id is never signalled. Names and command lines of processes are not used.
 
 Owns these files. Must not know what is done with a broker.
 """
@@ -17,7 +17,7 @@ RUN_FOLDER = Path(__file__).resolve().parents[1] / "var" / "run"
 
 
 class RunningBroker(NamedTuple):
-    """One live broker."""
+    """One running broker."""
 
     pid: int
     broker_id: int
@@ -25,12 +25,12 @@ class RunningBroker(NamedTuple):
 
 @contextmanager
 def registered(broker_id: int, run_folder: Path = RUN_FOLDER) -> Iterator[None]:
-    """Lists this process as a running broker for the time of the block.
+    """Register this process as a running broker during the block.
 
-    Raises OSError when the folder cannot be written.
+    Raises OSError if the folder cannot be written.
     """
     run_folder.mkdir(parents=True, exist_ok=True)
-    running_brokers(run_folder)  # sweeps out what killed ones have left
+    running_brokers(run_folder)  # removes the files of killed brokers
     path = run_folder / f"broker-{os.getpid()}"
     with path.open("w", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -43,7 +43,7 @@ def registered(broker_id: int, run_folder: Path = RUN_FOLDER) -> Iterator[None]:
 
 
 def running_brokers(run_folder: Path = RUN_FOLDER) -> list[RunningBroker]:
-    """The live brokers of this installation; files of dead ones are removed."""
+    """Return the running brokers of this installation; removes the files of others."""
     found = (_read(path) for path in sorted(run_folder.glob("broker-*")))
     return [broker for broker in found if broker is not None]
 
@@ -58,6 +58,6 @@ def _read(path: Path) -> RunningBroker | None:
                 return RunningBroker(int(pid), int(broker_id))
             path.unlink(missing_ok=True)
     except (OSError, ValueError):
-        # Another stop removed the file, or its broker has not written it yet.
+        # Another process removed the file, or its broker has not written it yet.
         return None
     return None

@@ -1,6 +1,6 @@
-"""Files of a partition as kafka-dump-log meets them: named on a command line, perhaps damaged, perhaps still written.
+"""Reads files of a partition for kafka-dump-log: any path, perhaps damaged, perhaps being written.
 
-Owns reading them without changing anything. Must not know what is printed of them.
+Owns reading them without any change. Must not know what is printed.
 """
 
 import os
@@ -15,17 +15,17 @@ from storage.stored_batch import StoredBatch, batch_of, extent_at
 from storage.time_index import TimeIndex, TimestampOffset
 
 PLAIN_SIZE_MAX: Final = (1 << 31) - 1
-"""How large a batch may be once it is open: as an array of Java. Whoever dumps a log trusts it that far."""
+"""The limit of an opened batch, in bytes: that of a Java array. The user of the tool trusts the log that far."""
 
-_PREFIX_SIZE: Final = 32  # all that `extent_at` looks at, and a little more
+_PREFIX_SIZE: Final = 32  # all that `extent_at` reads, and a little more
 
 
 class DumpError(Exception):
-    """A file, or the rest of it, cannot be shown. The text names the file and says why."""
+    """A file, or the rest of it, cannot be read. The text names the file and the reason."""
 
 
 def base_offset_of(path: str) -> int:
-    """The offset that a segment's file has its name from. Raises DumpError."""
+    """Return the base offset in the name of a segment's file. Raises DumpError."""
     name = os.path.basename(path)
     digits = name.partition(".")[0]
     if not digits.isdecimal():
@@ -34,12 +34,12 @@ def base_offset_of(path: str) -> int:
 
 
 def beside(path: str, suffix: str) -> str:
-    """The file of the same segment with another suffix."""
+    """Return the file of the same segment with another suffix."""
     return os.path.join(os.path.dirname(path), os.path.basename(path).partition(".")[0] + suffix)
 
 
 def absolute(path: str) -> str:
-    """As java.io.File makes a path absolute: nothing in it is resolved."""
+    """Return the absolute path as java.io.File does: without resolving it."""
     return os.path.join(os.getcwd(), path)
 
 
@@ -53,7 +53,7 @@ def read_file(path: str) -> bytes:
 
 
 class LogFile:
-    """The batches of one segment's log, in order, read one after the other. `size_max` stands for a shorter file."""
+    """The batches of one segment's log, read one after the other. `size_max` limits the bytes that are read."""
 
     def __init__(self, path: str, size_max: int | None = None) -> None:
         """Raises DumpError when it cannot be read."""
@@ -66,13 +66,13 @@ class LogFile:
 
     @classmethod
     def of_segment(cls, path: str) -> "LogFile":
-        """The log that an index belongs to. Raises DumpError."""
+        """Open the log that an index belongs to. Raises DumpError."""
         return cls(beside(path, LOG))
 
     def batches(self, position: int = 0) -> Iterator[StoredBatch]:
-        """The whole batches from `position` on; a partial last one ends them.
+        """Yield the whole batches from `position` on, up to a partial last one.
 
-        Raises DumpError where something whole is no batch.
+        Raises DumpError for bytes that are not a batch.
         """
         try:
             with open(self.path, "rb") as file:
@@ -107,9 +107,9 @@ def time_index_entries(path: str) -> list[TimestampOffset]:
 
 
 def _entries(path: str, layout: struct.Struct, *, offset_field: int) -> list[tuple[int, ...]]:
-    """The entries of an index file up to the zeros that an active segment's, or one after a crash, ends with.
+    """Return the entries of an index file up to the zeros at its end (active segment, or after a crash).
 
-    The base offset itself can stand in the first entry only.
+    Only the first entry can contain the base offset itself.
     """
     content = read_file(path)
     entries: list[tuple[int, ...]] = []

@@ -1,4 +1,4 @@
-"""kafka-server-start: reads the settings, tells what is wrong with them, and runs a broker until it is told to stop."""
+"""kafka-server-start: reads and checks the settings, and runs a broker until it is stopped."""
 
 import logging
 import os
@@ -23,11 +23,11 @@ logger = logging.getLogger("kafka.server.KafkaConfig")
 
 
 class UsageError(Exception):
-    """The command line makes no sense; the text says what is missing."""
+    """The command line is invalid; the text says what is missing."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a broker; returns its exit status: 0 after a stop that was asked for, 1 after anything else."""
+    """Run a broker; return its exit status: 0 after a requested stop, else 1."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if "--version" in arguments:
         print(version_line())
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The path of the settings file and the overrides. Raises UsageError."""
+    """Return the path of the settings file and the overrides. Raises UsageError."""
     if not arguments or "--help" in arguments:
         raise UsageError("")
     path, *rest = arguments
@@ -68,7 +68,7 @@ def _parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
 
 
 def _of_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Settings that launchers of Kafka make in the environment; the file beats them. Raises ConfigError."""
+    """Return settings from the environment, as Kafka's launchers set them; the file wins. Raises ConfigError."""
     port = variables.get("JMX_PORT")
     if not port:
         return {}
@@ -98,7 +98,7 @@ def _run(config: BrokerConfig) -> int:
     logger.info("Kafka version: %s", KAFKA_VERSION)
     logger.info("Kafka commitId: %s", KAFKA_COMMIT_ID)
 
-    from broker.server import StartupError, run  # after the settings are known to be right: it imports the whole broker
+    from broker.server import StartupError, run  # after the settings were checked, because it imports the whole broker
 
     with ExitStack() as stack:
         try:

@@ -1,4 +1,4 @@
-"""kafka-server-stop: asks the brokers that were started from this folder to stop."""
+"""kafka-server-stop: stops the brokers that were started from this folder."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ _BROKER_ROLE = "broker"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Sends SIGTERM, or the signal of the environment variable SIGNAL, and returns the exit status."""
+    """Send SIGTERM, or the signal in the environment variable SIGNAL, and return the exit status."""
     parser = argparse.ArgumentParser("kafka-server-stop", description=__doc__)
     parser.add_argument("--process-role", help="only processes of this role; every process here is a broker")
     parser.add_argument("--node-id", type=int, help="only the broker with this id")
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _signal(name: str) -> signal.Signals | None:
-    """TERM, SIGTERM and 15 are the same."""
+    """Parse a signal: TERM, SIGTERM and 15 are equal."""
     if name.isdecimal():
         return next((number for number in signal.Signals if number == int(name)), None)
     return getattr(signal.Signals, f"SIG{name.upper().removeprefix('SIG')}", None)

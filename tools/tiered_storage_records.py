@@ -1,6 +1,6 @@
 """The records of `__remote_log_metadata`, as Apache Kafka 3.9 writes them, for kafka-dump-log.
 
-Owns their layouts and the words in which Kafka shows them. There is no tiered storage here.
+Owns their layouts and the text in which Kafka prints them. Milena has no tiered storage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -96,7 +96,7 @@ REMOTE_LOG_RECORDS: Mapping[int, type] = {
 
 
 def parse_remote_log_record(record: Record) -> ParsedRecord:
-    """A record of `__remote_log_metadata`. Its key means nothing."""
+    """Parse a record of `__remote_log_metadata`. Its key has no meaning."""
     try:
         payload = _text(read_framed(record.value, REMOTE_LOG_RECORDS).fields)
     except Malformed as error:
@@ -147,7 +147,7 @@ def _partition(partition: TopicIdPartition) -> str:
 
 
 def _epochs(epochs: Sequence[SegmentLeaderEpoch]) -> str:
-    """As a sorted map of Java."""
+    """Return the epochs as Java prints a sorted map."""
     start_offsets = {entry.leader_epoch: entry.offset for entry in epochs}
     return "{" + ", ".join(f"{epoch}={start_offsets[epoch]}" for epoch in sorted(start_offsets)) + "}"
 

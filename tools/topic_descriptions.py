@@ -1,6 +1,6 @@
-"""What kafka-topics --describe prints: a line a topic, and a line a partition.
+"""The lines of kafka-topics --describe: one per topic, and one per partition.
 
-Asks the cluster for what metadata does not tell (configurations, moves under way) and decides which lines are wanted.
+Requests what Metadata does not contain (configurations, reassignments in progress) and selects the lines to print.
 
 Must not know options.
 """
@@ -30,7 +30,7 @@ _MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 
 class Partition(NamedTuple):
-    """A partition with what is needed to print it and to choose it."""
+    """A partition with the values that printing and filters need."""
 
     metadata: MetadataResponsePartition
     adding_replicas: Sequence[int]
@@ -44,7 +44,7 @@ class Partition(NamedTuple):
 
     @property
     def replication_factor(self) -> int:
-        """Replicas that it has when no move is under way."""
+        """The number of replicas without those that a reassignment adds."""
         return len(self.metadata.replica_nodes) - len(self.adding_replicas)
 
     @property
@@ -64,7 +64,7 @@ PARTITION_FILTERS: Mapping[str, Callable[[Partition], bool]] = {
     ),
     "--at-min-isr-partitions": lambda partition: partition.isr_count == partition.min_insync_replicas,
 }
-"""Option to the partitions that it lets through."""
+"""By option: the filter of partitions."""
 
 
 def describe_topics(
@@ -74,7 +74,7 @@ def describe_topics(
     only_partitions: str | None = None,
     only_overrides: bool = False,
 ) -> Iterator[str]:
-    """The lines of some topics, in the order of Kafka's tool.
+    """Return the lines of some topics, in the order of Kafka's tool.
 
     `only_partitions` names a filter: partitions that pass it, and no topic lines. `only_overrides`: topics that have
     configurations of their own, and no partition lines. Raises KafkaError.
@@ -121,7 +121,7 @@ def _in_java_order(configs: Sequence[DescribeConfigsResourceResult]) -> list[Des
 
 
 def _reassignments(admin: AdminClient) -> dict[TopicPartition, tuple[Sequence[int], Sequence[int]]]:
-    """Replicas that are being added and removed; a cluster that cannot move partitions moves none."""
+    """Return the replicas being added and removed; none if the cluster does not support reassignments."""
     request = ListPartitionReassignmentsRequest(topics=None, timeout_ms=admin.request_timeout_ms)
     try:
         answer = admin.call_controller(
@@ -166,7 +166,7 @@ def _partition_line(name: str, partition: Partition) -> str:
     if partition.is_moving:
         columns.append(f"Adding Replicas: {_ids(partition.adding_replicas)}")
         columns.append(f"Removing Replicas: {_ids(partition.removing_replicas)}")
-    # Kafka's ZooKeeper mode does not know eligible leader replicas.
+    # Kafka's ZooKeeper mode has no eligible leader replicas.
     columns += ["Elr: N/A", "LastKnownElr: N/A"]
     return "\t".join(columns)
 

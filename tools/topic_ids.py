@@ -10,12 +10,12 @@ _BYTE_COUNT = 16
 
 
 def topic_id_text(topic_id: UUID) -> str:
-    """The text of an id."""
+    """Return the text of an id."""
     return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 def parse_topic_id(text: str) -> UUID | None:
-    """The id of a text; None when it is not one."""
+    """Return the id of a text; None if it is not one."""
     try:
         data = urlsafe_b64decode(text + "==")
     except ValueError:

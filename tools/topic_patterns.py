@@ -1,6 +1,6 @@
-"""Topic names as users choose them: one name, several with commas between them, or a regular expression.
+"""Topic names on a command line: one name, several separated by commas, or a regular expression.
 
-Owns what users may write and the expression that it stands for. Must not know which topics there are.
+Owns the syntax and its regular expression. Must not know which topics exist.
 """
 
 import re
@@ -9,12 +9,12 @@ from tools.command_line import UsageError
 
 
 def topic_expression(text: str) -> str:
-    """The regular expression of a choice: a comma is an "or", blanks and quotes around it are nothing."""
+    """Return the regular expression of a list: a comma is an "or"; blanks and quotes around it are ignored."""
     return text.strip("\"' ").replace(",", "|").replace(" ", "")
 
 
 def topic_pattern(text: str) -> re.Pattern[str]:
-    """What the names of a choice match as a whole. Raises UsageError."""
+    """Return the pattern that whole topic names match. Raises UsageError."""
     try:
         return re.compile(topic_expression(text))
     except re.error as error:

@@ -51,11 +51,11 @@ _ALLOWED_ACTIONS: Mapping[str, tuple[str, ...]] = {
     "--topics-with-overrides": ("--describe",),
     **dict.fromkeys(PARTITION_FILTERS, ("--describe",)),
 }
-"""Options that go with some actions only."""
+"""Options that only some actions allow."""
 
 
 class CommandError(Exception):
-    """The command cannot be done; the text says why."""
+    """The command failed; the text gives the reason."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -125,14 +125,14 @@ def _failed(reason: str, event: str) -> int:
 
 
 def _check(line: CommandLine, options: argparse.Namespace) -> str:
-    """The one action that is asked for."""
+    """Return the one requested action."""
     given = [action for action in _ACTIONS if is_given(options, action)]
     if len(given) != 1:
         raise UsageError("Command must include exactly one action: --list, --describe, --create, --alter or --delete")
     (action,) = given
     line.require(options, "--bootstrap-server")
     if action == "--describe" and options.topic is not None and options.topic_id is not None:
-        options.topic = None  # the id is exact, and wins
+        options.topic = None  # the id is unique, and wins
     if action in ("--create", "--delete", "--alter"):
         line.require(options, "--topic")
     if action == "--alter":
@@ -189,7 +189,7 @@ def _configs(assignments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def parse_replica_assignment(text: str) -> list[list[int]]:
-    """Broker ids by partition, of `0:1,1:2`. Raises CommandError."""
+    """Return the broker ids by partition of `0:1,1:2`. Raises CommandError."""
     try:
         assignments = [[int(broker_id) for broker_id in brokers.split(":")] for brokers in text.split(",")]
     except ValueError:
@@ -234,7 +234,7 @@ def _alter(admin: AdminClient, options: argparse.Namespace) -> None:
             CreatePartitionsTopic(
                 name=topic.name or "",
                 count=options.partitions,
-                # Partitions that exist keep their replicas: the assignment begins with theirs.
+                # Existing partitions keep their replicas: the assignment begins with theirs.
                 assignments=None
                 if assignments is None
                 else [CreatePartitionsAssignment(broker_ids=ids) for ids in assignments[len(topic.partitions) :]],
@@ -252,7 +252,7 @@ def _alter(admin: AdminClient, options: argparse.Namespace) -> None:
 
 
 def _matching(admin: AdminClient, pattern: str | None, *, exclude_internal: bool) -> list[MetadataResponseTopic]:
-    """The topics that a regular expression names, or all, by name."""
+    """Return the topics that match a regular expression, or all, by name."""
     topics = [topic for topic in admin.metadata().topics if not (exclude_internal and topic.is_internal)]
     if pattern is not None:
         names = topic_pattern(pattern)
@@ -261,7 +261,7 @@ def _matching(admin: AdminClient, pattern: str | None, *, exclude_internal: bool
 
 
 def _existing(admin: AdminClient, options: argparse.Namespace) -> list[MetadataResponseTopic]:
-    """The topics of `--topic`. None at all is an error, unless `--if-exists` says otherwise."""
+    """Return the topics of `--topic`. It is an error if none exists, unless `--if-exists` is given."""
     topics = _matching(admin, options.topic, exclude_internal=options.exclude_internal)
     if options.topic and not topics and not options.if_exists:
         raise CommandError(f"Topic 'Optional[{options.topic}]' does not exist as expected")

@@ -1,8 +1,8 @@
-"""kafka-transactions: lists and describes transactions, finds those that hang, and ends them.
+"""kafka-transactions: lists and describes transactions, and finds and ends hanging ones (KIP-664).
 
-A transaction hangs when a partition holds it open and no coordinator knows of it any more: readers of committed records
-stand still at its start. `abort` ends it with a marker of its own. `force-terminate` is for a transaction that its
-coordinator does know: it fences the producer, which ends the transaction in the ordinary way.
+A transaction hangs if a partition keeps it open and no coordinator knows it: read_committed consumers stop at its
+start. `abort` ends it with a marker. `force-terminate` is for a transaction that its coordinator knows: it fences the
+producer, which aborts the transaction.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from tools.command_line import CommandLine, UsageError, run_tool
 NONE: Final = -1
 MINUTE_MS: Final = 60_000
 FENCING_TIMEOUT_MS: Final = 60_000
-"""The transaction timeout of the producer that fences; it never begins a transaction."""
+"""The transaction timeout of the fencing producer; it never begins a transaction."""
 PROGRAM: Final = "kafka-transactions.sh"
 
 Rows = Iterable[Sequence[object]]
 
 
 class Failed(Exception):  # noqa: N818 - it is told to a user as it is
-    """The command did not succeed. The text is one line that says why."""
+    """The command failed. The text is one line with the reason."""
 
 
 class OpenTransaction(NamedTuple):
-    """What a partition holds open."""
+    """An open transaction of a partition."""
 
     partition: TopicPartition
     producer: ProducerState
@@ -68,7 +68,7 @@ class _SubCommand(argparse.ArgumentParser):
 
 
 class _SubCommands(CommandLine):
-    """A command line with a command in the middle of it, each with options of its own."""
+    """A command line with subcommands, each with its own options."""
 
     def __init__(self) -> None:
         super().__init__(PROGRAM, "This tool is used to analyze the transactional state of producers in the cluster.")
@@ -234,7 +234,7 @@ def _abort(admin: AdminClient, options: argparse.Namespace) -> None:
 
 def _force_terminate(admin: AdminClient, options: argparse.Namespace) -> None:
     name = options.transactional_id
-    _described(admin, name)  # an id that nobody has used is not to be made
+    _described(admin, name)  # an unknown id must not be created
     answer = admin.call_coordinator(
         name,
         InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=FENCING_TIMEOUT_MS),
@@ -249,7 +249,7 @@ def _force_terminate(admin: AdminClient, options: argparse.Namespace) -> None:
         )
 
 
-# Asking
+# Requests
 
 
 def _listings(admin: AdminClient, request: ListTransactionsRequest) -> Iterator[tuple[int, ListTransactionsResponse]]:
@@ -274,7 +274,7 @@ def _why_not_described(name: str, error: KafkaError) -> str:
 
 
 def _producers(admin: AdminClient, partition: TopicPartition, broker_id: int | None) -> list[ProducerState]:
-    """What the leader of a partition, or one broker, knows of its producers. Raises Failed."""
+    """Return the producers of a partition from its leader, or from one broker. Raises Failed."""
     request = DescribeProducersRequest(topics=[TopicRequest(name=partition[0], partition_indexes=[partition[1]])])
     results: Mapping[TopicPartition, list[ProducerState] | KafkaError]
     if broker_id is None:
@@ -310,7 +310,7 @@ def _marker_results(answer: WriteTxnMarkersResponse) -> Iterator[tuple[TopicPart
 
 
 def _searched(admin: AdminClient, options: argparse.Namespace) -> list[TopicPartition]:
-    """The partitions that a search for hanging transactions looks at."""
+    """Return the partitions to search for hanging transactions."""
     topics = admin.metadata(None if options.topic is None else [options.topic]).topics
     for topic in topics:
         raise_for(topic.error_code)
@@ -324,7 +324,7 @@ def _searched(admin: AdminClient, options: argparse.Namespace) -> list[TopicPart
 
 
 def _is_known(admin: AdminClient, found: OpenTransaction) -> bool:
-    """Whether a coordinator has a transaction of that producer which includes the partition."""
+    """Return whether a coordinator has a transaction of that producer with the partition."""
     request = ListTransactionsRequest(state_filters=[], producer_id_filters=[found.producer.producer_id])
     topic, index = found.partition
     for _, answer in _listings(admin, request):
@@ -335,7 +335,7 @@ def _is_known(admin: AdminClient, found: OpenTransaction) -> bool:
     return False
 
 
-# Telling
+# Output
 
 
 def _print_table(headers: Sequence[str], rows: Rows) -> None:
