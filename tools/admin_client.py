@@ -121,7 +121,7 @@ class AdminClient:
 
         return self._until_final(attempt, codes, _NOT_THE_COORDINATOR)
 
-    def ask_coordinator(
+    def query_coordinator(
         self,
         key: str,
         request: object,
@@ -334,7 +334,7 @@ class _Connection:
         answer = self._receive(size)
         correlation_id, position = read_response_header(key, version, answer)
         if correlation_id != self._correlation_id:
-            raise Malformed(f"answer {correlation_id} to request {self._correlation_id}")
+            raise Malformed(f"response {correlation_id} to request {self._correlation_id}")
         return decode(response, version, answer, position)
 
     def _receive(self, size: int) -> bytes:

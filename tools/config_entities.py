@@ -3,7 +3,7 @@
 An entity is a type with a name, with the default name, or with none (all of the type). The options pair types with
 names in the order in which they are given, and each type has options of its own that say both at once.
 
-Owns how the options are read. Must not know what a configuration is or how it is asked for.
+Owns how the options are parsed. Must not know configurations or requests.
 """
 
 from collections.abc import Mapping, Sequence

@@ -40,7 +40,7 @@ def _command_line() -> CommandLine:
     line.add_option("--add-config-file", value="file", help_text="Configurations to set, as a properties file.")
     line.add_option("--delete-config", value="k,k2", repeatable=True, help_text="Configurations to remove.")
     line.add_flag("--all", "Describe defaults as well.")
-    line.add_flag("--force", "Accepted; nothing is asked.")
+    line.add_flag("--force", "Accepted; there is no prompt.")
     return line
 
 

@@ -62,7 +62,7 @@ def _command_line() -> CommandLine:
     line.add_option("--topic", value="topic", repeatable=True, help_text="The topic, or topic:0,1 for some partitions.")
     line.add_flag("--all-topics", "Reset all topics that the group has offsets of.")
     line.add_option(
-        "--timeout", value="ms", parse=int, default=_TIMEOUT_MS, help_text="Time for the cluster to answer."
+        "--timeout", value="ms", parse=int, default=_TIMEOUT_MS, help_text="Time for the cluster to respond."
     )
     line.add_flag("--members", "Describe the members.")
     line.add_flag("--offsets", "Describe the offsets; this is the default.")

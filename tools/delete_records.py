@@ -141,8 +141,8 @@ def _delete(admin: AdminClient, offsets: Mapping[TopicPartition, int]) -> dict[T
     return results
 
 
-def _low_watermarks(answer: DeleteRecordsResponse) -> Iterator[tuple[TopicPartition, int | KafkaError]]:
-    for topic in answer.topics:
+def _low_watermarks(response: DeleteRecordsResponse) -> Iterator[tuple[TopicPartition, int | KafkaError]]:
+    for topic in response.topics:
         for result in topic.partitions:
             code = ErrorCode(result.error_code)
             yield (topic.name, result.partition_index), KafkaError(code) if code else result.low_watermark

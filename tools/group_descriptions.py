@@ -53,7 +53,7 @@ class ConsumerGroup(NamedTuple):
 def describe_group(admin: AdminClient, name: str) -> ConsumerGroup:
     """Return one group; an unknown one is Dead. Raises KafkaError."""
     request = DescribeGroupsRequest(groups=[name])
-    group = admin.ask_coordinator(name, request, DescribeGroupsResponse, lambda response: response.groups)
+    group = admin.query_coordinator(name, request, DescribeGroupsResponse, lambda response: response.groups)
     coordinator_id = admin.coordinator(name)
     coordinator = f"{admin.endpoint(coordinator_id)}  ({coordinator_id})"
     return ConsumerGroup(name, group.group_state, group.protocol_data, coordinator, tuple(_members(group)))
@@ -62,7 +62,7 @@ def describe_group(admin: AdminClient, name: str) -> ConsumerGroup:
 def committed_offsets(admin: AdminClient, group: str) -> dict[TopicPartition, int]:
     """Return the committed offsets of a group. Raises KafkaError."""
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-    found = admin.ask_coordinator(group, request, OffsetFetchResponse, lambda response: response.groups)
+    found = admin.query_coordinator(group, request, OffsetFetchResponse, lambda response: response.groups)
     return {
         (topic.name, partition.partition_index): partition.committed_offset
         for topic in found.topics

@@ -85,9 +85,9 @@ def _broker_ids(text: str) -> list[int]:
 def _log_dirs(admin: AdminClient, broker_id: int) -> Mapping[str, DescribeLogDirsResult]:
     """Return the directories of one broker with all their partitions. Raises KafkaError."""
     request = DescribeLogDirsRequest(topics=None)
-    answer = admin.call(request, DescribeLogDirsResponse, broker_id=broker_id)
-    raise_for(answer.error_code)
-    return {result.log_dir: result for result in answer.results}
+    response = admin.call(request, DescribeLogDirsResponse, broker_id=broker_id)
+    raise_for(response.error_code)
+    return {result.log_dir: result for result in response.results}
 
 
 def _description(

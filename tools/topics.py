@@ -94,14 +94,14 @@ def _command_line() -> CommandLine:
         ("--if-not-exists", "Create only if the topic does not exist."),
         ("--exclude-internal", "List or describe without internal topics."),
         ("--disable-rack-aware", "Accepted; the broker assigns replicas."),
-        ("--force", "Accepted; nothing is asked."),
+        ("--force", "Accepted; there is no prompt."),
     ):
         line.add_flag(name, help_text)
     line.add_option(
         "--partition-size-limit-per-response",
         value="maximum partitions in a response",
         parse=int,
-        help_text="Accepted; answers are not paged.",
+        help_text="Accepted; responses are not paged.",
     )
     return line
 

@@ -110,10 +110,10 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> None:
     duration_ms = NONE if options.duration_filter is None else options.duration_filter
     rows = [
         (listed.transactional_id, broker_id, listed.producer_id, listed.transaction_state)
-        for broker_id, answer in _listings(admin, ListTransactionsRequest(
+        for broker_id, response in _listings(admin, ListTransactionsRequest(
             state_filters=[], producer_id_filters=[], duration_filter=duration_ms
         ))
-        for listed in answer.transaction_states
+        for listed in response.transaction_states
     ]  # fmt: skip
     _print_table(("TransactionalId", "Coordinator", "ProducerId", "TransactionState"), rows)
 
@@ -235,17 +235,17 @@ def _abort(admin: AdminClient, options: argparse.Namespace) -> None:
 def _force_terminate(admin: AdminClient, options: argparse.Namespace) -> None:
     name = options.transactional_id
     _described(admin, name)  # an unknown id must not be created
-    answer = admin.call_coordinator(
+    response = admin.call_coordinator(
         name,
         InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=FENCING_TIMEOUT_MS),
         InitProducerIdResponse,
-        lambda answer: [answer.error_code],
+        lambda response: [response.error_code],
         TRANSACTION,
     )
-    if answer.error_code:
+    if response.error_code:
         raise Failed(
             f"Failed to terminate the transaction of transactional-id `{name}`: "
-            f"{KafkaError(ErrorCode(answer.error_code)).message}"
+            f"{KafkaError(ErrorCode(response.error_code)).message}"
         )
 
 
@@ -254,16 +254,16 @@ def _force_terminate(admin: AdminClient, options: argparse.Namespace) -> None:
 
 def _listings(admin: AdminClient, request: ListTransactionsRequest) -> Iterator[tuple[int, ListTransactionsResponse]]:
     for broker_id in sorted(broker.node_id for broker in admin.metadata([]).brokers):
-        answer = admin.call(request, ListTransactionsResponse, broker_id=broker_id)
-        raise_for(answer.error_code)
-        yield broker_id, answer
+        response = admin.call(request, ListTransactionsResponse, broker_id=broker_id)
+        raise_for(response.error_code)
+        yield broker_id, response
 
 
 def _described(admin: AdminClient, name: str) -> TransactionState:
     """Raises KafkaError."""
     request = DescribeTransactionsRequest(transactional_ids=[name])
-    return admin.ask_coordinator(
-        name, request, DescribeTransactionsResponse, lambda answer: answer.transaction_states, TRANSACTION
+    return admin.query_coordinator(
+        name, request, DescribeTransactionsResponse, lambda response: response.transaction_states, TRANSACTION
     )
 
 
@@ -290,9 +290,9 @@ def _producers(admin: AdminClient, partition: TopicPartition, broker_id: int | N
 
 
 def _producer_results(
-    answer: DescribeProducersResponse,
+    response: DescribeProducersResponse,
 ) -> Iterator[tuple[TopicPartition, list[ProducerState] | KafkaError]]:
-    for topic in answer.topics:
+    for topic in response.topics:
         for partition in topic.partitions:
             code = ErrorCode(partition.error_code)
             yield (
@@ -301,8 +301,8 @@ def _producer_results(
             )
 
 
-def _marker_results(answer: WriteTxnMarkersResponse) -> Iterator[tuple[TopicPartition, KafkaError | None]]:
-    for marker in answer.markers:
+def _marker_results(response: WriteTxnMarkersResponse) -> Iterator[tuple[TopicPartition, KafkaError | None]]:
+    for marker in response.markers:
         for topic in marker.topics:
             for partition in topic.partitions:
                 code = ErrorCode(partition.error_code)
@@ -327,8 +327,8 @@ def _is_known(admin: AdminClient, found: OpenTransaction) -> bool:
     """Return whether a coordinator has a transaction of that producer with the partition."""
     request = ListTransactionsRequest(state_filters=[], producer_id_filters=[found.producer.producer_id])
     topic, index = found.partition
-    for _, answer in _listings(admin, request):
-        for listed in answer.transaction_states:
+    for _, response in _listings(admin, request):
+        for listed in response.transaction_states:
             state = _described(admin, listed.transactional_id)
             if any(each.topic == topic and index in each.partitions for each in state.topics):
                 return True
