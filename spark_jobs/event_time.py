@@ -1,4 +1,4 @@
-"""When the thing that a record tells of happened: the record's timestamp, or a field of its JSON value.
+"""The event time of a record: its timestamp, or a field of its JSON value.
 
 Owns the column expression for both. Must not know any job.
 """
@@ -8,10 +8,10 @@ from pyspark.sql import functions as f
 
 
 def event_time(value: Column, field: str | None) -> Column:
-    """The event time of a record of Spark's Kafka source whose value is the text `value`.
+    """Return the event time of a record of Spark's Kafka source whose value is the text `value`.
 
-    Without `field` it is the record's timestamp. Otherwise the field holds epoch milliseconds or ISO 8601 (UTC when it
-    names no zone); the column is null where it holds neither.
+    Without `field` it is the record's timestamp. Otherwise the field holds epoch milliseconds or ISO 8601 (UTC if it
+    names no zone); the column is null if it holds neither.
     """
     if field is None:
         return f.col("timestamp")

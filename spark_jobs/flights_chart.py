@@ -1,8 +1,8 @@
 """Draws the table that `flights_daily` wrote as one picture.
 
-Above, every row of it: a carrier a line, a day a column, the 95th percentile of the departure delay as colour.
-Below, the share of each day's flights that were cancelled, over all carriers. Reads the Parquet folder;
-computes nothing that is not in it.
+The upper part shows every row: one line per carrier, one column per day, the 95th percentile of the departure delay
+as colour. The lower part shows the share of each day's cancelled flights, over all carriers. It reads only the Parquet
+folder.
 """
 
 import sys
@@ -45,7 +45,7 @@ class DailyDelay(NamedTuple):
 
 
 def render(rows: Sequence[DailyDelay], image: Path) -> None:
-    """Writes the chart as a PNG. `rows` must not be empty; their order does not matter."""
+    """Write the chart as a PNG. `rows` must not be empty; their order does not matter."""
     first_day, last_day = min(row.day for row in rows), max(row.day for row in rows)
     days = [first_day + timedelta(days=n) for n in range((last_day - first_day).days + 1)]
     figure = Figure(figsize=(12, 7.6), dpi=150, layout="constrained", facecolor="white")
@@ -112,7 +112,7 @@ def _draw_cancellations(axes: Axes, rows: Sequence[DailyDelay], days: list[date]
 
 
 def _percentiles(rows: Sequence[DailyDelay], carriers: list[str], days: list[date]) -> NDArray[np.float64]:
-    """Carrier by day; not a number where a carrier had no departure."""
+    """Return the percentiles by carrier and day; NaN for a carrier without a departure."""
     line = {carrier: number for number, carrier in enumerate(carriers)}
     grid = np.full((len(carriers), len(days)), np.nan)
     for row in rows:
@@ -122,12 +122,12 @@ def _percentiles(rows: Sequence[DailyDelay], carriers: list[str], days: list[dat
 
 
 def _edges(days: list[date]) -> NDArray[np.float64]:
-    """Borders of the columns, so that each day's middle lies on its date like the bars below."""
+    """Return the edges of the columns, so that each day is centred on its date like the bars below."""
     return np.append(date_axis.date2num(days), date_axis.date2num(days[-1]) + 1) - 0.5
 
 
 def _peaks(percent: dict[date, float]) -> list[date]:
-    """The worst days that are not next to a worse one already named."""
+    """Return the worst days, without those next to a worse day."""
     named: list[date] = []
     for day in sorted(percent, key=percent.__getitem__, reverse=True):
         if all(abs((day - other).days) > 7 for other in named):

@@ -1,26 +1,25 @@
 """Departure delays per carrier and day: flights, cancellations, mean and exact 95th percentile.
 
 Input: records as `flights_produce` sends them; event time is the record timestamp, that is the departure. A day
-is a calendar day at `--time-zone` (New York), daylight saving included: a flight that was due at 23:50 and left
-at 00:10 belongs to the day on which it left, a cancelled one to the day on which it was to leave.
+is a calendar day at `--time-zone` (New York), with daylight saving: a flight that was due at 23:50 and left
+at 00:10 belongs to the day of its departure, a cancelled one to the day of its scheduled departure.
 
 Output, twice:
 
 - the topic `--output`, compacted: key `carrier|day`, value the row as JSON;
-- the Parquet folder `--parquet`: `batch=<id>/`, one file a batch; `read_table` gives the newest row of each
+- the Parquet folder `--parquet`: `batch=<id>/`, one file per batch; `read_table` returns the newest row of each
   carrier and day.
 
-The query runs in update mode: a batch emits each row that it changed, with the totals up to then. So the days
-that are still open (the last one of a finished backlog too) are there, which append mode would hold back until
-the watermark has passed them, for ever if no newer record comes. The watermark serves to forget: days that
-ended more than `--watermark` before the newest departure leave the state, and a flight that comes later still
-is dropped, counted and reported.
+The query runs in update mode: a batch emits each row that it changed, with the totals so far. So the output contains
+days that are still open, such as the last one of a finished backlog. Append mode would hold them back until the
+watermark has passed them, forever without newer records. The watermark bounds the state: days that ended more than
+`--watermark` before the newest departure are removed, and a flight that arrives later is dropped, counted and reported.
 
-Delivery (Spark runs a batch again after a crash, with the same id, input and state, hence with the same rows):
+Delivery (Spark repeats a batch after a crash, with the same id, input and state, hence with the same rows):
 
-- topic: idempotent key. A repeated batch writes the same keys again, and the last value wins.
-- Parquet: the folder of a batch is replaced as a whole, by one file. As the ids belong to a checkpoint, a new
-  checkpoint together with a folder that has batches is refused.
+- topic: idempotent key. A repeated batch writes the same keys again, and the last value is valid.
+- Parquet: the folder of a batch is replaced as a whole, by one file. The ids belong to a checkpoint, so the job
+  rejects a new checkpoint together with a folder that has batches.
 
 A record that is not a flight (no JSON object with a carrier) fails the job, naming its topic, partition and
 offset, or with `--on-error skip` is counted and dropped.
@@ -44,8 +43,8 @@ from spark_jobs.topics import TopicSpec
 _FLIGHT_SCHEMA = "carrier string, dep_time int, dep_delay int"
 _PLACE = ("topic", "partition", "offset")
 _KEY_SEPARATOR = "|"
-# Partitions of a backlog are not read at one speed: with the carriers spread over a few of them, one can be five days
-# of flights ahead of another. The newest flight of all moves the watermark.
+# Partitions of a backlog are not read at the same speed: with the carriers in a few of them, one can be five days of
+# flights ahead of another. The newest flight of all partitions moves the watermark.
 _WATERMARK = "7 days"
 _COMPACTED = {"cleanup.policy": "compact"}
 
@@ -57,7 +56,7 @@ class FlightsDailyParameters(JobParameters):
 
 
 def build(spark: SparkSession, parameters: FlightsDailyParameters) -> StreamingQuery:
-    """Starts the query. Raises JobError when checkpoint and Parquet folder do not belong together."""
+    """Start the query. Raises JobError if checkpoint and Parquet folder do not belong together."""
     _refuse_foreign_batches(parameters)
     source = spark.readStream.format("kafka").options(**parameters.source_options()).load()
     flights = read_flights(source, parameters.time_field, skip_malformed=parameters.on_error == "skip")
@@ -77,7 +76,7 @@ def build(spark: SparkSession, parameters: FlightsDailyParameters) -> StreamingQ
 
 
 def read_flights(records: DataFrame, time_field: str | None, *, skip_malformed: bool) -> DataFrame:
-    """Columns carrier, dep_time, dep_delay and departed of records as Spark's Kafka source gives them."""
+    """Return the columns carrier, dep_time, dep_delay and departed of records of Spark's Kafka source."""
     text = f.col("value").cast("string")
     parsed = records.select(
         f.from_json(text, _FLIGHT_SCHEMA).alias("flight"), event_time(text, time_field).alias("departed"), *_PLACE
@@ -92,11 +91,11 @@ def read_flights(records: DataFrame, time_field: str | None, *, skip_malformed: 
 
 
 def daily_delays(flights: DataFrame, *, time_zone: str, watermark: str) -> DataFrame:
-    """One row for each carrier and day. Delays are minutes; both are null when no flight left.
+    """Return one row per carrier and day. Delays are minutes; both are null if no flight left.
 
     The percentile interpolates linearly between the two nearest delays.
     """
-    # Windows are cut at midnight of the session's zone, UTC; shifting the clock makes that the local midnight.
+    # Windows begin at midnight of the session's zone, UTC; shifting the clock makes this the local midnight.
     local = f.from_utc_timestamp("departed", time_zone)
     return (
         flights.withColumn("departed_local", local)
@@ -120,7 +119,7 @@ def daily_delays(flights: DataFrame, *, time_zone: str, watermark: str) -> DataF
 
 
 def read_table(spark: SparkSession, parquet: Path) -> DataFrame:
-    """The rows of all batches so far, each carrier and day once, with its newest totals."""
+    """Return the rows of all batches so far: each carrier and day once, with its newest totals."""
     rows = spark.read.parquet(str(parquet))
     columns = [name for name in rows.columns if name != "batch"]
     newest = f.max_by(f.struct(*columns), "batch").alias("row")
@@ -157,7 +156,7 @@ def _refuse_foreign_batches(parameters: FlightsDailyParameters) -> None:
 
 
 def parse(arguments: Sequence[str] | None = None) -> FlightsDailyParameters:
-    """The command line; a bad one ends the process with exit code 2."""
+    """Parse the command line; an invalid one ends the process with exit code 2."""
     parser = job_parser(
         "flights_daily",
         "Departure delays per carrier and day.",

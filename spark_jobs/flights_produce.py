@@ -1,7 +1,7 @@
 """Sends the flights of 2013 to a topic: JSON keyed by carrier, departure time as record timestamp, in time order.
 
-The one program here that is not a Spark job: Spark's Kafka sink has no column for the record timestamp. It uses
-an idempotent producer, so that a retry neither repeats a flight nor changes the order within a partition.
+This is the only program here that is not a Spark job: Spark's Kafka sink has no column for the record timestamp.
+It uses an idempotent producer, so that a retry neither repeats a flight nor changes the order within a partition.
 """
 
 import logging
@@ -18,7 +18,7 @@ from spark_jobs.topics import TopicSpec, create_topics, wait_for_topics
 
 _PRODUCER_DEFAULTS: Mapping[str, str | bool] = {
     "enable.idempotence": "true",
-    "partitioner": "murmur2_random",  # the partition that Java clients and Spark's sink choose for the same key
+    "partitioner": "murmur2_random",  # the partitioner of Java clients and of Spark's sink
     "compression.type": "lz4",
     "linger.ms": "20",
     "queue.buffering.max.kbytes": "65536",
@@ -30,11 +30,11 @@ _RECORDS_BETWEEN_UPDATES = 2_000
 
 
 class DeliveryError(Exception):
-    """At least one record was not stored; the text says why."""
+    """At least one record was not stored; the text gives the reason."""
 
 
 def produce(bootstrap_servers: str, topic: str, records: Sequence[FlightRecord], options: Mapping[str, str]) -> None:
-    """Sends all `records`, with a progress bar when standard error is a terminal.
+    """Send all `records`, with a progress bar if standard error is a terminal.
 
     Returns once the broker has acknowledged every one; raises DeliveryError with the first reason otherwise.
     """

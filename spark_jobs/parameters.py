@@ -1,9 +1,9 @@
-"""The command line that all jobs share: its flags, how their values are checked, and the object they end in.
+"""The command line that all jobs share: its flags, the checks of their values, and the object with the values.
 
-A bad value is a message on standard error and exit code 2, before anything is started. A job adds its own flags
-to `job_parser` and its own fields to a subclass of `JobParameters`; flags and fields have the same names.
+An invalid value ends the process before the job starts, with a message on standard error and exit code 2. A job adds
+its own flags to `job_parser` and its own fields to a subclass of `JobParameters`; flags and fields have the same names.
 
-Owns the flags. Must not know any job, nor what its values are used for.
+Owns the flags. Must not know any job, or the use of the values.
 """
 
 import argparse
@@ -20,7 +20,7 @@ _INTERVAL = re.compile(r"[1-9]\d* (millisecond|second|minute|hour|day)s?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobParameters:
-    """What every streaming job is told. Field by field the flag of the same name."""
+    """The parameters of every streaming job. Each field has the value of the flag with the same name."""
 
     bootstrap_servers: str
     app_id: str
@@ -40,7 +40,7 @@ class JobParameters:
     spark_conf: Mapping[str, str]
 
     def source_options(self) -> dict[str, str]:
-        """Options of Spark's Kafka source."""
+        """Return the options of Spark's Kafka source."""
         options = {
             **self._client_options(),
             "subscribe": self.input,
@@ -52,7 +52,7 @@ class JobParameters:
         return options
 
     def sink_options(self) -> dict[str, str]:
-        """Options of Spark's Kafka sink, batch or stream."""
+        """Return the options of Spark's Kafka sink, batch or stream."""
         return {**self._client_options(), "topic": self.output}
 
     def _client_options(self) -> dict[str, str]:
@@ -63,7 +63,7 @@ class JobParameters:
 def job_parser(
     job: str, description: str, *, input_topic: str, output_topic: str, watermark: str
 ) -> argparse.ArgumentParser:
-    """The flags of `JobParameters`; the keywords are this job's defaults."""
+    """Return a parser with the flags of `JobParameters`; the keywords are this job's defaults."""
     parser = client_parser(job, description)
     add = parser.add_argument
     add("--app-id", default=job, help="unique name: query, client ids and state carry it (default %(default)s)")
@@ -97,7 +97,7 @@ def job_parser(
 
 
 def client_parser(job: str, description: str) -> argparse.ArgumentParser:
-    """The flags of anything that speaks to brokers, streaming or not."""
+    """Return a parser with the flags of any program that connects to brokers, streaming or not."""
     parser = bare_parser(job, description)
     add = parser.add_argument
     add("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="brokers to connect to first")
@@ -115,7 +115,7 @@ def client_parser(job: str, description: str) -> argparse.ArgumentParser:
 
 
 def bare_parser(job: str, description: str) -> argparse.ArgumentParser:
-    """A parser that calls the job what its launcher calls it."""
+    """Return a parser without flags; messages contain the name of the job at its launcher."""
     return argparse.ArgumentParser(prog=f"spark-job {job}", description=description, allow_abbrev=False)
 
 
@@ -136,19 +136,19 @@ class StoreKeyValue(argparse.Action):
 
 
 def trigger(text: str) -> Mapping[str, Any]:
-    """Keyword arguments of `DataStreamWriter.trigger` for a flag's text."""
+    """Return the keyword arguments of `DataStreamWriter.trigger` for a flag's text."""
     if text == "availableNow":
         return {"availableNow": True}
     return {"processingTime": checked(is_interval, "availableNow or an interval such as '1 second'")(text)}
 
 
 def positive(text: str) -> int:
-    """A whole number above zero."""
+    """Parse a whole number above zero."""
     return int(checked(is_positive, "a whole number above 0")(text))
 
 
 def checked(accepts: Callable[[str], bool], expected: str) -> Callable[[str], str]:
-    """An argparse type: the text itself when accepted, else an error that says what was expected."""
+    """Return an argparse type that returns an accepted text, and otherwise reports what was expected."""
 
     def check(text: str) -> str:
         if not accepts(text):

@@ -18,7 +18,7 @@ class WrongHashError(Exception):
 def verify(urls: Iterable[str], *, is_complete: bool, table: Path = TABLE) -> None:
     """Check the jars at `urls` (the setting spark.jars) against the table.
 
-    With `is_complete`, a jar that the table does not list is wrong; without, it is the user's own.
+    With `is_complete`, the table must list every jar; otherwise further jars are the user's own.
     Raises WrongHashError, which names the file and both hashes.
     """
     pinned = _read(table)

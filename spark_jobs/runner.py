@@ -1,8 +1,8 @@
 """Runs a job as a process: topics, session, query, signals, exit code.
 
-A job runs for ever. SIGTERM or SIGINT lets the batch in hand finish, stops the query and exits 0; a query that
-fails exits 1 with its cause. The same holds for a query that ends by itself (`--trigger availableNow`): 0 when
-all was read.
+A job runs until it is stopped. After SIGTERM or SIGINT it finishes its current batch, stops the query and exits with 0.
+If the query fails, it exits with 1 and logs the cause. A query that ends by itself (`--trigger availableNow`) exits
+with 0 after it has read everything.
 
 Owns the process. Must not know what a job computes.
 """
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _POLL_INTERVAL_S = 0.5
-_STOP_POLLS_MAX = 240  # two minutes for the batch in hand; cutting it short is safe, only slower to resume
+_STOP_POLLS_MAX = 240  # two minutes for the current batch; to interrupt it is safe, only slower to resume
 
 P = TypeVar("P", bound=JobParameters)
 
@@ -40,7 +40,7 @@ class JobError(Exception):
 
 
 def run_job(parameters: P, build: Callable[[SparkSession, P], StreamingQuery], topics: Sequence[TopicSpec]) -> int:
-    """Runs one job to its end and returns the exit code of the process."""
+    """Run one job to its end and return the exit code of the process."""
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     prepare = create_topics if parameters.create_topics else wait_for_topics
@@ -57,14 +57,14 @@ def run_job(parameters: P, build: Callable[[SparkSession, P], StreamingQuery], t
 
 
 def supervise(query: StreamingQuery) -> int:
-    """Waits for the query's end or a signal; reports every batch that had input."""
+    """Wait for the query's end or a signal; logs every batch with input."""
     report = _ProgressReport()
     with _stop_requested_by_signal() as stop_requested:
         try:
             while not query.awaitTermination(_POLL_INTERVAL_S):
                 report.update(query)
                 if stop_requested.is_set():
-                    _finish_batch_in_hand(query)
+                    _finish_current_batch(query)
                     query.stop()
                     break
         except StreamingQueryException as error:
@@ -75,11 +75,11 @@ def supervise(query: StreamingQuery) -> int:
     return 0
 
 
-def _finish_batch_in_hand(query: StreamingQuery) -> None:
-    """Returns when the batch that runs now is committed, or none runs."""
-    in_hand = _batches_done(query)
+def _finish_current_batch(query: StreamingQuery) -> None:
+    """Return when the current batch is committed, or none is running."""
+    done_before = _batches_done(query)
     for _ in range(_STOP_POLLS_MAX):
-        if not query.status["isTriggerActive"] or _batches_done(query) > in_hand:
+        if not query.status["isTriggerActive"] or _batches_done(query) > done_before:
             return
         query.awaitTermination(_POLL_INTERVAL_S)
 
@@ -91,7 +91,7 @@ def _batches_done(query: StreamingQuery) -> int:
 
 @contextmanager
 def _stop_requested_by_signal() -> Iterator[Event]:
-    """An event that SIGTERM or SIGINT sets; Spark's own handler of SIGINT would cancel the batch in hand."""
+    """Yield an event that SIGTERM or SIGINT sets; Spark's own SIGINT handler would cancel the current batch."""
     requested = Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -106,7 +106,7 @@ def _stop_requested_by_signal() -> Iterator[Event]:
 
 
 class _ProgressReport:
-    """Logs each batch once: what it read, what it dropped, how long it took."""
+    """Logs each batch once: the records read and dropped, and its duration."""
 
     def __init__(self) -> None:
         self._reported = -1
@@ -124,11 +124,11 @@ class _ProgressReport:
             duration_ms = progress["durationMs"]["triggerExecution"]
             _LOG.info("batch %d: %d records in %d ms", batch, progress["numInputRows"], duration_ms)
         if late := sum(operator["numRowsDroppedByWatermark"] for operator in progress["stateOperators"]):
-            _LOG.warning("batch %d: %d rows came later than the watermark allows and are not counted", batch, late)
+            _LOG.warning("batch %d: %d rows arrived later than the watermark allows and are not counted", batch, late)
         if malformed := _observed(progress, "malformed"):
             _LOG.warning("batch %d: %d malformed records were dropped", batch, malformed)
 
 
 def _observed(progress: StreamingQueryProgress, metric: str) -> int:
-    """The sum of what the query's observations named `metric` say."""
+    """Return the sum of the query's observations named `metric`."""
     return sum(row[metric] for row in progress["observedMetrics"].values() if metric in row)

@@ -1,8 +1,7 @@
 """The Spark session that every job runs in.
 
-Owns the settings that make Spark small, local and reproducible, and the way in which it gets its Kafka
-connector. Knows no job and no topic. Each default can be overridden; a job passes what its user gave with
-`--spark-conf`.
+Owns the settings that make Spark small, local and reproducible, and how it fetches its Kafka
+connector. Must not know jobs or topics. Each default can be overridden; a job passes the values of `--spark-conf`.
 """
 
 import os
@@ -17,7 +16,7 @@ from spark_jobs.pinned_jars import WrongHashError, verify
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 EXCLUDED = ("org.apache.hadoop:hadoop-client-runtime", "org.apache.hadoop:hadoop-client-api")
-"""What pyspark ships already."""
+"""Jars that pyspark ships already."""
 
 _HERE = Path(__file__).resolve().parent
 _LOOPBACK = "127.0.0.1"
@@ -30,15 +29,15 @@ DEFAULTS: Mapping[str, str] = {
     "spark.driver.bindAddress": _LOOPBACK,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # The connector, from Maven Central alone and into a cache of our own: Spark's default looks into the user's
-    # Maven and Ivy folders first and fails on one that is half filled.
+    # The connector, from Maven Central only and into our own cache: Spark's default searches the user's
+    # Maven and Ivy folders first and fails if one is incomplete.
     "spark.jars.packages": CONNECTOR,
     "spark.jars.excludes": ",".join(EXCLUDED),
     "spark.jars.ivySettings": str(_HERE / "ivysettings.xml"),
     "spark.jars.ivy": str(_HERE.parent / ".cache" / "ivy"),
-    # Timestamps mean UTC everywhere; a job that wants a local day converts by name of the zone.
+    # Timestamps are in UTC everywhere; a job that needs local days converts by name of the zone.
     "spark.sql.session.timeZone": "UTC",
-    # Each shuffle partition is a state store: two will do for two cores. A checkpoint keeps the number it began with.
+    # Each shuffle partition is a state store: two are enough for two cores. A checkpoint keeps its first number.
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",  # streaming cannot use it, and warns at every start
     "spark.sql.streaming.stateStore.providerClass": (
@@ -49,10 +48,10 @@ DEFAULTS: Mapping[str, str] = {
 
 
 def spark_session(app_id: str, overrides: Mapping[str, str]) -> SparkSession:
-    """Starts Spark, or returns the session that already runs in this process.
+    """Start Spark, or return the session that already runs in this process.
 
     The first start on a machine downloads the connector (14 MB) and needs Java 17 or newer.
-    Raises WrongHashError when a jar of the connector is not the one that this project was tested with.
+    Raises WrongHashError if a jar of the connector is not the one that this project was tested with.
     """
     settings = {**DEFAULTS, **overrides}
     if settings["spark.master"].startswith("local"):

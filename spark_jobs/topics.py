@@ -1,10 +1,10 @@
-"""Makes sure that a job's topics are there before Spark looks for them.
+"""Ensures that a job's topics exist before Spark uses them.
 
-Spark's source fails on a topic that is missing and its sink lets the broker auto-create one with default
-settings, which is wrong for an output that must be compacted; so topics are made here, with the settings that
-the job needs, or waited for.
+Spark's source fails if a topic is missing. Its sink makes the broker auto-create a topic with default settings,
+which is wrong for an output that must be compacted. So this module creates topics with the settings that the job
+needs, or waits for them.
 
-Owns the waiting and the making. Must not know which topics a job has.
+Owns creation and waiting. Must not know which topics a job has.
 """
 
 import logging
@@ -24,7 +24,7 @@ _POLLS_BETWEEN_WARNINGS = 30
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic that a job needs, and how to make it."""
+    """A topic that a job needs, and how to create it."""
 
     name: str
     partitions: int
@@ -33,9 +33,9 @@ class TopicSpec:
 
 
 def create_topics(bootstrap_servers: str, specs: list[TopicSpec]) -> None:
-    """Makes those of `specs` that do not exist; an existing topic is left as it is.
+    """Create those of `specs` that do not exist; existing topics stay unchanged.
 
-    Raises KafkaException with the broker's reason when one cannot be made.
+    Raises KafkaException with the broker's reason if one cannot be created.
     """
     admin = _admin(bootstrap_servers)
     missing = [spec for spec in specs if spec.name in _missing(admin, specs)]
@@ -49,7 +49,7 @@ def create_topics(bootstrap_servers: str, specs: list[TopicSpec]) -> None:
 
 
 def wait_for_topics(bootstrap_servers: str, specs: list[TopicSpec]) -> None:
-    """Returns once all of `specs` exist; until then says which do not."""
+    """Return once all of `specs` exist; until then logs the missing ones."""
     admin = _admin(bootstrap_servers)
     polls = 0
     while missing := _missing(admin, specs):
@@ -64,7 +64,7 @@ def _admin(bootstrap_servers: str) -> AdminClient:
 
 
 def _missing(admin: AdminClient, specs: list[TopicSpec]) -> set[str]:
-    # All topics are listed: asking for one by name would let the broker auto-create it.
+    # This lists all topics, because a request for one by name could make the broker auto-create it.
     try:
         present = admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
     except KafkaException as error:

@@ -242,7 +242,7 @@ def test_a_flight_later_than_the_watermark_is_dropped_and_reported(
     topics.send(topic, [first, newest, newest, newest, late, in_time])
     query = flights_daily.build(spark, parameters)
     assert runner.supervise(query) == 0
-    assert "1 rows came later than the watermark allows" in caplog.text
+    assert "1 rows arrived later than the watermark allows" in caplog.text
     counts = sorted((day, row.flights, row.mean) for (_, day), row in parquet_table(spark, parameters).items())
     assert [(flights, mean) for _, flights, mean in counts] == [(1, 3.0), (1, 2.0), (3, 4.0)]
 
