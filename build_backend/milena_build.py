@@ -1,7 +1,7 @@
 """Builds the distribution `milena-broker`: a wheel with one top-level package, from the repository's folders.
 
-A build backend (PEP 517, PEP 660) that needs the standard library alone: an installation downloads nothing to build
-with and builds without a network. The same files give the same wheel, byte for byte.
+A build backend (PEP 517, PEP 660) that needs only the standard library: an installation downloads no build
+dependencies and builds without a network. The same files result in the same wheel, byte for byte.
 
 Layout of the wheel:
 
@@ -27,9 +27,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "milena_broker"
 FOLDERS = ("broker", "config", "controller", "protocol", "spark_jobs", "storage", "tools")
 PRIVATE_FOLDER = f"{PACKAGE}/_modules"
-# What an sdist has beside the folders; all that this backend reads is among it.
+# The files of an sdist beside the folders; they include all files that this backend reads.
 SDIST_FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE")
-# The keys of [project] that become metadata here.
+# The keys of [project] that this backend translates to metadata.
 PROJECT_KEYS = {
     "name",
     "dynamic",
@@ -56,7 +56,7 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
 def build_editable(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
 ) -> str:
-    """Write a wheel whose package lies in this folder, and return its file name (PEP 660)."""
+    """Write a wheel that refers to the package in this folder, and return its file name (PEP 660)."""
     source = (ROOT / PACKAGE / "__init__.py").read_text(encoding="utf-8")
     source += f"\n__path__ = [{str(ROOT / PACKAGE)!r}]\n"
     return _write_wheel(wheel_directory, {f"{PACKAGE}/__init__.py": source.encode()})
@@ -80,7 +80,7 @@ def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
 
 
 def _project() -> tuple[dict[str, Any], str]:
-    """Return the table [project] of pyproject.toml, and the version that the package holds.
+    """Return the table [project] of pyproject.toml, and the version in the package.
 
     Raises:
         ValueError: the table has a key that this backend does not translate, or the package has no version.
@@ -138,7 +138,7 @@ def _write_wheel(directory: str, files: dict[str, bytes]) -> str:
 
 
 def _file_name(project: Mapping[str, Any]) -> str:
-    """Return the distribution's name as it stands in file names."""
+    """Return the distribution's name in the form of file names."""
     name: str = project["name"]
     return re.sub(r"[-_.]+", "_", name).lower()
 

@@ -1,6 +1,6 @@
 """The console scripts of an installed Milena: one function for each tool.
 
-In the wheel the repository's folders (`broker`, `config`, `tools` and so on) lie in `milena_broker/_modules`, so that
+In the wheel the repository's folders (`broker`, `config`, `tools` and so on) are in `milena_broker/_modules`, so that
 other projects in the environment keep these names. A command puts that folder first on the path of its process before
 it imports the tool. Processes that the broker spawns inherit the path through `multiprocessing`.
 
