@@ -1,6 +1,6 @@
-"""Topics for the benchmark: made and deleted over the protocol, outside what is measured.
+"""Topics for the benchmark: created and deleted over the protocol, outside measured sections.
 
-Owns what is asked before and after a measurement. Must not know what is measured.
+Owns the requests before and after a measurement. Must not know what is measured.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ASK_AGAIN_AFTER_S = 0.01
 
 
 def ask(port: int, request: object, version: int, response: type[Response]) -> Response:
-    """One request on a connection of its own."""
+    """Send one request on its own connection; return the response."""
     api_key = message_info(type(request)).api_key
     assert APIS[api_key].response is response
     buffer = memoryview(bytearray(BUFFER_SIZE))
@@ -78,7 +78,7 @@ def delete_topic(port: int, name: str) -> None:
 
 
 def produce_to_each(port: int, topic: str, partitions: int, batch: Batch) -> None:
-    """The batch once to every partition, in one request."""
+    """Produce the batch once to every partition, in one request."""
     data = [PartitionProduceData(index=partition, records=batch.data) for partition in range(partitions)]
     request = ProduceRequest(
         acks=1, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=data)]
@@ -95,7 +95,7 @@ def _has_leaders(port: int, name: str, partitions: int) -> bool:
 
 
 def greeting() -> bytes:
-    """What a client says first on every connection."""
+    """Return the first request that clients send on every connection."""
     return bytes(request_frame(ApiVersionsRequest(client_software_name="bench", client_software_version="1"), 3))
 
 

@@ -1,11 +1,11 @@
-"""What one connection can do to another: `python -m bench.attacks [--case NAME ...] [--list]`.
+"""Measures how much one connection can harm another: `python -m bench.attacks [--case NAME ...] [--list]`.
 
-Owns: the attacks, a second connection that asks for ApiVersions all the while, and the readings of the broker's memory.
-Prints, for each attack, what was sent, how it ended, the longest round trip of the other connection and the growth of
-resident memory. Of the broker's defences it knows the limits of elements alone, to stay just below them.
+Owns: the attacks, a second connection that requests ApiVersions continuously, and the readings of the broker's memory.
+For each attack it prints what was sent, the result, the longest round trip of the other connection and the growth of
+resident memory. Of the broker's limits it knows only those of elements, to stay just below them.
 
-There are named attacks, each a way in which few bytes may exhaust or stall a broker, and one generated attack for every
-list of every request that the broker serves: as many of the smallest elements as the broker takes in 1 MiB.
+Named attacks are ways in which few bytes may exhaust or stall a broker. One generated attack for every list of every
+request that the broker serves sends as many of the smallest elements as the broker accepts in 1 MiB.
 
 The goals (docs/bench.md): no round trip above 50 ms; memory grows by at most 20 MiB plus four times what was
 sent, and is within 20 MiB of its start ten seconds later. The machine's own noise is printed first.
@@ -81,7 +81,7 @@ class Closed(Exception):  # noqa: N818 - it is how most attacks end
 
 
 class Client:
-    """One connection on which requests and raw frames are sent and answers are read whole."""
+    """One connection that sends requests and raw frames and reads whole responses."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -102,13 +102,13 @@ class Client:
         self.sent_size += LENGTH.size + len(frame)
 
     def receive(self) -> bytearray:
-        """One answer. Raises Closed."""
+        """Return one response frame. Raises Closed."""
         (size,) = LENGTH.unpack(self._receive(LENGTH.size))
         self.received_size += LENGTH.size + int(size)
         return self._receive(size)
 
     def ask(self, request: object, version: int) -> Any:
-        """The response. Raises Closed."""
+        """Send a request; return its response. Raises Closed."""
         api = next(api for api in APIS.values() if api.request is type(request))
         self.send(framed(request, version))
         answer = self.receive()
@@ -130,7 +130,7 @@ class Client:
 
 
 def framed(request: object, version: int) -> bytes:
-    """Header and body of a request."""
+    """Return header and body of a request."""
     api = next(api for api in APIS.values() if api.request is type(request))
     return request_header(api.key, version, 1, "attacker") + b"".join(encode(request, version))
 
@@ -139,7 +139,7 @@ def framed(request: object, version: int) -> bytes:
 
 
 def ping(port: int, pipe: Pipe) -> None:
-    """Ask for ApiVersions all the while; whenever something arrives on `pipe`, send the longest round trip since."""
+    """Request ApiVersions continuously; for each message on `pipe`, send the longest round trip since the last."""
     frame = framed(ApiVersionsRequest(), 0)
     frame = LENGTH.pack(len(frame)) + frame
     with socket.create_connection(("127.0.0.1", port), PING_TIMEOUT_S) as stream:
@@ -158,7 +158,7 @@ def ping(port: int, pipe: Pipe) -> None:
 
 
 class Neighbour:
-    """A process with the other connection."""
+    """A process with the second connection."""
 
     def __init__(self, port: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -167,7 +167,7 @@ class Neighbour:
         self._process.start()
 
     def longest_ms(self) -> float:
-        """The longest round trip since this was asked last."""
+        """Return the longest round trip since the last call."""
         self._pipe.send(True)
         return float(self._pipe.recv())
 
@@ -182,7 +182,7 @@ Attack = Callable[[Client], None]
 
 
 def repeated(request: object, version: int, count: int) -> Attack:
-    """Send one request `count` times and read each answer."""
+    """Send one request `count` times and read each response."""
 
     def attack(client: Client) -> None:
         frame = framed(request, version)
@@ -194,7 +194,7 @@ def repeated(request: object, version: int, count: int) -> Attack:
 
 
 def crowd(request: object, version: int, connections: int) -> Attack:
-    """Send one request on each of many connections, then read all answers."""
+    """Send one request on each of many connections, then read all responses."""
 
     def attack(client: Client) -> None:
         frame = framed(request, version)
@@ -219,7 +219,7 @@ def raw(frame: bytes) -> Attack:
 
 
 def zstd_bomb(version: int, count: int) -> Attack:
-    """A batch whose few kilobytes open to 200 MB, for a version of Produce that refuses it or not."""
+    """Send a batch whose few kilobytes open to 200 MB, in a version of Produce that may reject it."""
     plain_size = 200_000_000
     batch = bytearray(build_batch([RecordData(0, None, b"x")], compression=Compression.ZSTD))
     batch[HEADER_SIZE:] = zstandard.ZstdCompressor().compress(bytes(plain_size))
@@ -233,7 +233,7 @@ def zstd_bomb(version: int, count: int) -> Attack:
 
 
 def header_tags(size: int) -> bytes:
-    """An ApiVersions request whose header has as many tagged fields as fit."""
+    """Return an ApiVersions request whose header has as many tagged fields as fit."""
     header = request_header(18, 3, 1, "attacker")[:-1]
     tags = bytearray()
     count = 0
@@ -244,7 +244,7 @@ def header_tags(size: int) -> bytes:
 
 
 def empty_topics(size: int) -> bytes:
-    """A Produce request of topics that have neither name nor partitions."""
+    """Return a Produce request of topics without names and partitions."""
     return framed(
         made(
             ProduceRequest,
@@ -389,13 +389,13 @@ def generated() -> Iterator[tuple[str, Callable[[], Attack]]]:
 
 
 def _elements_of_one(field: Field, version: int) -> int:
-    """What one element of the list counts: itself and the lists in it."""
+    """Return the count of one element of the list: itself and the lists in it."""
     inner = () if field.struct is None else field.struct.__fields__
     return 1 + sum(each.is_array and each.is_in(version) for each in inner)
 
 
 def list_paths(cls: type[Struct], version: int) -> Iterator[tuple[Field, ...]]:
-    """The fields that lead to each list of a message, the list itself last."""
+    """Yield the path of fields to each list of a message, the list itself last."""
     for field in cls.__fields__:
         if not field.is_in(version):
             continue
@@ -417,9 +417,9 @@ def _sent_stuffed(
 
 
 def stuffed(cls: type[Struct], version: int, path: Sequence[Field], count_max: int, *, is_distinct: bool) -> Any:
-    """Return the smallest request whose list at `path` has as many of the smallest elements as 1 MiB has room for.
+    """Return the smallest request whose list at `path` has as many of the smallest elements as fit into 1 MiB.
 
-    `count_max` bounds their number. Distinct elements have a name or number of their own.
+    `count_max` limits their number. Distinct elements have different names or numbers.
     """
     request = smallest(cls)
     _stuff(request, version, path, count_max, is_distinct=is_distinct)
@@ -427,7 +427,7 @@ def stuffed(cls: type[Struct], version: int, path: Sequence[Field], count_max: i
 
 
 def has_distinct(field: Field, version: int) -> bool:
-    """Whether the elements of this list have a name or number to differ in."""
+    """Return whether the elements of this list have a name or number that can differ."""
     return _named_field(field, version) is not None
 
 
@@ -467,7 +467,7 @@ def _elements(field: Field, version: int, count_max: int, *, is_distinct: bool) 
 
 
 def _named_field(field: Field, version: int) -> Field | None:
-    """What tells one element of a list from another: its first string or int32. None for lists of numbers."""
+    """Return the field that identifies an element of a list: its first string or int32; None for lists of numbers."""
     if field.struct is None:
         return field if field.wire is not None and field.wire.name == "string" else None
     for inner in field.struct.__fields__:
@@ -478,7 +478,7 @@ def _named_field(field: Field, version: int) -> Field | None:
 
 
 def smallest(cls: type) -> Any:
-    """A message or struct that takes as few bytes as it can."""
+    """Return the message or struct with the fewest bytes."""
     assert issubclass(cls, Struct)
     values: dict[str, object] = {}
     for field in cls.__fields__:
@@ -494,7 +494,7 @@ def smallest(cls: type) -> Any:
 
 
 def made(cls: type, **values: object) -> Any:
-    """The smallest `cls` but for `values`."""
+    """Return the smallest `cls` with `values`."""
     value = smallest(cls)
     for name, field_value in values.items():
         setattr(value, name, field_value)
@@ -513,7 +513,7 @@ def _smallest_value(field: Field) -> object:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one attack did."""
+    """The result of one attack."""
 
     name: str
     sent_size: int

@@ -1,4 +1,4 @@
-"""Cases about a broker by itself: how fast it starts, and what memory it takes.
+"""Cases about an idle broker: the time of its start, and its memory.
 
 Owns the cases and their table. Must not know which server is measured.
 """
@@ -30,7 +30,7 @@ ANSWER_SIZE_MAX = 4 * MIB
 
 
 def start(server: Server, scale: Scale) -> Values:
-    """From the start of the process to a Metadata answer that names the broker, on empty folders."""
+    """Measure the time from the process start to a Metadata response that names the broker, on empty folders."""
     machine.settle()
     begin = time.perf_counter()
     with running(server):
@@ -40,7 +40,7 @@ def start(server: Server, scale: Scale) -> Values:
 
 
 def idle_connections(server: Server, scale: Scale) -> Values:
-    """Connections that said hello, as every client does, and then nothing."""
+    """Measure memory with connections that have only sent ApiVersions, like every client at first."""
     with running(server), ExitStack() as connections:
         for _ in range(scale.count(IDLE_CONNECTIONS)):
             connections.enter_context(_greeted(server.port))
@@ -49,7 +49,7 @@ def idle_connections(server: Server, scale: Scale) -> Values:
 
 
 def memory_after_load(server: Server, scale: Scale) -> Values:
-    """Half of the bytes in 16 KB batches and half in 1 MB batches, written and read back."""
+    """Measure memory after half of the bytes in 16 KB and half in 1 MB batches were produced and fetched."""
     with running(server):
         subject = Subject("", server)
         for size in (KIB_16, MIB):
@@ -65,14 +65,14 @@ def memory_after_load(server: Server, scale: Scale) -> Values:
 
 
 def metadata(server: Server, scale: Scale) -> Values:
-    """Metadata of all topics on new connections: the first that anybody asks for, and later ones; then a restart."""
+    """Measure Metadata of all topics on new connections: the first request and later ones; then a restart."""
     partitions = scale.count(PARTITIONS_PER_TOPIC)
     request = bytes(request_frame(MetadataRequest(topics=None), METADATA_VERSION))
     with running(server):
         for number in range(scale.count(TOPICS)):
             create_topic(server.port, f"topic-{number}", partitions)
         machine.settle()
-        first, *later = [_time_of_answer(server.port, request) for _ in range(METADATA_REQUESTS)]
+        first, *later = [_time_of_response(server.port, request) for _ in range(METADATA_REQUESTS)]
         memory = resident_mib(server.pid)
     begin = time.perf_counter()
     with running(server):
@@ -80,7 +80,7 @@ def metadata(server: Server, scale: Scale) -> Values:
     return {"first": first * 1e3, "later": median(later) * 1e3, "memory": memory, "restart": restart}
 
 
-def _time_of_answer(port: int, request: bytes) -> float:
+def _time_of_response(port: int, request: bytes) -> float:
     buffer = memoryview(bytearray(ANSWER_SIZE_MAX))
     with connect(port) as connection:
         begin = time.perf_counter()

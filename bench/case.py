@@ -1,6 +1,6 @@
-"""What a case of the benchmark is, and how much of it is done.
+"""The definition of a case of the benchmark.
 
-Owns: the row of the table of cases, and the scales at which they run. Must not know any case.
+Owns: the row of the table of cases. Must not know any case.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ LOWER, HIGHER = Better.LOWER, Better.HIGHER
 
 @dataclass(frozen=True)
 class Case:
-    """One row, with the one function that runs it; it returns a value for each of the measures, by name.
+    """One row, with the one function that runs the case and returns the value of each measure, by name.
 
-    `on_running` gets a warm server that other cases use too. `on_new` gets a fresh server, not started yet, which has
-    `settings` beside what all servers get. `in_process` calls Milena's code without a server, in an empty folder:
-    Kafka has no figure there. `rounds_max` is for cases that take long and vary little.
+    `on_running` gets a warm server that other cases share. `on_new` gets a new server, not started yet, with `settings`
+    in addition to those of all servers. `in_process` calls Milena's code without a server, in an empty folder, without
+    a figure for Kafka. `rounds_max` is for cases that take long and vary little.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""The register of cases: one module a family, each with a table `CASES` and the functions that it names.
+"""The register of cases: one module per family, each with a table `CASES` and the functions that it names.
 
-A new family is a module with such a table and a name in `FAMILIES`; their order is that of the report.
+To add a family, write such a module and add it to `FAMILIES`; their order is that of the report.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Cases about compaction: how fast one process cleans, in what memory, and what clients notice of it.
+"""Cases about compaction: the rate and memory of one cleaning process, and its effect on clients.
 
-Owns: logs that are worth cleaning. Half of their records are superseded, at random, so that nearly every batch has to
-be written anew: the dearest kind of log.
+Owns: logs to clean. Half of their records are superseded, at random, so that nearly every batch has to
+be rewritten: the most expensive kind of log.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from storage.log_cleaning import CleanerSettings, LogCleaning
 from storage.log_manager import LogManager, LogManagerSettings, NewLog
 from storage.meta_properties import MetaProperties
 
-KEYS_PER_RECORD = 0.625  # so many keys, drawn at random, leave half of the records
+KEYS_PER_RECORD = 0.625  # with so many random keys half of the records are retained
 SHARE_OF_MEMORY = 10  # the part of `memory_bytes` that is cleaned without a server
 RECORD_OVERHEAD = 21  # of a record of 100 bytes or more: its own fields, and a key of 12 bytes
 SEGMENT_BYTES = 256 * MIB
@@ -50,7 +50,7 @@ class Pass(NamedTuple):
 
 
 def clean_records(folder: Path, scale: Scale, *, record_size: int) -> Values:
-    """One pass over a log that no pass has seen, in a process of its own, synced to the disk at the end."""
+    """Measure one pass over a log that was never cleaned, in its own process, until it is synced to the disk."""
     byte_count = scale.memory_bytes // SHARE_OF_MEMORY
     files = OsFiles()
     config = LogConfig.from_overrides(
@@ -82,11 +82,11 @@ def clean_records(folder: Path, scale: Scale, *, record_size: int) -> Values:
 
 
 def clean_while_serving(server: Server, scale: Scale) -> Values:
-    """From produce to consume at 500/s, at rest and while the broker cleans a log of `memory_bytes`."""
+    """Measure produce to consume at 500/s, at rest and while the broker cleans a log of `memory_bytes`."""
     with running(server):
         subject = Subject("", server)
         with subject.topic() as topic:
-            # A ratio that cannot be exceeded, until all is written.
+            # A ratio that is never exceeded, until everything is written.
             alter_topic(
                 server.port,
                 topic,
@@ -117,13 +117,13 @@ def clean_while_serving(server: Server, scale: Scale) -> Values:
 
 
 def superseding_batches(byte_count: int, batch_size: int, record_size: int) -> Iterator[Batch]:
-    """Batches of about `batch_size`, as many as hold `byte_count`, with random keys."""
+    """Yield `byte_count` in batches of about `batch_size`, with random keys."""
     random = Random(1)
     key_count = int(byte_count / record_size * KEYS_PER_RECORD)
     count = batch_size // record_size
     value = bytes(record_size - RECORD_OVERHEAD)
     for _ in range(byte_count // batch_size):
-        # Milliseconds pass while a producer fills a batch.
+        # As if a producer needed milliseconds to fill a batch.
         records = [
             RecordData(now_ms() + place * 10 // count, b"key-%08d" % random.randrange(key_count), value)
             for place in range(count)

@@ -1,10 +1,10 @@
-"""A client that costs as little as Python allows: plain sockets, frames made beforehand, answers barely looked at.
+"""A client that costs as little as Python allows: plain sockets, prepared frames, minimal checks of responses.
 
-Owns: connections and the closed loops that keep a number of requests in flight. An answer is received into a buffer
-that is used again and again, and of it only size, correlation id and error code are read (of a Fetch also how many
-bytes of records came). Must not know which server answers.
+Owns: connections and the closed loops that keep a number of requests in flight. It receives responses into a reused
+buffer and reads only size, correlation id and error code (of a Fetch also the size of the records). Must not know which
+server responds.
 
-Invariant: an error or an answer out of order ends the benchmark with RuntimeError; it is never counted as work done.
+Invariant: an error or a response out of order ends the benchmark with RuntimeError; it is never counted as work done.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Protocol
 from bench.frames import (
     SIZE_FIELD,
     Batch,
-    FetchAnswerLayout,
+    FetchResponseLayout,
     FetchFrame,
-    produce_answer_layout,
+    produce_response_layout,
     produce_frame,
 )
 from protocol.frame import LENGTH
@@ -39,14 +39,14 @@ FETCH_HEADROOM = 64 * 1024
 def connect(port: int) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port), ANSWER_TIMEOUT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # A plain blocking socket from here on: Python's own timeouts cost a poll() a call. SO_RCVTIMEO guards for nothing.
+    # A plain blocking socket from here on: Python's own timeouts cost one poll() per call; SO_RCVTIMEO costs nothing.
     connection.settimeout(None)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(ANSWER_TIMEOUT_S), 0))
     return connection
 
 
 def receive_frame(connection: socket.socket, buffer: memoryview) -> int:
-    """Receive one whole answer, and nothing after it, to the start of `buffer`; its size with the size field."""
+    """Receive exactly one response to the start of `buffer`; return its size with the size field."""
     received = connection.recv_into(buffer)
     while received < SIZE_FIELD:
         received += _received_or_closed(connection.recv_into(buffer[received:]))
@@ -54,7 +54,7 @@ def receive_frame(connection: socket.socket, buffer: memoryview) -> int:
     while received < size:
         received += _received_or_closed(connection.recv_into(buffer[received:size], 0, socket.MSG_WAITALL))
     if received > size:
-        raise RuntimeError("an answer that nobody asked for")
+        raise RuntimeError("a response that nobody asked for")
     return size
 
 
@@ -71,35 +71,35 @@ class Stream(Protocol):
     latencies_ns: array[int]
 
     def start(self) -> None:
-        """Begin to count anew, and send as many requests as are to be in flight."""
+        """Reset the counts, and send as many requests as are to be in flight."""
         ...
 
     def advance(self) -> int:
-        """Receive, blocking until something comes, and send a new request for each answer; the count of answers."""
+        """Receive, blocking until bytes arrive, and send a new request per response; return the count of responses."""
         ...
 
     def drain(self) -> int:
-        """Receive what is in flight and send nothing more; the count of answers."""
+        """Receive the responses in flight without sending more; return their count."""
         ...
 
 
 class RepeatingStream:
-    """Sends the same requests over and over, all of `frames` in flight at a time.
+    """Sends the same requests repeatedly, all of `frames` in flight at a time.
 
-    The frames have one size, and correlation ids that count from 0. `answer` is size, correlation id and error code of
-    an answer, and where they stand; `name` is that of the API.
+    All frames have one size, and correlation ids that count from 0. `response` is the layout of size, correlation id
+    and error code in a response; `name` is that of the API.
     """
 
-    def __init__(self, port: int, name: str, frames: Sequence[bytes | bytearray], answer: struct.Struct) -> None:
+    def __init__(self, port: int, name: str, frames: Sequence[bytes | bytearray], response: struct.Struct) -> None:
         self.connection = connect(port)
         self.latencies_ns = array("q")
         self._name = name
-        self._layout = answer
+        self._layout = response
         self._frame_size = len(frames[0])
-        # Twice around, so that any run of up to `in_flight` frames is one slice.
+        # All frames twice, so that any run of up to `in_flight` frames is one slice.
         self._ring = memoryview(b"".join([*frames, *frames]))
         self._in_flight = len(frames)
-        self._next_answer = 0
+        self._next_response = 0
         self._sent_at: deque[int] = deque()
         self._buffer = bytearray(SMALL_BUFFER)
         self._view = memoryview(self._buffer)
@@ -107,10 +107,10 @@ class RepeatingStream:
 
     def start(self) -> None:
         del self.latencies_ns[:]
-        self._send(self._next_answer, self._in_flight)
+        self._send(self._next_response, self._in_flight)
 
     def advance(self) -> int:
-        first = self._next_answer
+        first = self._next_response
         count = self._receive()
         self._send(first, count)
         return count
@@ -132,7 +132,7 @@ class RepeatingStream:
         self._sent_at.extend([now] * count)
 
     def _receive(self) -> int:
-        """Take what has arrived: at least a part of an answer, at most all in flight."""
+        """Receive the available bytes: at least a part of a response, at most all responses in flight."""
         end = self._kept + _received_or_closed(self.connection.recv_into(self._view[self._kept :]))
         now = time.perf_counter_ns()
         position = count = 0
@@ -140,11 +140,11 @@ class RepeatingStream:
             size, correlation_id, error = self._layout.unpack_from(self._buffer, position)
             if position + SIZE_FIELD + size > end:
                 break
-            if correlation_id != self._next_answer or error:
+            if correlation_id != self._next_response or error:
                 raise RuntimeError(
-                    f"{self._name}: error {error}, answer {correlation_id} instead of {self._next_answer}"
+                    f"{self._name}: error {error}, response {correlation_id} instead of {self._next_response}"
                 )
-            self._next_answer = (self._next_answer + 1) % self._in_flight
+            self._next_response = (self._next_response + 1) % self._in_flight
             self.latencies_ns.append(now - self._sent_at.popleft())
             position += SIZE_FIELD + size
             count += 1
@@ -155,18 +155,18 @@ class RepeatingStream:
 
 
 class ProduceStream(RepeatingStream):
-    """Sends the same batch over and over, `in_flight` requests at a time."""
+    """Sends the same batch repeatedly, `in_flight` requests at a time."""
 
     def __init__(self, port: int, topic: str, partition: int, batch: Batch, in_flight: int) -> None:
         frames = [produce_frame(topic, partition, batch, slot) for slot in range(in_flight)]
-        super().__init__(port, "Produce", frames, produce_answer_layout(topic))
+        super().__init__(port, "Produce", frames, produce_response_layout(topic))
 
 
 class FetchStream:
-    """Reads a partition of equal batches from start to `end_offset` and over again, one request in flight.
+    """Reads a partition of equal batches from start to `end_offset`, repeatedly, one request in flight.
 
-    An answer as long as the one before has as many batches, so that the next request may leave before the answer is
-    looked at. This is done while the server is at work, and ends the benchmark if the answer was not that.
+    A response as long as the previous one has as many batches, so the next request is sent before the response is
+    checked. The check runs while the server works, and ends the benchmark if this assumption was wrong.
     """
 
     def __init__(self, port: int, topic: str, partition: int, batch: Batch, end_offset: int, max_bytes: int) -> None:
@@ -174,13 +174,13 @@ class FetchStream:
         self.latencies_ns = array("q")
         self.record_bytes = 0
         self._frame = FetchFrame(topic, partition, max_bytes)
-        self._layout = FetchAnswerLayout(topic)
+        self._layout = FetchResponseLayout(topic)
         self._batch_size, self._batch_count = len(batch.data), batch.record_count
         self._end_offset = end_offset
         self._offset = 0
         self._buffer = memoryview(bytearray(max_bytes + FETCH_HEADROOM))
         self._sent_at = 0
-        self._usual_size = 0  # of an answer
+        self._usual_size = 0  # of a response
         self._usual_record_bytes = 0  # in it
 
     def start(self) -> None:
@@ -215,7 +215,7 @@ class FetchStream:
         return latency_ns
 
     def _take(self, latency_ns: int) -> None:
-        """Count what was received, which has to be what it was taken for."""
+        """Count the received response; raises RuntimeError if its contents are not the expected ones."""
         self.latencies_ns.append(latency_ns)
         size = self._layout.record_bytes(self._buffer)
         if size < self._batch_size or size != self._usual_record_bytes:
@@ -225,7 +225,7 @@ class FetchStream:
 
 @dataclass(frozen=True)
 class Section:
-    """What one measured section did, seen from the client."""
+    """The result of one measured section, as seen by the client."""
 
     requests: int
     wall_s: float
@@ -234,13 +234,13 @@ class Section:
 
 
 def closed_loop(streams: Sequence[Stream], *, seconds: float | None = None, requests: int | None = None) -> Section:
-    """Keep every stream's requests in flight until the time is over or that many are answered, and take the rest."""
+    """Keep every stream's requests in flight for a time or a number of responses; then receive the rest."""
     with _no_garbage_collection():
         cpu, start = time.process_time(), time.perf_counter()
         for stream in streams:
             stream.start()
         done = 0
-        for count in _answers(streams):
+        for count in _responses(streams):
             done += count
             if (requests is not None and done >= requests) or (
                 seconds is not None and time.perf_counter() - start >= seconds
@@ -254,7 +254,7 @@ def closed_loop(streams: Sequence[Stream], *, seconds: float | None = None, requ
     return Section(done, wall_s, client_cpu_s, latencies)
 
 
-def _answers(streams: Sequence[Stream]) -> Iterator[int]:
+def _responses(streams: Sequence[Stream]) -> Iterator[int]:
     if len(streams) == 1:
         advance = streams[0].advance
         while True:
@@ -266,7 +266,7 @@ def _answers(streams: Sequence[Stream]) -> Iterator[int]:
         while True:
             ready = poll.poll(ANSWER_TIMEOUT_S)
             if not ready:
-                raise RuntimeError(f"no answer on any connection for {ANSWER_TIMEOUT_S} s")
+                raise RuntimeError(f"no response on any connection for {ANSWER_TIMEOUT_S} s")
             for descriptor, _ in ready:
                 yield by_descriptor[descriptor].advance()
 
@@ -274,7 +274,7 @@ def _answers(streams: Sequence[Stream]) -> Iterator[int]:
 def produce_to_consume(port: int, topic: str, batch: Batch, *, rate: float, seconds: float) -> Section:
     """Produce one batch each `1 / rate` seconds while a second connection long-polls at the end of the partition.
 
-    The latency of a batch runs from just before its request is sent to when the Fetch answer with it is received.
+    The latency of a batch runs from just before its request is sent until the Fetch response with it is received.
     The partition must be empty.
     """
     producer, consumer = connect(port), connect(port)
@@ -297,9 +297,9 @@ class _Exchange:
         self._consumer = consumer
         self._batch = batch
         self._produce_frame = produce_frame(topic, 0, batch, 0)
-        self._produce_layout = produce_answer_layout(topic)
+        self._produce_layout = produce_response_layout(topic)
         self._fetch_frame = FetchFrame(topic, 0, SMALL_BUFFER)
-        self._fetch_layout = FetchAnswerLayout(topic)
+        self._fetch_layout = FetchResponseLayout(topic)
         self._buffer = memoryview(bytearray(2 * SMALL_BUFFER))
         self._offset = 0
         self._sent_at: deque[int] = deque()
@@ -327,15 +327,15 @@ class _Exchange:
         if self._consumer in ready:
             self._consume()
         if self._producer in ready:
-            self._take_produce_answers()
+            self._take_produce_responses()
 
-    def _take_produce_answers(self) -> None:
-        """Requests are answered faster than they are sent, so that answers come one by one, or a few at once."""
+    def _take_produce_responses(self) -> None:
+        """Receive one or a few responses: they arrive faster than requests are sent."""
         size = self._producer.recv_into(self._buffer)
-        answer_size, _, error = self._produce_layout.unpack_from(self._buffer)
-        if error or size % (SIZE_FIELD + answer_size):
+        response_size, _, error = self._produce_layout.unpack_from(self._buffer)
+        if error or size % (SIZE_FIELD + response_size):
             raise RuntimeError(f"Produce: error {error}, {size} bytes received")
-        self._unanswered -= size // (SIZE_FIELD + answer_size)
+        self._unanswered -= size // (SIZE_FIELD + response_size)
 
     def _consume(self) -> None:
         receive_frame(self._consumer, self._buffer)

@@ -1,7 +1,7 @@
-"""Cases with what real clients send: any version, several partitions, sessions, a thread for each connection.
+"""Cases with the requests of real clients: several versions, partitions and sessions, one thread per connection.
 
-The compiled client has sixteen threads with one request in flight each. The unmodified clients send what they send by
-their defaults but for acks=1; of them the server's CPU time is the figure, as they are slower than either server.
+The compiled client has sixteen threads, each with one request in flight. The unmodified clients run with their defaults
+except acks=1. They are slower than either server, so the server's CPU time is the figure.
 
 Owns the cases and their table. Must not know which server is measured.
 """
@@ -33,10 +33,10 @@ TEN = range(10)
 SMALL_VALUE = 100
 FETCH_VERSION = 11
 RECORDS = 1_000_000
-"""Of an unmodified client; in Python a tenth."""
+"""Records of an unmodified client; a tenth of it for kafka-python."""
 
 Requests = Callable[[str, int, Batch], Sequence[Request]]
-"""What one thread sends in rotation: of the topic, the number of the thread and a batch."""
+"""Returns the requests that one thread sends in rotation, for topic, number of the thread and batch."""
 
 
 def threads_produce(subject: Subject, scale: Scale, *, partitions: int, requests: Requests) -> Values:
@@ -55,7 +55,7 @@ def threads_in_session(subject: Subject, scale: Scale, *, partitions: int) -> Va
 
 
 def java_producer(subject: Subject, scale: Scale, *, record_size: int) -> Values:
-    """kafka-producer-perf-test, ten partitions."""
+    """Run kafka-producer-perf-test with ten partitions."""
     count = scale.count(RECORDS) if record_size < 1000 else scale.count(RECORDS // 4)
     with subject.topic(len(TEN)) as topic:
         arguments = ["--topic", topic, "--num-records", str(count), "--record-size", str(record_size)]
@@ -64,7 +64,7 @@ def java_producer(subject: Subject, scale: Scale, *, record_size: int) -> Values
 
 
 def java_consumer(subject: Subject, scale: Scale, *, record_size: int) -> Values:
-    """kafka-consumer-perf-test over ten partitions."""
+    """Run kafka-consumer-perf-test over ten partitions."""
     count = scale.count(RECORDS) if record_size < 1000 else scale.count(RECORDS // 4)
     topic = f"bench-consumed-{record_size}-{count}"
     if topic not in subject.kept_topics:
@@ -84,7 +84,7 @@ def librdkafka_producer(subject: Subject, scale: Scale) -> Values:
 
 
 def python_producer(subject: Subject, scale: Scale) -> Values:
-    """kafka-python, which is pure Python."""
+    """Run a producer of kafka-python, which is pure Python."""
     count = scale.count(RECORDS // 10)
 
     def run(topic: str) -> None:
@@ -100,7 +100,7 @@ def python_producer(subject: Subject, scale: Scale) -> Values:
 
 
 def _client_run(subject: Subject, count: int, run: Callable[[], object]) -> Values:
-    """The records a second of a client's run from its start to its end, and the server's CPU time for them."""
+    """Return the records per second of a client's run from start to end, and the server's CPU time for them."""
     machine.settle()
     cpu, started = cpu_seconds(subject.pid), time.perf_counter()
     run()

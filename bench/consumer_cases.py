@@ -1,4 +1,4 @@
-"""Cases about consumers that wait: many long polls on partitions where nothing comes.
+"""Cases about waiting consumers: many long polls at the end of idle partitions.
 
 Owns the cases and their table. Must not know which server is measured.
 """
@@ -15,7 +15,7 @@ from bench import machine
 from bench.admin import create_topic
 from bench.case import LOWER, Case
 from bench.client import SMALL_BUFFER, connect, receive_frame
-from bench.frames import FetchAnswerLayout, FetchFrame
+from bench.frames import FetchResponseLayout, FetchFrame
 from bench.measures import Measure, Values, absolute
 from bench.processes import anonymous_mib, cpu_seconds
 from bench.scale import Scale
@@ -25,14 +25,14 @@ from bench.subject import running
 TOPIC = "bench-idle"
 PARTITIONS = 100
 IDLE_CONSUMERS = 10_000
-# Of the usual clients the longest wait that their request time-out of 30 s allows.
+# The longest wait that the usual request timeout of clients, 30 s, allows.
 MAX_WAIT_S = 29.0
 WAIT_MIN_S = 0.2
 TURNS = 2
 
 
 def idle_consumers(server: Server, scale: Scale, *, max_wait_s: float) -> Values:
-    """Each on a connection of its own, asking again when the wait is over; their waits end evenly spread in time."""
+    """Run consumers on one connection each; they repeat their long polls, whose ends are evenly spread."""
     consumers, wait_s = scale.count(IDLE_CONSUMERS), max(WAIT_MIN_S, max_wait_s * scale.part)
     frames = [_poll_frame(partition, wait_s) for partition in range(PARTITIONS)]
     with running(server), ExitStack() as connections, select.epoll() as poll:
@@ -46,15 +46,15 @@ def idle_consumers(server: Server, scale: Scale, *, max_wait_s: float) -> Values
             waiting[connection.fileno()] = connection, frames[number % PARTITIONS]
             poll.register(connection, select.EPOLLIN)
             connection.sendall(frames[number % PARTITIONS])
-            _answer_until(start + wait_s * (number + 1) / consumers, poll, waiting)
+            _response_until(start + wait_s * (number + 1) / consumers, poll, waiting)
         cpu, begin = cpu_seconds(server.pid), time.perf_counter()
-        answers = _answer_until(begin + TURNS * wait_s, poll, waiting)
+        responses = _response_until(begin + TURNS * wait_s, poll, waiting)
         seconds, cpu_s = time.perf_counter() - begin, cpu_seconds(server.pid) - cpu
-        if answers < consumers:
-            raise RuntimeError(f"{answers} answers in {TURNS} waits of {consumers} consumers")
+        if responses < consumers:
+            raise RuntimeError(f"{responses} responses in {TURNS} waits of {consumers} consumers")
         return {
             "CPU": cpu_s / seconds * 100,
-            "CPU of a poll": cpu_s / answers * 1e6,
+            "CPU of a poll": cpu_s / responses * 1e6,
             "memory": (anonymous_mib(server.pid) - memory_mib) * 1024 / consumers,
         }
 
@@ -65,10 +65,10 @@ def _poll_frame(partition: int, wait_s: float) -> bytearray:
     return frame.data
 
 
-def _answer_until(moment: float, poll: select.epoll, waiting: Mapping[int, tuple[socket.socket, bytearray]]) -> int:
-    """Ask again for every answer that comes before that moment; how many came. Records are an error."""
-    layout, buffer = FetchAnswerLayout(TOPIC), memoryview(bytearray(SMALL_BUFFER))
-    answers = 0
+def _response_until(moment: float, poll: select.epoll, waiting: Mapping[int, tuple[socket.socket, bytearray]]) -> int:
+    """Repeat the request for every response before `moment`; return their number. Raises RuntimeError for records."""
+    layout, buffer = FetchResponseLayout(TOPIC), memoryview(bytearray(SMALL_BUFFER))
+    responses = 0
     while (left := moment - time.perf_counter()) > 0:
         for descriptor, _ in poll.poll(left):
             connection, frame = waiting[descriptor]
@@ -76,8 +76,8 @@ def _answer_until(moment: float, poll: select.epoll, waiting: Mapping[int, tuple
             if layout.record_bytes(buffer):
                 raise RuntimeError("records of a partition that nobody wrote to")
             connection.sendall(frame)
-            answers += 1
-    return answers
+            responses += 1
+    return responses
 
 
 CASES = (

@@ -1,7 +1,7 @@
-"""Requests as whole frames, made before anything is measured.
+"""Requests as whole frames, encoded before a measurement.
 
-Owns: which requests the benchmark sends and at which byte of a frame a running client patches or checks a value. Must
-not know sockets or servers: both servers get the same bytes.
+Owns: the requests of the benchmark, and the positions in a frame at which a running client changes or checks a value.
+Must not know sockets or servers: both servers get the same bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FETCH_MAX_WAIT_MS = 500
 
 
 class Batch(NamedTuple):
-    """An encoded record batch with a valid CRC, and how many records it holds."""
+    """An encoded record batch with a valid CRC, and the number of its records."""
 
     data: bytes
     record_count: int
@@ -44,11 +44,11 @@ def batch_of_one(value_size: int, now_ms: int) -> Batch:
 
 
 def batch_of_size(size: int, record_size: int, now_ms: int) -> Batch:
-    """A batch of exactly `size` bytes, of records of about `record_size`."""
+    """Return a batch of exactly `size` bytes, with records of about `record_size`."""
     count = max(1, size // record_size)
     spread = size // count - 32
     values = [bytes(spread)] * count
-    # The last record takes up the slack; how long its own length is written may shift by a byte, hence the second look.
+    # The last record fills the batch. Its length field may then be one byte longer, hence the second pass.
     for _ in range(3):
         data = build_batch([RecordData(now_ms, None, value) for value in values])
         if len(data) == size:
@@ -58,7 +58,7 @@ def batch_of_size(size: int, record_size: int, now_ms: int) -> Batch:
 
 
 def request_frame(message: object, version: int, correlation_id: int = 0) -> bytearray:
-    """A request with its header and size in front."""
+    """Return a request with size and header in front."""
     api_key = message_info(type(message)).api_key
     body = b"".join([request_header(api_key, version, correlation_id, CLIENT_ID), *encode(message, version)])
     return bytearray(struct.pack(">i", len(body)) + body)
@@ -72,10 +72,10 @@ def produce_frame(topic: str, partition: int, batch: Batch, correlation_id: int)
     return request_frame(request, PRODUCE_VERSION, correlation_id)
 
 
-def produce_answer_layout(topic: str) -> struct.Struct:
-    """Size, correlation id and error code of the answer to `produce_frame`.
+def produce_response_layout(topic: str) -> struct.Struct:
+    """Return the layout of size, correlation id and error code in the response to `produce_frame`.
 
-    Between them lie the header's empty tags, the count of topics, the topic's name, the count of partitions and the
+    Between them are the header's empty tags, the count of topics, the topic's name, the count of partitions and the
     partition's number.
     """
     between = 1 + 1 + _compact_string_size(topic) + 1 + 4
@@ -98,10 +98,10 @@ def offset_commit_frame(
     return request_frame(request, OFFSET_COMMIT_VERSION, correlation_id)
 
 
-def offset_commit_answer_layout(topic: str) -> struct.Struct:
-    """Size, correlation id and the first partition's error code of the answer to `offset_commit_frame`.
+def offset_commit_response_layout(topic: str) -> struct.Struct:
+    """Return the layout of size, correlation id and first error code in the response to `offset_commit_frame`.
 
-    Between them lie the header's empty tags, the throttle time, the count of topics, the topic's name, the count of
+    Between them are the header's empty tags, the throttle time, the count of topics, the topic's name, the count of
     partitions, of which there are less than 128, and the partition's number.
     """
     between = 1 + 4 + 1 + _compact_string_size(topic) + 1 + 4
@@ -109,7 +109,7 @@ def offset_commit_answer_layout(topic: str) -> struct.Struct:
 
 
 class FetchFrame:
-    """A Fetch of one partition without a session, whose offset can be moved."""
+    """A Fetch of one partition without a session, whose offset can be changed."""
 
     def __init__(self, topic: str, partition: int, max_bytes: int, *, max_wait_ms: int = FETCH_MAX_WAIT_MS) -> None:
         marker = 0x7EDC_BA98_7654_3210
@@ -126,8 +126,8 @@ class FetchFrame:
         struct.pack_into(">q", self.data, self._offset_at, offset)
 
 
-class FetchAnswerLayout:
-    """Where the answer to a `FetchFrame` holds its error codes and its records."""
+class FetchResponseLayout:
+    """The positions of error codes and records in the response to a `FetchFrame`."""
 
     def __init__(self, topic: str) -> None:
         # Correlation id, tags, throttle time | error | session id, topic count, name, partition count, number | error.
@@ -137,7 +137,7 @@ class FetchAnswerLayout:
         self._records_at = self._errors.size + high_watermark_to_preferred_replica
 
     def record_bytes(self, frame: bytearray | memoryview) -> int:
-        """How many bytes of records the answer at the start of `frame` (its size field included) holds."""
+        """Return the size of the records in the response at the start of `frame` (with its size field)."""
         errors = self._errors.unpack_from(frame)
         if errors != (0, 0):
             raise RuntimeError(f"Fetch answered with the errors {errors}")

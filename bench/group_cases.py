@@ -1,6 +1,6 @@
-"""Cases about consumer groups: commits of groups, rebalances, and how soon a coordinator is back after a restart.
+"""Cases about consumer groups: commits, rebalances, and the load of a coordinator after a restart.
 
-Every group is one of real members, which joined, have a generation and are in it as long as they commit.
+Every group has real members, which have joined a generation and stay in it while they commit.
 
 Owns the cases and their table. Must not know which server is measured.
 """
@@ -19,7 +19,7 @@ from bench import machine
 from bench.admin import ask, check_greeting, create_topic, greeting
 from bench.case import HIGHER, LOWER, Case
 from bench.client import RepeatingStream, closed_loop, connect, receive_frame
-from bench.frames import SIZE_FIELD, offset_commit_answer_layout, offset_commit_frame, request_frame
+from bench.frames import SIZE_FIELD, offset_commit_response_layout, offset_commit_frame, request_frame
 from bench.measures import Measure, Values, absolute, times
 from bench.processes import MIB, resident_mib
 from bench.scale import Scale
@@ -42,7 +42,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 JOIN_VERSION = 3
-"""The last one in which a member needs no second request to be let in."""
+"""The last version in which a member joins without a second request."""
 SYNC_VERSION = 3
 DESCRIBE_GROUPS_VERSION = 1
 OFFSET_FETCH_VERSION = 5
@@ -71,7 +71,7 @@ _numbers = count()
 
 
 class Membership(NamedTuple):
-    """What a member was told when its generation began."""
+    """The member's id and generation from its join response."""
 
     member_id: str
     generation_id: int
@@ -79,7 +79,7 @@ class Membership(NamedTuple):
 
 
 class Member:
-    """One member on a connection of its own, which sends and receives when it is told to."""
+    """One member on its own connection; the caller tells it when to send and receive."""
 
     def __init__(self, port: int, group: str, topic: str) -> None:
         self.connection = connect(port)
@@ -90,7 +90,7 @@ class Member:
         self._joins = 0
 
     def send_join(self) -> None:
-        """Says something new each time, as a cooperative member does: a follower that does not is only answered."""
+        """Send JoinGroup with new metadata each time, like a cooperative member; otherwise no rebalance begins."""
         self._joins += 1
         subscription = ConsumerProtocolSubscription(topics=[self._topic], user_data=b"%d" % self._joins)
         request = JoinGroupRequest(
@@ -131,7 +131,7 @@ class Member:
 
 
 class Group:
-    """Members that become a group together, all partitions of a topic shared out evenly."""
+    """Members that form a group, with all partitions of a topic assigned evenly."""
 
     def __init__(self, port: int, name: str, members: Sequence[Member], topic: str, partitions: int) -> None:
         self._port = port
@@ -150,10 +150,10 @@ class Group:
         ]
 
     def form(self) -> list[Membership]:
-        """The first generation with all members in it.
+        """Form the first generation with all members.
 
-        Where a broker does not wait for more members, the first one is a group of its own: the others are parked until
-        it joins again.
+        If the broker does not wait for more members, the first one forms a generation alone; the others wait until it
+        rejoins.
         """
         first, *others = self._members
         first.send_join()
@@ -165,7 +165,7 @@ class Group:
         return self._share([member.receive_join() for member in self._members])
 
     def rebalance(self) -> float:
-        """The next generation; seconds from the join of the last member to the last member's assignment."""
+        """Form the next generation; return the seconds from the last member's join to the last member's assignment."""
         ahead, last = self._members[:-1], self._members[-1]
         for member in ahead:
             member.send_join()
@@ -175,7 +175,7 @@ class Group:
         return time.perf_counter() - begin
 
     def _wait_until_all_are_known(self) -> None:
-        """Connections are served in any order: a join that is sent first need not be the first to arrive."""
+        """Wait until the coordinator knows all members: connections are served in any order."""
         request = DescribeGroupsRequest(groups=[self._name])
         deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
         while len(ask(self._port, request, DESCRIBE_GROUPS_VERSION, DescribeGroupsResponse).groups[0].members) < len(
@@ -195,7 +195,7 @@ class Group:
 
 
 def commits(subject: Subject, scale: Scale, *, connections: int, in_flight: int) -> Values:
-    """Each connection is the one member of its own group and commits one offset a request."""
+    """Measure commits of one offset per request; each connection is the only member of its group."""
     with subject.topic(connections) as topic, ExitStack() as joined:
         streams = []
         for partition in range(connections):
@@ -219,7 +219,7 @@ def commits(subject: Subject, scale: Scale, *, connections: int, in_flight: int)
 
 
 def rebalances(subject: Subject, scale: Scale) -> Values:
-    """From the join of the last member to the assignment of the last."""
+    """Measure the time from the join of the last member to the assignment of the last."""
     partitions, size = scale.count(PARTITIONS), max(2, scale.count(MEMBERS))
     with subject.topic(partitions) as topic, ExitStack() as joined:
         name = _new_group(subject.port)
@@ -231,7 +231,7 @@ def rebalances(subject: Subject, scale: Scale) -> Values:
 
 
 def load(server: Server, scale: Scale) -> Values:
-    """A coordinator with a long log starts again: from process to offset, and what others wait meanwhile."""
+    """Measure the restart of a coordinator with a long log: time to an offset, and the waits of other clients."""
     partitions = PARTITIONS_A_COMMIT
     with running(server):
         topic, group = "committed", _new_group(server.port)
@@ -251,7 +251,7 @@ def load(server: Server, scale: Scale) -> Values:
 
 
 class _Bystander:
-    """Somebody else's connection: asks the cheapest question over and over, in a thread, and notes the longest wait."""
+    """Another client: repeats the cheapest request in a thread, and records the longest wait."""
 
     def __init__(self, port: int) -> None:
         self._connection = connect(port)
@@ -290,11 +290,11 @@ def _member(port: int, group: str, topic: str) -> Iterator[Member]:
 
 
 def _committing(port: int, topic: str, frames: Sequence[bytearray]) -> RepeatingStream:
-    return RepeatingStream(port, "OffsetCommit", frames, offset_commit_answer_layout(topic))
+    return RepeatingStream(port, "OffsetCommit", frames, offset_commit_response_layout(topic))
 
 
 def _new_group(port: int) -> str:
-    """The id of a group that nobody used before; returns when its coordinator can be asked."""
+    """Return the id of a new group, after its coordinator is available."""
     group = f"bench-group-{next(_numbers)}"
     request = FindCoordinatorRequest(key=group, key_type=0)
     deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
@@ -305,7 +305,7 @@ def _new_group(port: int) -> str:
 
 
 def _wait_for_offset(port: int, group: str, topic: str) -> None:
-    """Return when the coordinator tells the offsets of the group."""
+    """Return when the coordinator serves the offsets of the group."""
     request = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])])
     deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
     while (code := ask(port, request, OFFSET_FETCH_VERSION, OffsetFetchResponse).error_code) in COMING_UP:

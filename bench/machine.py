@@ -1,6 +1,6 @@
-"""The machine: what it is, and what has to be done to it before it measures evenly.
+"""The machine: its description, and its preparation for repeatable measurements.
 
-Owns whatever is done to the machine and not to a server. Must not know any case.
+Owns all operations on the machine instead of a server. Must not know any case.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MEMORY_AT_HAND = 512 * MIB
 
 
 def make_memory_ready(byte_count: int, write_size: int) -> None:
-    """Have that many bytes of free memory next in line that cost nothing extra to write to.
+    """Prepare that many bytes of free memory, so that the next writes to them have no extra cost.
 
-    Under a hypervisor the first write to a page that the host does not hold costs ten times a later one. It is charged
-    to whoever writes, so that a server which fills the page cache would be measured by the pages it happens to meet. To
-    touch all memory once at the beginning is not enough where the guest tells its host which pages are free: it loses
-    them again within seconds. So a file of that size is written to the page cache and deleted right before a section.
-    The kernel hands out next what was freed last, if the request is for pieces of the same size, and that follows from
-    the size of the writes: hence `write_size`.
+    Under a hypervisor the first write to a page that the host does not hold costs ten times a later one. The kernel
+    charges it to the writing process, so the figures of a server that fills the page cache would depend on its pages.
+    Touching all memory once at the beginning is not enough: a guest that reports free pages to its host loses them
+    within seconds. So this function writes a file of that size to the page cache and deletes it, right before a
+    section. The kernel reuses the pages that were freed last, if the pieces have the same size, which depends on the
+    size of the writes: hence `write_size`.
     """
     piece = bytes(write_size)
     with tempfile.TemporaryFile(buffering=0) as scratch:
@@ -38,7 +38,7 @@ def make_memory_ready(byte_count: int, write_size: int) -> None:
 
 
 def bring_into_memory(partition: Path) -> None:
-    """Have the log of one partition in the page cache: some machines drop early what nobody has read for a while."""
+    """Read the log of one partition into the page cache: some machines drop unused pages early."""
     buffer = bytearray(MIB)
     for path in partition.glob("*.log"):
         with path.open("rb", buffering=0) as log:
@@ -47,9 +47,9 @@ def bring_into_memory(partition: Path) -> None:
 
 
 def settle(byte_count: int = 0, write_size: int = 16 * 1024) -> None:
-    """Let the disk write what earlier sections left dirty and the servers finish what they do on the side.
+    """Write back the dirty pages of earlier sections, and wait for the servers' background work.
 
-    `byte_count` is what comes next in writes of `write_size`: so much memory is made ready for it.
+    The next section writes `byte_count` in pieces of `write_size`: this function prepares as much memory.
     """
     os.sync()
     time.sleep(SETTLE_S)
@@ -57,18 +57,18 @@ def settle(byte_count: int = 0, write_size: int = 16 * 1024) -> None:
 
 
 def allow_open_files(count: int) -> None:
-    """Raise this process's limit, and by inheritance its servers', to `count` connections."""
+    """Raise the limit of open files for `count` connections, in this process and the servers that inherit it."""
     wanted = count + OPEN_FILES_SPARE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted or soft == resource.RLIM_INFINITY:
         return
     if hard < wanted and hard != resource.RLIM_INFINITY:
-        hard = wanted  # root may; anyone else is told so by the ValueError
+        hard = wanted  # root may do this; for other users it raises ValueError
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def describe() -> dict[str, str | int]:
-    """What a reader of the results wants to know."""
+    """Return the facts about the machine for readers of the results."""
     return {
         "processor": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),

@@ -1,8 +1,8 @@
-"""What is reported: measures with their units and targets, and how their values are compared.
+"""Measures with their units and targets, and the comparison of their values.
 
 Pure: values in, verdicts out.
 
-Owns targets and ratios. Must not know cases, servers or how a table looks.
+Owns targets and ratios. Must not know cases, servers or the layout of tables.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from enum import Enum
 from statistics import median
 
 Values = Mapping[str, float]
-"""What one run of a case yields: the value of each of its measures, by name."""
+"""The result of one run of a case: the value of each measure, by name."""
 
 
 class Better(Enum):
-    """Which way a measure improves."""
+    """The direction in which a measure improves."""
 
     LOWER = "lower"
     HIGHER = "higher"
@@ -33,7 +33,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Measure:
-    """One figure of a case. One without a target is there to be read."""
+    """One figure of a case, with or without a target."""
 
     name: str
     unit: str
@@ -57,7 +57,7 @@ def absolute(limit: float) -> Target:
 
 
 def moved_bytes(throughput: Target | None = None, cpu: Target | None = None) -> tuple[Measure, Measure]:
-    """The two measures of a case that moves bytes, with their targets."""
+    """Return the two measures of a case that moves bytes, with their targets."""
     return (
         Measure("throughput", "MB/s", Better.HIGHER, throughput),
         Measure("CPU", "s/GB", Better.LOWER, cpu, decimals=2),
@@ -74,18 +74,18 @@ class Row:
     milena: Sequence[float]
     kafka: Sequence[float]
     client_share: float
-    """The largest share of the time in which the client computed: near 1 it is measured as much as the server."""
+    """The largest share of the time in which the client computed; near 1 the client limits the result."""
 
     @property
     def ratio(self) -> float | None:
-        """Milena's median over Kafka's; None unless both ran."""
+        """Return Milena's median divided by Kafka's; None unless both ran."""
         if not self.milena or not self.kafka or not median(self.kafka):
             return None
         return median(self.milena) / median(self.kafka)
 
     @property
     def is_met(self) -> bool | None:
-        """Whether Milena's median is within the target; None when there is none, or not enough was run."""
+        """Return whether Milena's median meets the target; None without a target or the required runs."""
         target = self.measure.target
         if target is None or not self.milena:
             return None
@@ -96,19 +96,19 @@ class Row:
 
     @property
     def advantage(self) -> float | None:
-        """How many times better Milena is, whichever way the measure improves."""
+        """Return how many times better Milena is, in the direction in which the measure improves."""
         if not self.ratio:
             return None
         return self.ratio if self.measure.better is Better.HIGHER else 1 / self.ratio
 
 
 def medians(sections: Sequence[Values]) -> Values:
-    """Of every measure the median over the sections; all of them have the same measures."""
+    """Return the median of every measure over the sections, which all have the same measures."""
     return {name: median(section[name] for section in sections) for name in sections[0]}
 
 
 def percentile(ordered: Sequence[int], share: float) -> int:
-    """The smallest value with at least `share` of all at or below it."""
+    """Return the smallest value with at least `share` of all values at or below it."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 

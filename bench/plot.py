@@ -1,6 +1,6 @@
-"""The results as a picture: how many times better Milena is than Kafka, one bar a measure that has a target.
+"""The results as a picture: how many times better Milena is than Kafka, one bar per measure with a target.
 
-Owns the drawing. Must not know how values came about.
+Owns the drawing. Must not know the origin of values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BETTER_COLOUR, WORSE_COLOUR, TARGET_COLOUR = "#2a7f62", "#b5483a", "#222222"
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Write a PNG; nothing when no measure has been taken of both servers."""
+    """Write a PNG, unless no measure has values of both servers."""
     drawn = [(row, row.advantage) for row in rows if row.measure.target is not None and row.advantage is not None]
     if not drawn:
         return
@@ -25,7 +25,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     axes = figure.subplots()
     places = range(len(drawn))
     advantages = [advantage for _, advantage in drawn]
-    # Bars grow from 1 on a logarithmic scale: twice as good and half as good are equally long.
+    # Bars start at 1 on a logarithmic scale: twice as good and half as good have the same length.
     axes.barh(
         places,
         [advantage - 1 for advantage in advantages],

@@ -1,4 +1,4 @@
-"""What the kernel says of a process and its descendants: CPU time and resident memory.
+"""CPU time and resident memory of a process and its descendants, from the kernel.
 
 Owns reading /proc. Must not know what a process does.
 """
@@ -14,7 +14,7 @@ MIB = 1024 * 1024
 
 
 def process_tree(root: int) -> list[int]:
-    """`root` and every process below it."""
+    """Return `root` and all its descendants."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (fields := _stat_fields(int(entry.name))):
@@ -26,7 +26,7 @@ def process_tree(root: int) -> list[int]:
 
 
 def cpu_seconds(root: int) -> float:
-    """User and system time of the tree so far, with that of children who have ended and were waited for."""
+    """Return user and system time of the tree so far, including that of children that were waited for."""
     ticks = 0
     for pid in process_tree(root):
         if fields := _stat_fields(pid):
@@ -35,17 +35,17 @@ def cpu_seconds(root: int) -> float:
 
 
 def resident_mib(root: int) -> float:
-    """Resident memory of the tree; pages that its processes share count once for each."""
+    """Return the resident memory of the tree; shared pages count once per process."""
     return sum(_status_kib(pid, "VmRSS") for pid in process_tree(root)) / 1024
 
 
 def anonymous_mib(root: int) -> float:
-    """The part of it that is no file's: heap and stacks, without mapped indexes and libraries."""
+    """Return its anonymous memory: heap and stacks, without mapped indexes and libraries."""
     return sum(_status_kib(pid, "RssAnon") for pid in process_tree(root)) / 1024
 
 
 class PeakMemory:
-    """The highest resident memory of one process since `reset`, as the kernel keeps it."""
+    """The highest resident memory of one process since `reset`, as recorded by the kernel."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -59,12 +59,12 @@ class PeakMemory:
 
 
 def open_files(root: int) -> int:
-    """Descriptors of the tree, sockets among them."""
+    """Return the number of open descriptors of the tree, including sockets."""
     return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in process_tree(root))
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """The fields after the command name: state, parent, ... (proc(5) numbers them from 3); none when it has ended."""
+    """Return the fields after the command name: state, parent, ... (from 3 on in proc(5)); none after its end."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

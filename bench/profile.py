@@ -1,9 +1,9 @@
-"""Runs one case against Milena under cProfile and prints where its time went.
+"""Runs one case against Milena under cProfile and prints the profile.
 
     python -m bench.profile produce-1-in-flight
 
-Calls cost more under the profiler, so that figures show shares and counts, not speed; time inside built-in functions
-(receiving, writing, checksums) is close to true.
+Calls cost more under the profiler, so the figures show shares and counts, not speed. Times inside built-in functions
+(receiving, writing, checksums) are close to the real ones.
 
 Owns the run under the profiler. Must not know any case.
 """
@@ -28,7 +28,7 @@ LINES = 40
 
 
 class ProfiledBroker(BrokerProcess):
-    """Milena's broker, which writes its profile to `profile` when it is stopped."""
+    """Milena's broker, which writes its profile to `profile` at its stop."""
 
     def __init__(self, folder: Path) -> None:
         self.profile = folder / "profile"

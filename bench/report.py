@@ -1,6 +1,6 @@
 """The results as a table (for a person at a terminal, in a pipe, or in Markdown), as JSON and as a picture.
 
-Owns how results look. Must not know how values came about.
+Owns the layout of results. Must not know the origin of values.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _title(row: Row) -> str:
 
 
 def _values(values: Sequence[float], decimals: int) -> str:
-    """The median, and in brackets the range over the rounds."""
+    """Return the median, and in brackets the range over the rounds."""
     if not values:
         return "-"
     text = f"{median(values):,.{decimals}f}"

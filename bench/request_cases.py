@@ -1,10 +1,10 @@
 """Cases about Produce and Fetch: latency, throughput and CPU time of requests.
 
-Shapes: small records are 100 bytes; in batches they are 1,000 bytes, as kafka-producer-perf-test is mostly run. (Kafka
-looks at every record of a batch, so smaller ones would be harder on it.) Where there are several connections, each
-writes to a partition of its own, which spares Kafka the contention for one log.
+Small records have 100 bytes; in batches they have 1,000 bytes, the usual size with kafka-producer-perf-test. (Kafka
+reads every record of a batch, so smaller ones would cost it more.) With several connections, each writes to its own
+partition, which avoids contention for one log in Kafka.
 
-Owns the cases, their table and the load that warms both servers up. Must not know which server is measured.
+Owns the cases, their table and the warm-up load of both servers. Must not know which server is measured.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def produce_to_consume(subject: Subject, scale: Scale) -> Values:
 
 
 def warm_up(subject: Subject, scale: Scale) -> None:
-    """Load of every kind, over several connections, in short turns.
+    """Send load of every kind, over several connections, in short turns.
 
-    A JVM runs what is hot interpreted first, then quickly compiled, then well compiled: at its first batches Kafka
-    takes several times as long as after some ten thousand. Measuring before that would flatter Milena.
+    A JVM first interprets hot code, then compiles it quickly, then optimises it. Kafka's first batches take several
+    times as long as those after some ten thousand. Measurements before that would favour Milena.
     """
     turn = replace(scale, section_s=WARM_UP_TURN_S, bulk_bytes=WARM_UP_TURN_BYTES, bulk_sections=1)
     deadline = time.monotonic() + scale.warm_up_s

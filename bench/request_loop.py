@@ -1,7 +1,7 @@
-"""A client of many threads, one request in flight each, compiled: `bench/java/RequestLoop.java`.
+"""A compiled client of many threads, each with one request in flight: `bench/java/RequestLoop.java`.
 
-Owns what each thread sends and at which bytes of the answers it looks, and how the program is run. Must not know which
-server answers.
+Owns the requests of each thread, the positions that it checks in responses, and the start of the program. Must not know
+which server responds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _INT = struct.Struct(">i")
 
 @dataclass(frozen=True)
 class Request:
-    """A whole frame, where the epoch of its session stands (-1: nowhere), and the error codes in its answer."""
+    """A whole frame, the position of its session epoch (-1: none), and those of the error codes in its response."""
 
     frame: bytes
     error_positions: Sequence[int]
@@ -53,7 +53,7 @@ class Request:
 
 
 def produce_request(topic: str, partitions: Sequence[int], batch: Batch, version: int) -> Request:
-    """One batch for each of the partitions."""
+    """Return a Produce request with one batch per partition."""
     data = [PartitionProduceData(index=index, records=batch.data) for index in partitions]
     request = ProduceRequest(
         acks=1, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=data)]
@@ -65,7 +65,7 @@ def produce_request(topic: str, partitions: Sequence[int], batch: Batch, version
 
 
 def session_request(port: int, topic: str, offsets: Sequence[int], version: int) -> Request:
-    """A Fetch that names nothing, in a session over so many partitions which it opens; it never waits."""
+    """Open a fetch session over the partitions; return a Fetch in it that names no partition and never waits."""
     partitions = [
         FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=PARTITION_MAX_BYTES)
         for index, offset in enumerate(offsets)
@@ -89,7 +89,7 @@ def session_request(port: int, topic: str, offsets: Sequence[int], version: int)
 
 
 def measured(port: int, server_pid: int, threads: Sequence[Sequence[Request]], scale: Scale) -> Values:
-    """Send each thread's requests in rotation, for as long as the scale says."""
+    """Send each thread's requests in rotation, for the duration of the scale."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "requests"
         path.write_bytes(_written(threads))
@@ -137,7 +137,7 @@ def _produced(topic: str, partitions: Sequence[int], code: int) -> ProduceRespon
 
 
 def _error_positions(good: object, bad: object, version: int) -> list[int]:
-    """Where error codes stand in an answer with its size and header: both bytes differ from those of a success."""
+    """Return the positions of error codes in a response with size and header: both bytes differ from a success."""
     one, other = b"".join(encode(good, version)), b"".join(encode(bad, version))
     start = LENGTH.size + len(response_header(message_info(type(good)).api_key, version, 0))
     differing = [start + at for at, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]

@@ -1,12 +1,12 @@
 """Runs the cases against both servers, alternating, and reports.
 
     python -m bench.run                     everything: hours, with nothing else on the machine
-    python -m bench.run --quick             a look: one short round a case; its figures are rough
+    python -m bench.run --quick             one short round per case; its figures are rough
     python -m bench.run --case start --only milena
 
 Exit code 1 when a case failed; a missed target is a result, not a failure.
 
-Owns the order of rounds and servers. Must not know what a case does.
+Owns the order of rounds and servers. Must not know any case.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ DEFAULT_OUTPUT = Path("var/bench")
 
 
 class Steps:
-    """Tells a person how far the run is: a bar on a terminal, a line a step otherwise.
+    """Shows the progress of the run: a bar on a terminal, otherwise one line per step.
 
-    The bar moves between measured sections only: nothing else may use the processor inside them.
+    The bar moves only between measured sections: within them nothing else may use the processor.
     """
 
     def __init__(self, count: int) -> None:
@@ -70,7 +70,7 @@ class Steps:
 
 
 class Run:
-    """The values of every case, server and round of one run, in the order in which they came."""
+    """The values of every case, server and round of one run, in order."""
 
     def __init__(self, scale: Scale, steps: Steps) -> None:
         self.failures: list[str] = []
@@ -130,7 +130,7 @@ class Run:
 
     @contextmanager
     def _step(self, title: str, server: str, what: str) -> Iterator[None]:
-        """A case that fails on one server is reported; the others go on."""
+        """Run one step. Reports a case that fails on one server; the others continue."""
         self._steps.begin(f"{title}: {TITLES[server]}, {what}")
         try:
             yield
@@ -140,14 +140,14 @@ class Run:
 
 
 def _alternating(players: Sequence[T], number: int) -> Sequence[T]:
-    """Whoever was first in one round is last in the next."""
+    """Return the servers in the order of a round: the first of one round is the last of the next."""
     return players if number % 2 == 0 else players[::-1]
 
 
 def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: Path | None) -> Run:
-    """Cases without a server of their own for the run come first, so that none takes memory or time meanwhile.
+    """Run the cases; those without a running server come first, so that no server uses memory or time during them.
 
-    All data lies in one temporary folder (below `folder`) that goes away in the end.
+    All data are in one temporary folder (below `folder`), which is deleted at the end.
     """
     in_process = [case for case in cases if case.in_process is not None and MILENA in names]
     on_new = [case for case in cases if case.on_new is not None]
@@ -191,11 +191,11 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="one short round a case")
+    parser.add_argument("--quick", action="store_true", help="one short round per case")
     names = [case.name for case in CASES]
     parser.add_argument("--case", nargs="+", action="extend", metavar="NAME", choices=names, help="only these")
     parser.add_argument("--only", choices=[MILENA, KAFKA], help="one server alone; no ratios then")
-    parser.add_argument("--rounds", type=int, help=f"rounds a case (default: {FULL.rounds}, quick: {QUICK.rounds})")
+    parser.add_argument("--rounds", type=int, help=f"rounds per case (default: {FULL.rounds}, quick: {QUICK.rounds})")
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help=f"folder (default: {DEFAULT_OUTPUT})")
     parser.add_argument("--data", type=Path, help="where the servers keep their data (default: a temporary folder)")
     return parser.parse_args()
@@ -209,7 +209,7 @@ def main() -> int:
     names = [options.only] if options.only else [MILENA, KAFKA]
     cases = [case for case in CASES if not options.case or case.name in options.case]
     machine.allow_open_files(IDLE_CONSUMERS)
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # not without ending the servers
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the servers are stopped
     when = datetime.now(UTC).isoformat(timespec="seconds")
     run = measure(cases, names, scale, options.data)
     rows = run.rows(cases)

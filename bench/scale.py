@@ -1,4 +1,4 @@
-"""How much of each case is done: the scales of a published run and of a quick look.
+"""The scales of cases: of a published run and of a quick run.
 
 Owns: the numbers. Must not know the cases.
 """
@@ -12,12 +12,12 @@ from bench.processes import MIB
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is done. Sections are long against the 10 ms in which the kernel counts CPU time.
+    """The scale of a run. Sections are long compared with the 10 ms in which the kernel counts CPU time.
 
     A server is under mixed load for `warm_up_s` before its first measured case, and runs each case once uncounted.
-    `part` is the share of the connections, partitions or members that a case is said to have: less than 1 proves that
-    it works, and nothing else. Before a look at its memory a server is left alone for `idle_s`.
-    `bulk_bytes` are produced in `bulk_sections` of equal size, of which the median counts.
+    `part` is the share of a case's connections, partitions or members: less than 1 only proves that the case works.
+    Before its memory is measured, a server stays idle for `idle_s`.
+    `bulk_bytes` are produced in `bulk_sections` of equal size; the result is their median.
     """
 
     rounds: int
@@ -32,7 +32,7 @@ class Scale:
     part: float = 1.0
 
     def count(self, whole: int) -> int:
-        """That part of the connections, partitions or members, at least one."""
+        """Return the scaled number of connections, partitions or members, at least one."""
         return max(1, int(whole * self.part))
 
 

@@ -1,9 +1,9 @@
-"""The two servers under test, each started the way its users start it, on empty folders.
+"""The two servers under test, each started as its users start it, on empty folders.
 
 Owns: command lines, JVM options and the property values both servers get. Must not know what is measured.
 
-Both run with their defaults; the overrides below are the same few lines for both and only let one broker stand alone.
-No launcher script stands in front of either, so that start-up compares the servers themselves.
+Both run with their defaults; the overrides below are the same for both and only allow a single broker. Both start
+without a launcher script, so that the start case compares the servers themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.apache_kafka import ApacheKafkaProcess
 from tests.support.broker import BrokerProcess
 from tests.support.zookeeper import ZooKeeperProcess
 
-# What kafka-server-start.sh passes, but for the explicit collector: G1 is the default there too.
+# The options of kafka-server-start.sh; the explicit collector, G1, is the default there too.
 KAFKA_JVM_OPTIONS = (
     "-Xms1g",
     "-Xmx1g",
@@ -35,7 +35,7 @@ TITLES: Mapping[str, str] = {MILENA: "Milena", KAFKA: "Kafka"}
 
 
 class Server(Protocol):
-    """A broker process, not started yet. It may be started again after it was stopped or killed."""
+    """A broker process, not started yet. It can be started again after a stop or a kill."""
 
     port: int
     log_dir: Path
@@ -50,7 +50,7 @@ class Server(Protocol):
 
 @dataclass(frozen=True)
 class Contender:
-    """`new_server` makes a server with an empty folder and settings of its own; it starts when told to."""
+    """`new_server` creates a server with an empty folder and its own settings, not started yet."""
 
     name: str
     new_server: Callable[[Mapping[str, str]], Server]
@@ -58,7 +58,7 @@ class Contender:
 
 @contextmanager
 def contenders(names: Sequence[str], folder: Path) -> Iterator[list[Contender]]:
-    """Those contenders, with all their data in `folder`."""
+    """Yield the named contenders, with all their data in `folder`."""
     with ExitStack() as running:
         factories = {MILENA: lambda: _milena_servers(folder), KAFKA: lambda: _kafka_servers(folder, running)}
         yield [Contender(name, factories[name]()) for name in names]
@@ -70,7 +70,7 @@ def _milena_servers(folder: Path) -> Callable[[Mapping[str, str]], Server]:
 
 
 def _kafka_servers(folder: Path, running: ExitStack) -> Callable[[Mapping[str, str]], Server]:
-    """Every Kafka gets a root of its own in one ZooKeeper, whose time and memory are not Kafka's here."""
+    """Yield a factory of Kafka servers. Each has its own root in one ZooKeeper, whose time and memory do not count."""
     zookeeper = running.enter_context(ZooKeeperProcess(folder / "zookeeper"))
     numbers = count()
 

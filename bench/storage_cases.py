@@ -1,8 +1,8 @@
-"""Cases about the logs on disk: appending and reading, recovery after a crash, start and memory with many partitions.
+"""Cases about the logs on disk: appends and reads, recovery after a crash, start and memory with many partitions.
 
-Recovery and start compare whole servers. Both keep logs in the same format, so a log to recover is written into a
-server's folder while it is stopped, and both get the same bytes. Append and read through the wire are the cases
-`produce-*` and `fetch-*`; here Milena's log is called without a server, which says what storage alone can do.
+Recovery and start compare whole servers. Both have the same log format, so the benchmark writes a log to recover into
+the folder of a stopped server, with the same bytes for both. The cases `produce-*` and `fetch-*` append and read over
+the wire; here Milena's log is called without a server, which measures storage alone.
 
 Owns the cases and their table. Must not know which server is measured.
 """
@@ -46,11 +46,11 @@ PARTITIONS_FOR_MEMORY = 4_000
 SEGMENTS = 3
 ONE_BATCH_A_SEGMENT = {"log.segment.bytes": "200"}
 FORGOTTEN_AFTER_S = 65.0
-"""Longer than any server needs to give back what belongs to a partition that nobody uses any more."""
+"""Longer than any server needs to release the resources of an idle partition."""
 
 
 def append(folder: Path, scale: Scale, *, size: int) -> Values:
-    """One log of default settings takes batch after batch, as the leader of its partition."""
+    """Measure appends of batch after batch to one log with default settings, as a leader."""
     batch = bulk_batch(size)
     with _new_log(folder) as log:
         machine.settle(scale.bulk_bytes, size)
@@ -58,7 +58,7 @@ def append(folder: Path, scale: Scale, *, size: int) -> Values:
 
 
 def read(folder: Path, scale: Scale, *, size: int) -> Values:
-    """The same log read from end to end, 1 MB a read, all of it in the page cache."""
+    """Measure reads of the same log from start to end, 1 MB per read, all of it in the page cache."""
     batch = bulk_batch(size)
     with _new_log(folder) as log:
         _append(log, batch, scale.fetch_bytes)
@@ -67,7 +67,7 @@ def read(folder: Path, scale: Scale, *, size: int) -> Values:
 
 
 def recovery(server: Server, scale: Scale, *, batch: Batch, byte_count: int, threads: int = 1) -> Values:
-    """A start after a crash with logs to check from end to end, less a start after a crash without them."""
+    """Measure a start after a crash with logs to scan completely, minus a start after a crash without them."""
     with running(server):
         create_topic(server.port, TOPIC, RECOVERED_PARTITIONS)
     seconds_without = _start_after_crash(server)
@@ -80,7 +80,7 @@ def recovery(server: Server, scale: Scale, *, batch: Batch, byte_count: int, thr
 
 
 def start_by_partitions(server: Server, scale: Scale) -> Values:
-    """Clean starts of one broker that leads more and more partitions, each with one record."""
+    """Measure clean starts of one broker with increasing numbers of partitions, each with one record."""
     seconds: dict[int, float] = {}
     made = 0
     for wanted in PARTITION_COUNTS:
@@ -98,7 +98,7 @@ def start_by_partitions(server: Server, scale: Scale) -> Values:
 
 
 def clean_start_with_segments(server: Server, scale: Scale) -> Values:
-    """Every batch is longer than what the settings leave of a segment."""
+    """Measure a clean start with segments of one batch: every batch is longer than the rest of a segment."""
     partitions = scale.count(PARTITIONS_WITH_SEGMENTS)
     with running(server):
         _make_partitions(server, 0, partitions, batches=SEGMENTS)
@@ -109,7 +109,7 @@ def clean_start_with_segments(server: Server, scale: Scale) -> Values:
 
 
 def idle_partitions(server: Server, scale: Scale) -> Values:
-    """What a partition costs once it was written to and then left alone for a minute."""
+    """Measure memory and open files of partitions that were written to once and then idle for a minute."""
     partitions = scale.count(PARTITIONS_FOR_MEMORY)
     with running(server):
         time.sleep(scale.idle_s)
@@ -133,7 +133,7 @@ def _new_log(folder: Path) -> Iterator[Log]:
 def _append(log: Log, batch: Batch, byte_count: int) -> int:
     records, append_time_ms = memoryview(bytearray(batch.data)), now_ms()
     for _ in range(byte_count // len(records)):
-        BASE_OFFSET.pack_into(records, 0, 0)  # as it comes from a client; the last append has written its own
+        BASE_OFFSET.pack_into(records, 0, 0)  # as a client sends it: the last append has written its own offset into it
         log.append_as_leader(records, leader_epoch=0, now_ms=append_time_ms)
     return log.size
 
@@ -151,7 +151,7 @@ def _read_all(log: Log, batch: Batch) -> int:
 
 
 def _timed(work: Callable[[], int]) -> Values:
-    """`work` returns how many bytes it has moved."""
+    """Time `work`, which returns the number of bytes that it has moved."""
     start, cpu = time.perf_counter(), time.process_time()
     byte_count = work()
     seconds, cpu_s = time.perf_counter() - start, time.process_time() - cpu
@@ -159,7 +159,7 @@ def _timed(work: Callable[[], int]) -> Values:
 
 
 def _write_batches(path: Path, batch: Batch, byte_count: int) -> int:
-    """A log file of equal batches, at offsets from 0 on; returns its size."""
+    """Write a log file of equal batches, at offsets from 0 on; return its size."""
     size = len(batch.data)
     total = max(1, byte_count // size)
     piece = bytearray(batch.data * max(1, min(total, MIB // size)))
@@ -174,7 +174,7 @@ def _write_batches(path: Path, batch: Batch, byte_count: int) -> int:
 
 
 def _make_partitions(server: Server, made: int, wanted: int, *, batches: int) -> None:
-    """Topics until there are `wanted` partitions, `made` of which are there, with so many batches in each new one."""
+    """Create topics until `wanted` partitions exist, of which `made` exist already; each new one gets its batches."""
     batch = batch_of_one(SMALL_VALUE, now_ms())
     while made < wanted:
         topic, partitions = f"{TOPIC}-{made}", min(PARTITIONS_OF_TOPIC, wanted - made)
@@ -185,7 +185,7 @@ def _make_partitions(server: Server, made: int, wanted: int, *, batches: int) ->
 
 
 def _start(server: Server) -> float:
-    """Seconds from the start of the process to its first answer. A clean stop follows."""
+    """Return the seconds from the process start to its first response. Then stops the server cleanly."""
     machine.settle()
     begin = time.perf_counter()
     with running(server):
@@ -193,7 +193,7 @@ def _start(server: Server) -> float:
 
 
 def _start_after_crash(server: Server) -> float:
-    """As if the broker, which has stopped, had been killed before it ever made a checkpoint."""
+    """Return the seconds of a start as if the stopped broker had been killed before its first checkpoint."""
     (server.log_dir / names.CLEAN_SHUTDOWN).unlink()
     (server.log_dir / names.RECOVERY_POINT_CHECKPOINT).unlink()
     return _start(server)

@@ -1,6 +1,6 @@
-"""A server under load: topics to be had, sections measured on it, and what a section tells.
+"""A server under load: its topics, the sections measured on it, and their results.
 
-Owns: how a section is set up and its server's CPU time taken. Must not know which server it is, nor any case.
+Owns: the setup of a section and the measurement of CPU time. Must not know which server it is, or any case.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PRODUCE_TO_CONSUME_RATE = 500.0
 
 
 class Subject:
-    """A running server as the cases see it: topics to be had, and its use of the machine."""
+    """A running server as the cases see it: its topics, and its use of the machine."""
 
     def __init__(self, name: str, server: Server) -> None:
         self.name = name
@@ -39,18 +39,18 @@ class Subject:
         self._numbers = count()
         self._filled: dict[int, FilledTopic] = {}
         self.kept_topics: set[str] = set()
-        """Names of further topics that a case has filled and left for its next round."""
+        """Names of topics that a case has filled and keeps for its next round."""
 
     @contextmanager
     def topic(self, partitions: int = 1) -> Iterator[str]:
-        """A new topic that is deleted afterwards."""
+        """Yield a new topic; deletes it afterwards."""
         name = f"bench-{next(self._numbers)}"
         create_topic(self.port, name, partitions)
         yield name
         delete_topic(self.port, name)
 
     def filled_topic(self, byte_count: int, batch_size: int) -> FilledTopic:
-        """A topic with `byte_count` of batches of that size, made on first use and kept; all of it is in memory."""
+        """Return a topic with `byte_count` in batches of that size, created on first use and kept in the page cache."""
         if batch_size not in self._filled:
             name = f"bench-{next(self._numbers)}"
             create_topic(self.port, name)
@@ -68,10 +68,10 @@ class Subject:
         return self._measured(lambda: closed_loop(streams, seconds=scale.section_s))
 
     def measured_in_bulk(self, streams: Sequence[Stream], scale: Scale, size: int) -> Sequence[Load]:
-        """`scale.bulk_bytes` in requests that write `size` each, in as many sections as the scale says.
+        """Measure `scale.bulk_bytes` in requests that write `size` each, in the scale's number of sections.
 
-        A section is short against the two seconds after which a hypervisor may take free memory back, so that most
-        sections keep what was made ready for them.
+        A section is shorter than the two seconds after which a hypervisor may take free memory back, so most sections
+        keep their prepared memory.
         """
         closed_loop(streams, seconds=scale.lead_in_s)
         return [
@@ -106,7 +106,7 @@ class FilledTopic:
 
 @dataclass(frozen=True)
 class Load:
-    """A section, and the server's CPU time in it."""
+    """A section, and the server's CPU time during it."""
 
     section: Section
     server_cpu_s: float
@@ -140,7 +140,7 @@ def closing_all(streams: Sequence[Stream]) -> Iterator[Sequence[Stream]]:
 
 @contextmanager
 def running(server: Server) -> Iterator[None]:
-    """The server, started and ready, and stopped afterwards."""
+    """Yield the server, started and ready; stops it afterwards."""
     try:
         server.spawn()
         server.wait_until_ready()

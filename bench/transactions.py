@@ -1,11 +1,11 @@
-"""Cases about transactions: producers that write one after the other, each of one batch.
+"""Cases about transactions: producers that write transactions of one batch, one after the other.
 
-Owns: the requests of a transaction, in the order in which clients send them, each after the answer to the one before,
-and the table `CASES`. Must not know which server answers.
+Owns: the requests of a transaction, in the order in which clients send them, each after the response to the one before,
+and the table `CASES`. Must not know which server responds.
 
-Three requests are a transaction: AddPartitionsToTxn, Produce with acks=all, EndTxn. While the end of the last one is
-still being written AddPartitionsToTxn is told CONCURRENT_TRANSACTIONS and sent again at once; clients would wait for
-20 ms, and then their wait would be what is measured.
+A transaction has three requests: AddPartitionsToTxn, Produce with acks=all, EndTxn. While the end of the previous one
+is being written, AddPartitionsToTxn fails with CONCURRENT_TRANSACTIONS and is retried at once. Clients would wait for
+20 ms, and the benchmark would measure that wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from crc32c import crc32c
 from bench.admin import ask
 from bench.case import HIGHER, LOWER, Case
 from bench.client import SMALL_BUFFER, connect, receive_frame
-from bench.frames import REQUEST_TIMEOUT_MS, produce_answer_layout, request_frame
+from bench.frames import REQUEST_TIMEOUT_MS, produce_response_layout, request_frame
 from bench.measures import Measure, Values, times
 from bench.scale import Scale
 from bench.subject import Subject, closing_all
@@ -42,7 +42,7 @@ SET_UP_DEADLINE_S = 30.0
 ASK_AGAIN_AFTER_S = 0.05
 
 CRC_POSITION, ATTRIBUTES_POSITION, SEQUENCE_POSITION = 17, 21, 53
-"""Of a record batch: the CRC covers everything from the attributes on."""
+"""Position in a record batch: the CRC covers everything from the attributes on."""
 SEQUENCE_MAX = 2**31
 
 NOT_YET = (
@@ -59,7 +59,7 @@ RATE = Measure("rate", "transactions/s", HIGHER, times(1.0))
 
 
 class ProducerIdentity(NamedTuple):
-    """What InitProducerId gave to a transactional id."""
+    """The producer id and epoch that InitProducerId returned for a transactional id."""
 
     transactional_id: str
     producer_id: int
@@ -67,22 +67,22 @@ class ProducerIdentity(NamedTuple):
 
 
 def new_producer(port: int, transactional_id: str) -> ProducerIdentity:
-    """Have the coordinator give the id a producer; retries while there is no coordinator yet."""
+    """Initialise a producer for the transactional id; retries until its coordinator is available."""
     find = FindCoordinatorRequest(key=transactional_id, key_type=TRANSACTION_COORDINATOR)
     _until_served(lambda: ask(port, find, 2, FindCoordinatorResponse).error_code, "FindCoordinator")
     init = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
-    answers: list[InitProducerIdResponse] = []
+    responses: list[InitProducerIdResponse] = []
 
     def initialize() -> int:
-        answers.append(ask(port, init, 2, InitProducerIdResponse))
-        return answers[-1].error_code
+        responses.append(ask(port, init, 2, InitProducerIdResponse))
+        return responses[-1].error_code
 
     _until_served(initialize, "InitProducerId")
-    return ProducerIdentity(transactional_id, answers[-1].producer_id, answers[-1].producer_epoch)
+    return ProducerIdentity(transactional_id, responses[-1].producer_id, responses[-1].producer_epoch)
 
 
 class TransactionStream:
-    """One producer on one connection. An answer that is counted is a transaction that has ended."""
+    """One producer on one connection. Each counted response is an ended transaction."""
 
     def __init__(
         self, port: int, producer: ProducerIdentity, topic: str, partition: int, record_count: int, value_size: int
@@ -97,7 +97,7 @@ class TransactionStream:
         batch = _batch(producer, record_count, value_size)
         self._produce_frame = _produce_frame(producer, topic, partition, batch)
         self._batch = memoryview(self._produce_frame)[self._produce_frame.index(batch) :][: len(batch)]
-        self._produce_layout = produce_answer_layout(topic)
+        self._produce_layout = produce_response_layout(topic)
         self._step: Callable[[], int] = self._added
         self._begun_at = 0
         self._is_draining = False
@@ -124,7 +124,7 @@ class TransactionStream:
 
     def _added(self) -> int:
         size = receive_frame(self.connection, self._buffer)
-        # The one partition's code, then the empty tags of the partition, the topic and the answer.
+        # The error code of the one partition, then the empty tags of partition, topic and response.
         (error,) = struct.unpack_from(">h", self._buffer, size - 5)
         if error == ErrorCode.CONCURRENT_TRANSACTIONS:
             self.connection.sendall(self._add_frame)
@@ -210,7 +210,7 @@ def _expect_success(error: int, what: str) -> None:
 
 
 def transactions(subject: Subject, scale: Scale, *, producers: int) -> Values:
-    """Every producer has a connection, a transactional id and a partition of its own."""
+    """Measure transactions; every producer has its own connection, transactional id and partition."""
     with subject.topic(producers) as topic:
         identities = [new_producer(subject.port, f"{topic}-{number}") for number in range(producers)]
         streams = [

@@ -22,7 +22,7 @@ LOG_END_OFFSET = 5
 Answer = Callable[[memoryview], bytes]
 
 
-def produce_answer(frame: memoryview, error: int = 0) -> bytes:
+def produce_response(frame: memoryview, error: int = 0) -> bytes:
     header, _ = read_request_header(frame)
     partition = PartitionProduceResponse(index=0, error_code=error, base_offset=0)
     message = ProduceResponse(responses=[TopicProduceResponse(name=TOPIC, partition_responses=[partition])])
@@ -30,16 +30,16 @@ def produce_answer(frame: memoryview, error: int = 0) -> bytes:
 
 
 def produce_error(frame: memoryview) -> bytes:
-    return produce_answer(frame, error=6)
+    return produce_response(frame, error=6)
 
 
 def produce_out_of_order(frame: memoryview) -> bytes:
-    answer = bytearray(produce_answer(frame))
+    answer = bytearray(produce_response(frame))
     answer[3] ^= 1
     return bytes(answer)
 
 
-def fetch_answer(frame: memoryview) -> bytes:
+def fetch_response(frame: memoryview) -> bytes:
     """Two batches an answer, fewer at the end of a log of five."""
     header, position = read_request_header(frame)
     offset = decode(FetchRequest, FETCH_VERSION, frame, position).topics[0].partitions[0].fetch_offset
@@ -50,14 +50,14 @@ def fetch_answer(frame: memoryview) -> bytes:
     return b"".join([response_header(1, FETCH_VERSION, header.correlation_id), *encode(message, FETCH_VERSION)])
 
 
-def shifting_answers() -> Answer:
+def shifting_responses() -> Answer:
     """Answers of one size, which hold two batches at first and later one and tagged bytes."""
     count = 0
 
     def answer(frame: memoryview) -> bytes:
         nonlocal count
         count += 1
-        usual = fetch_answer(frame)
+        usual = fetch_response(frame)
         if count < 4:
             return usual
         half = usual.replace(BATCH.data * 2, BATCH.data)
@@ -103,8 +103,8 @@ def server(answer: Answer, piece: int = 1 << 20) -> Iterator[int]:
 @pytest.mark.parametrize("in_flight", [1, 2, 8])
 @pytest.mark.parametrize("connections", [1, 3])
 @pytest.mark.parametrize("piece", [1, 7, 1 << 20])
-def test_every_answer_counts_once(in_flight: int, connections: int, piece: int) -> None:
-    with server(produce_answer, piece) as port:
+def test_every_response_counts_once(in_flight: int, connections: int, piece: int) -> None:
+    with server(produce_response, piece) as port:
         streams = [ProduceStream(port, TOPIC, 0, BATCH, in_flight) for _ in range(connections)]
         for _ in range(2):
             section = closed_loop(streams, requests=50)
@@ -115,7 +115,7 @@ def test_every_answer_counts_once(in_flight: int, connections: int, piece: int) 
 
 
 @pytest.mark.parametrize("answer", [produce_error, produce_out_of_order])
-def test_a_wrong_answer_ends_the_run(answer: Answer) -> None:
+def test_a_wrong_response_ends_the_run(answer: Answer) -> None:
     with server(answer) as port:
         stream = ProduceStream(port, TOPIC, 0, BATCH, 1)
         with stream.connection, pytest.raises(RuntimeError, match="Produce: error"):
@@ -123,7 +123,7 @@ def test_a_wrong_answer_ends_the_run(answer: Answer) -> None:
 
 
 def test_a_fetch_that_brings_something_else_than_its_size_promises_ends_the_run() -> None:
-    with server(shifting_answers()) as port:
+    with server(shifting_responses()) as port:
         stream = FetchStream(port, TOPIC, 0, BATCH, 4, max_bytes=4096)
         with stream.connection, pytest.raises(RuntimeError, match=f"brought {len(BATCH.data)} bytes"):
             closed_loop([stream], requests=10)
@@ -142,7 +142,7 @@ def test_a_closed_connection_ends_the_run() -> None:
 
 
 def test_fetching_starts_over_at_the_end() -> None:
-    with server(fetch_answer) as port:
+    with server(fetch_response) as port:
         stream = FetchStream(port, TOPIC, 0, BATCH, LOG_END_OFFSET, max_bytes=4096)
         with stream.connection:
             section = closed_loop([stream], requests=8)

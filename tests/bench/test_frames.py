@@ -9,11 +9,11 @@ from bench.frames import (
     PRODUCE_VERSION,
     SIZE_FIELD,
     Batch,
-    FetchAnswerLayout,
+    FetchResponseLayout,
     FetchFrame,
     batch_of_one,
     batch_of_size,
-    produce_answer_layout,
+    produce_response_layout,
     produce_frame,
 )
 from protocol.codec import decode, encode
@@ -66,11 +66,11 @@ def test_produce_frame() -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 @pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-def test_produce_answer_layout(topic: str, error: ErrorCode) -> None:
+def test_produce_response_layout(topic: str, error: ErrorCode) -> None:
     partition = PartitionProduceResponse(index=5, error_code=error, base_offset=77)
     message = ProduceResponse(responses=[TopicProduceResponse(name=topic, partition_responses=[partition])])
     frame = answer_frame(0, PRODUCE_VERSION, 4711, message)
-    assert produce_answer_layout(topic).unpack_from(frame) == (len(frame) - SIZE_FIELD, 4711, error)
+    assert produce_response_layout(topic).unpack_from(frame) == (len(frame) - SIZE_FIELD, 4711, error)
 
 
 def test_fetch_frame_moves() -> None:
@@ -82,7 +82,7 @@ def test_fetch_frame_moves() -> None:
     assert (partition.partition, partition.fetch_offset, partition.partition_max_bytes) == (2, 123456789, 16384)
 
 
-def fetch_answer(topic: str, size: int | None, error: int = 0, partition_error: int = 0) -> bytearray:
+def fetch_response(topic: str, size: int | None, error: int = 0, partition_error: int = 0) -> bytearray:
     data = PartitionData(
         partition_index=0,
         error_code=partition_error,
@@ -95,14 +95,14 @@ def fetch_answer(topic: str, size: int | None, error: int = 0, partition_error: 
 
 @pytest.mark.parametrize("topic", TOPICS)
 @pytest.mark.parametrize("size", [None, 0, 1, 126, 127, 128, 16384, 1 << 20])
-def test_record_bytes_of_a_fetch_answer(topic: str, size: int | None) -> None:
-    assert FetchAnswerLayout(topic).record_bytes(fetch_answer(topic, size)) == (size or 0)
+def test_record_bytes_of_a_fetch_response(topic: str, size: int | None) -> None:
+    assert FetchResponseLayout(topic).record_bytes(fetch_response(topic, size)) == (size or 0)
 
 
 @pytest.mark.parametrize("errors", [(1, 0), (0, 3)])
-def test_errors_of_a_fetch_answer_are_not_overlooked(errors: tuple[int, int]) -> None:
+def test_errors_of_a_fetch_response_are_not_overlooked(errors: tuple[int, int]) -> None:
     with pytest.raises(RuntimeError, match="errors"):
-        FetchAnswerLayout("topic").record_bytes(fetch_answer("topic", 10, *errors))
+        FetchResponseLayout("topic").record_bytes(fetch_response("topic", 10, *errors))
 
 
 def test_batch_of_one_holds_one() -> None:
