@@ -115,7 +115,7 @@ def test_topic_settings_are_replaced(admin: AdminClient, created: str) -> None:
     assert _described(admin, resource, "segment.ms") == ("604800000", DEFAULT)
 
 
-def test_a_setting_is_in_force_at_once(broker: BrokerProcess, admin: AdminClient, created: str) -> None:
+def test_a_changed_setting_takes_effect_at_once(broker: BrokerProcess, admin: AdminClient, created: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     delivered: list[KafkaError | None] = []
 
@@ -182,7 +182,7 @@ def test_the_limit_of_connections_changes_while_the_broker_runs(tmp_path: Path) 
         ),
     ],
 )
-def test_refused_settings(
+def test_invalid_settings_are_rejected(
     admin: AdminClient,
     created: str,
     resource_type: ResourceType,
@@ -269,7 +269,9 @@ def test_scram_credentials(admin: AdminClient, topic: str) -> None:
     assert again.code() == KafkaError.RESOURCE_NOT_FOUND
 
 
-def test_there_is_no_authorizer(admin: AdminClient, python_admin: KafkaAdminClient, created: str) -> None:
+def test_acl_requests_fail_without_an_authorizer(
+    admin: AdminClient, python_admin: KafkaAdminClient, created: str
+) -> None:
     binding = AclBinding(
         ResourceType.TOPIC,
         created,

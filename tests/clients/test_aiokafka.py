@@ -62,7 +62,7 @@ async def create_topic(broker: BrokerProcess, topic: str) -> None:
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("idempotence", [False, True], ids=["plain", "idempotent"])
-async def test_produced_records_come_back_as_they_were(
+async def test_produced_records_are_consumed_unchanged(
     broker: BrokerProcess, topic: str, compression: str | None, idempotence: bool
 ) -> None:
     sent = [(b"key %d" % number, b"value %d" % number * 20, (("trace", b"%d" % number),)) for number in range(200)]

@@ -31,7 +31,7 @@ def read_all(bootstrap: str, end_offset: int, topic: str = "table") -> Read:
     return found
 
 
-def test_the_last_value_of_every_key_stays(tmp_path: Path) -> None:
+def test_the_last_value_of_every_key_is_retained(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "broker", {"log.cleaner.backoff.ms": "100"}) as broker:
         config = {
             "cleanup.policy": "compact",
@@ -85,7 +85,7 @@ def until_read(broker: BrokerProcess, topic: str, end_offset: int, is_done: Call
     return found
 
 
-def test_old_values_vanish_and_the_active_segment_stays_whole(broker: BrokerProcess) -> None:
+def test_old_values_are_removed_outside_the_active_segment(broker: BrokerProcess) -> None:
     create(broker, "latest", min_cleanable_dirty_ratio="0.001", segment_ms="5000")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     first_ms = int(time.time() * 1000) - 60_000

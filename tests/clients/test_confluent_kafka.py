@@ -56,7 +56,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("idempotence", [False, True], ids=["plain", "idempotent"])
-def test_produced_records_come_back_as_they_were(
+def test_produced_records_are_consumed_unchanged(
     broker: BrokerProcess, topic: str, group: str, compression: str, idempotence: bool
 ) -> None:
     producer = Producer(
@@ -191,7 +191,7 @@ def test_a_cooperative_group_moves_only_what_has_to_move(broker: BrokerProcess, 
     first.close()
 
 
-def test_a_static_member_that_restarts_disturbs_nobody(broker: BrokerProcess, topic: str, group: str) -> None:
+def test_a_restarted_static_member_causes_no_rebalance(broker: BrokerProcess, topic: str, group: str) -> None:
     """KIP-345: its partitions wait for it, and the others never hear of it."""
     create_topic(broker, topic)
     first, second = (
@@ -224,7 +224,7 @@ def test_a_static_member_that_restarts_disturbs_nobody(broker: BrokerProcess, to
     second.close()
 
 
-def test_new_topics_and_partitions_are_taken_up(broker: BrokerProcess, topic: str, group: str) -> None:
+def test_new_topics_and_partitions_are_consumed(broker: BrokerProcess, topic: str, group: str) -> None:
     """The client sees them in the metadata and joins again."""
     create_topic(broker, topic)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -288,9 +288,7 @@ def test_members_of_a_group_share_and_groups_do_not(broker: BrokerProcess, topic
         member.close()
 
 
-def test_a_member_that_does_not_come_for_records_gives_up_its_share(
-    broker: BrokerProcess, topic: str, group: str
-) -> None:
+def test_a_member_that_does_not_poll_loses_its_partitions(broker: BrokerProcess, topic: str, group: str) -> None:
     """Its client leaves for it, and comes back with the next poll."""
     create_topic(broker, topic)
     limits = {"session.timeout.ms": 1000, "max.poll.interval.ms": 1000}
@@ -310,7 +308,7 @@ def test_a_member_that_does_not_come_for_records_gives_up_its_share(
     other.close()
 
 
-def test_what_a_killed_member_had_goes_to_the_others_when_its_session_ends(
+def test_partitions_of_a_killed_member_move_after_its_session_timeout(
     broker: BrokerProcess, topic: str, group: str
 ) -> None:
     create_topic(broker, topic)
@@ -333,7 +331,7 @@ while True:
     other.close()
 
 
-def test_a_group_resumes_where_it_committed(broker: BrokerProcess, topic: str, group: str) -> None:
+def test_a_group_resumes_at_its_committed_offset(broker: BrokerProcess, topic: str, group: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(10):
         producer.produce(topic, value=b"%d" % number, partition=0)
@@ -396,7 +394,7 @@ def test_topics_are_created_grown_described_and_deleted(broker: BrokerProcess, t
         ("refused-d", 1, 1, {"retention.ms": "soon"}, KafkaError.INVALID_CONFIG),
     ],
 )
-def test_bad_topics_are_refused_with_kafkas_code(
+def test_invalid_topics_are_rejected_with_kafkas_code(
     broker: BrokerProcess, name: str, partitions: int, replication_factor: int, config: dict[str, str], code: int
 ) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -423,7 +421,7 @@ def test_groups_are_listed_and_described(broker: BrokerProcess, topic: str, grou
     consumer.close()
 
 
-def test_a_record_above_the_limit_is_refused(broker: BrokerProcess, topic: str) -> None:
+def test_a_record_above_the_limit_is_rejected(broker: BrokerProcess, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic, 1, config={"max.message.bytes": "1000"})])[topic].result(DEADLINE_S)
     producer = Producer({"bootstrap.servers": broker.bootstrap})

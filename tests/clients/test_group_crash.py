@@ -129,7 +129,7 @@ def state(broker: BrokerProcess, group: str) -> tuple[str, int]:
     return found.group_state, len(found.members)
 
 
-def test_members_of_a_stable_group_notice_nothing(crashing: BrokerProcess) -> None:
+def test_members_of_a_stable_group_continue(crashing: BrokerProcess) -> None:
     member_id = stable_member(crashing, "stable")
     crash(crashing)
     assert heartbeat(crashing, "stable", member_id, 1) is NONE
@@ -139,7 +139,7 @@ def test_members_of_a_stable_group_notice_nothing(crashing: BrokerProcess) -> No
     assert offsets(crashing, "stable") == [5, 5]
 
 
-def test_a_join_that_was_parked_is_made_again(crashing: BrokerProcess) -> None:
+def test_a_pending_join_is_retried(crashing: BrokerProcess) -> None:
     group = "joining"
     first = stable_member(crashing, group)
     with WireClient(crashing.port) as parked:
@@ -175,7 +175,7 @@ def test_a_generation_that_was_not_assigned_yet_is_lost(crashing: BrokerProcess)
     assert (joined.error_code, joined.generation_id) == (NONE, 2)
 
 
-def test_a_commit_in_flight_is_there_as_a_whole_or_not_at_all(crashing: BrokerProcess) -> None:
+def test_a_commit_in_flight_is_stored_completely_or_not_at_all(crashing: BrokerProcess) -> None:
     group = "committing"
     member_id = stable_member(crashing, group)
     acknowledged = 0

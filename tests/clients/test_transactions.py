@@ -133,7 +133,7 @@ def test_committed_records_are_seen_and_aborted_ones_are_not(
     assert len(read(broker, topic, 12, isolation="read_uncommitted")) == 12
 
 
-def test_open_transactions_hold_committed_readers_back(
+def test_open_transactions_block_read_committed_consumers(
     broker: BrokerProcess, topic: str, transactional_id: str
 ) -> None:
     first, second = transactional(broker, transactional_id), transactional(broker, f"{transactional_id}-2")
@@ -222,7 +222,7 @@ def test_aiokafka(broker: BrokerProcess, topic: str, group: str, transactional_i
     assert committed(broker, group, topic) == 3
 
 
-def test_an_aborted_producers_late_batch_is_refused(broker: BrokerProcess, topic: str, transactional_id: str) -> None:
+def test_an_aborted_producers_late_batch_is_rejected(broker: BrokerProcess, topic: str, transactional_id: str) -> None:
     """The reason for verification: such a batch would open a transaction that nobody ever ends."""
     producer = transactional(broker, transactional_id)
     producer.begin_transaction()
@@ -323,7 +323,7 @@ def own_broker(tmp_path: Path) -> BrokerProcess:
     )
 
 
-def test_a_transaction_that_takes_too_long_is_aborted(own_broker: BrokerProcess) -> None:
+def test_a_transaction_is_aborted_after_its_timeout(own_broker: BrokerProcess) -> None:
     with own_broker as broker:
         producer = transactional(broker, "slow", **{"transaction.timeout.ms": 1000, "message.timeout.ms": 1000})
         producer.begin_transaction()
@@ -342,7 +342,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(own_broker: BrokerProcess)
         read(broker, "t", 0)
 
 
-def test_a_transaction_survives_a_crash_and_ends_as_its_producer_says(own_broker: BrokerProcess) -> None:
+def test_a_transaction_survives_a_crash_and_ends_with_its_producers_outcome(own_broker: BrokerProcess) -> None:
     with own_broker as broker:
         producer = transactional(broker, "patient")
         producer.begin_transaction()
@@ -354,7 +354,7 @@ def test_a_transaction_survives_a_crash_and_ends_as_its_producer_says(own_broker
         assert read(broker, "t", 2) == ["after", "before"]
 
 
-def test_what_a_dead_producer_left_open_is_aborted_by_the_next_instance_after_a_crash(
+def test_the_next_instance_aborts_an_open_transaction_after_a_crash(
     own_broker: BrokerProcess,
 ) -> None:
     with own_broker as broker:
@@ -371,7 +371,7 @@ def test_what_a_dead_producer_left_open_is_aborted_by_the_next_instance_after_a_
 
 
 @pytest.mark.parametrize("delay_s", [0, 0.0005, 0.002])
-def test_a_crash_at_the_end_leaves_every_transaction_whole(own_broker: BrokerProcess, delay_s: float) -> None:
+def test_a_crash_during_the_end_leaves_every_transaction_complete(own_broker: BrokerProcess, delay_s: float) -> None:
     """The broker dies while it ends a transaction: that is in whole or not at all, and those before it are there."""
     with own_broker as broker:
         acknowledged: list[str] = []

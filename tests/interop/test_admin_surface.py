@@ -15,7 +15,7 @@ EXPECTED = Path(__file__).with_name("admin-surface.txt")
 
 
 @pytest.mark.soak
-def test_every_question_is_answered_as_by_kafka(start_server: StartServer, run_java: RunJava) -> None:
+def test_every_admin_call_returns_what_kafka_returns(start_server: StartServer, run_java: RunJava) -> None:
     with start_server({}) as server:
         for version in ("3.9.1", "4.1.0"):
             name = f"surface-of-{version.replace('.', '-')}"

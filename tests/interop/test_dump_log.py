@@ -46,14 +46,14 @@ def ours(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> Print:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_the_fixtures_expect_is_what_kafka_prints(kafkas: Print, ours: Print, name: str) -> None:
+def test_expected_dumps_are_those_of_kafka(kafkas: Print, ours: Print, name: str) -> None:
     folder, arguments = FIXTURES / "partitions", CASES[name]
     expected = kafkas(folder, arguments)
     assert expected.stdout == (FIXTURES / "expected" / f"{name}.txt").read_text()
     assert ours(folder, arguments) == expected
 
 
-def test_files_of_a_broker(kafkas: Print, ours: Print, dumped_folder: Path) -> None:
+def test_dump_of_a_brokers_files_equals_kafkas(kafkas: Print, ours: Print, dumped_folder: Path) -> None:
     for partition, option in (
         (f"{TOPIC}-0", "--print-data-log"),
         (f"{TOPIC}-0", "--index-sanity-check"),

@@ -103,7 +103,7 @@ def test_every_record_is_served(handover: Handover) -> None:
                 assert served == records, partition
 
 
-def test_logs_start_and_end_where_they_did(handover: Handover) -> None:
+def test_log_start_and_end_offsets_are_unchanged(handover: Handover) -> None:
     for partition, bounds in handover.before.bounds.items():
         served = handover.after.bounds[partition]
         if is_internal(partition) or (handover.was_killed and partition[0] == SEQUENCE):
@@ -115,7 +115,7 @@ def test_logs_start_and_end_where_they_did(handover: Handover) -> None:
     assert handover.after.bounds[SHORTENED, 0][0] > 0
 
 
-def test_nothing_is_complained_of(handover: Handover) -> None:
+def test_start_logs_no_complaint(handover: Handover) -> None:
     assert [line for line in handover.log_lines if COMPLAINTS.search(line) and not KNOCKING.search(line)] == []
 
 
@@ -133,7 +133,7 @@ def test_offsets_of_groups_are_known(handover: Handover) -> None:
     assert all(offset > 0 for offsets in handover.after.group_offsets.values() for _, _, offset in offsets)
 
 
-def test_times_lead_to_the_same_offsets(handover: Handover) -> None:
+def test_look_ups_by_time_return_the_same_offsets(handover: Handover) -> None:
     assert handover.after.found_by_time == handover.before.found_by_time
     assert len({offset for topic, _, offset in handover.after.found_by_time if topic == CODED}) > 5
 
@@ -150,12 +150,12 @@ def test_leader_epochs_are_those_of_the_batches(story: Story) -> None:
             assert known[-1:] in ([], [header.partition_leader_epoch]), partition.name
 
 
-def test_a_group_goes_on_where_it_was(story: Story) -> None:
+def test_a_group_resumes_at_its_committed_offset(story: Story) -> None:
     expected, found = zip(*story.house.resumed, strict=True)
     assert found == expected
 
 
-def test_a_producer_lives_through_it_all(story: Story) -> None:
+def test_an_idempotent_producer_survives_every_handover(story: Story) -> None:
     """Each record once, in order, at the offset it was acknowledged with, and all under one id, epoch and sequence."""
     *_, last = story.handovers.values()
     records = last.after.uncommitted[SEQUENCE, 0]
@@ -182,7 +182,7 @@ def test_a_transactional_id_keeps_its_producer_and_raises_its_epoch(story: Story
     assert len(epochs) >= story.house.round
 
 
-def test_messages_of_old_formats_are_what_they_were(story: Story) -> None:
+def test_messages_of_old_formats_are_unchanged(story: Story) -> None:
     for topic in OLD_FORMATS:
         expected = [
             record[:1] + record[2:4]
@@ -234,16 +234,16 @@ def test_many_more_handovers(tmp_path: Path, run_kafka_tool: RunKafkaTool) -> No
     story = told(tmp_path, cycles=4)
     for handover in story.handovers.values():
         test_every_record_is_served(handover)
-        test_logs_start_and_end_where_they_did(handover)
-        test_nothing_is_complained_of(handover)
+        test_log_start_and_end_offsets_are_unchanged(handover)
+        test_start_logs_no_complaint(handover)
         test_only_what_was_killed_is_scanned(handover)
         test_offsets_of_groups_are_known(handover)
-        test_times_lead_to_the_same_offsets(handover)
-    test_a_group_goes_on_where_it_was(story)
-    test_a_producer_lives_through_it_all(story)
+        test_look_ups_by_time_return_the_same_offsets(handover)
+    test_a_group_resumes_at_its_committed_offset(story)
+    test_an_idempotent_producer_survives_every_handover(story)
     test_leader_epochs_are_those_of_the_batches(story)
     for topic in (TRANSACTIONS, OPEN):
         test_a_transactional_id_keeps_its_producer_and_raises_its_epoch(story, topic)
-    test_messages_of_old_formats_are_what_they_were(story)
+    test_messages_of_old_formats_are_unchanged(story)
     for folder in ("milena-only", "data"):
         test_kafkas_dump_tool_accepts_every_file(story, run_kafka_tool, folder)

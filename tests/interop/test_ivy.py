@@ -46,14 +46,14 @@ def run_ivy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeIvy:
     return fake
 
 
-def test_fetched_once(run_ivy: FakeIvy) -> None:
+def test_libraries_are_fetched_once(run_ivy: FakeIvy) -> None:
     jars = fetch("things", [THING])
     assert [jar.name for jar in jars.iterdir()] == ["thing-1.0.jar"]
     assert fetch("things", [THING]) == jars
     assert run_ivy.runs == 1
 
 
-def test_a_changed_lock_is_fetched_anew(run_ivy: FakeIvy) -> None:
+def test_a_changed_lock_fetches_again(run_ivy: FakeIvy) -> None:
     fetch("things", [THING])
     lock(NEWER, b"two")
     run_ivy.content = {"thing-2.0.jar": b"two"}
@@ -61,7 +61,7 @@ def test_a_changed_lock_is_fetched_anew(run_ivy: FakeIvy) -> None:
     assert run_ivy.runs == 2
 
 
-def test_a_fetch_that_fails_now_and_then_is_repeated(run_ivy: FakeIvy) -> None:
+def test_a_failed_fetch_is_retried(run_ivy: FakeIvy) -> None:
     run_ivy.failures = ivy.FETCH_ATTEMPTS - 1
     assert (fetch("things", [THING]) / "thing-1.0.jar").exists()
 
@@ -83,7 +83,7 @@ def test_a_failed_fetch_leaves_nothing_that_looks_complete(run_ivy: FakeIvy) -> 
     ],
     ids=["changed", "missing", "unknown"],
 )
-def test_what_the_lock_file_does_not_expect_is_refused(
+def test_files_that_differ_from_the_lock_are_rejected(
     run_ivy: FakeIvy, content: dict[str, bytes], message: str
 ) -> None:
     run_ivy.content = content
@@ -94,7 +94,7 @@ def test_what_the_lock_file_does_not_expect_is_refused(
 
 
 @pytest.mark.parametrize(("name", "library"), [("others", THING), ("things", NEWER)])
-def test_what_is_not_locked_is_not_fetched(run_ivy: FakeIvy, name: str, library: Library) -> None:
+def test_libraries_outside_the_lock_are_not_fetched(run_ivy: FakeIvy, name: str, library: Library) -> None:
     with pytest.raises(LookupError, match="lock_libraries"):
         fetch(name, [library])
     assert run_ivy.runs == 0

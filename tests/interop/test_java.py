@@ -53,16 +53,14 @@ def test_the_java_of_the_path_is_used_without_java_home(monkeypatch: pytest.Monk
         ("something else", "is something else"),
     ],
 )
-def test_what_is_no_jdk_of_that_age_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, problem: str
-) -> None:
+def test_unsuitable_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, problem: str) -> None:
     a_java(tmp_path, version, has_compiler=False)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(UnavailableError, match=f"needs a JDK 17, and .*{problem}: install openjdk-17-jdk-headless"):
         java_executable()
 
 
-def test_no_java_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert shutil.which("java") is None

@@ -62,7 +62,7 @@ def test_records_of_every_codec_come_back_whole(server: Server, run_java: RunJav
     assert run_java("ConsumeInGroup", server.bootstrap, topic, group, total, version=version) == expected_lines()
 
 
-def test_a_group_goes_on_where_it_committed(server: Server, run_java: RunJava) -> None:
+def test_a_group_resumes_at_its_committed_offset(server: Server, run_java: RunJava) -> None:
     topic, group = "committed", "committers"
     for _ in range(2):
         run_java("ProduceEveryCompression", server.bootstrap, topic, 4, FIRST_TIMESTAMP, version="3.9.1")
@@ -100,7 +100,9 @@ def test_the_admin_client_manages_a_topic(server: Server, run_java: RunJava) -> 
 
 
 @pytest.mark.parametrize("version", CODECS_BY_VERSION)
-def test_clients_of_any_age_write_share_commit_and_resume(server: Server, run_java: RunJava, version: str) -> None:
+def test_clients_of_any_version_produce_share_commit_and_resume(
+    server: Server, run_java: RunJava, version: str
+) -> None:
     topic, codecs = f"round-{version}", CODECS_BY_VERSION[version]
     create_topic(server.bootstrap, topic, partitions=PARTITIONS)
     written_each = 10
@@ -132,7 +134,7 @@ def test_clients_of_0_8_write_read_and_keep_offsets(server: Server, run_java: Ru
 
 
 @pytest.mark.parametrize("version", ADMIN_VERSIONS)
-def test_admin_clients_of_any_age_get_the_same_answers(server: Server, run_java: RunJava, version: str) -> None:
+def test_admin_clients_of_any_version_get_the_same_responses(server: Server, run_java: RunJava, version: str) -> None:
     lines = run_java("OneAdmin", server.bootstrap, f"administered-{version}", 0, version=version)
     assert lines == [
         "validated false",
@@ -153,7 +155,7 @@ def test_admin_clients_of_any_age_get_the_same_answers(server: Server, run_java:
     ]
 
 
-def test_groups_of_newer_protocols_are_refused_as_by_kafka(server: Server, run_java: RunJava) -> None:
+def test_groups_of_newer_protocols_are_rejected_as_by_kafka(server: Server, run_java: RunJava) -> None:
     create_topic(server.bootstrap, "newer")
     lines = run_java("NewerGroups", server.bootstrap, "newer", version="4.1.0")
     assert [line.partition(".")[0] for line in lines] == [

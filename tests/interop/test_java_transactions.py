@@ -27,7 +27,7 @@ def test_transactions(server: Server, run_java: RunJava, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", TRANSACTION_VERSIONS)
-def test_clients_of_any_age_commit_and_abort(server: Server, run_java: RunJava, version: str) -> None:
+def test_clients_of_any_version_commit_and_abort(server: Server, run_java: RunJava, version: str) -> None:
     topic = f"transaction-{version}"
     create_topic(server.bootstrap, topic, partitions=2)
     # Each marker has an offset of its own, and what was aborted keeps its place.

@@ -6,7 +6,7 @@ from tests.support.parts import skip_when_unavailable
 from tests.support.recorded import DECODED_LOGS, read_lines
 
 
-def test_kafka_reads_in_its_segments_what_the_recording_says(java_programs: JavaPrograms) -> None:
+def test_kafka_decodes_its_segments_as_recorded(java_programs: JavaPrograms) -> None:
     with skip_when_unavailable():
         jars()
     assert decoded_logs(java_programs) == list(read_lines(DECODED_LOGS))

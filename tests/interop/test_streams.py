@@ -190,14 +190,14 @@ def count_while_killing(server: Server, name: str, folder: Path, *, version: str
         assert sorted(results.joined) == sorted(f"left{line}+right{line}" for line in range(writer.lines))
 
 
-def test_each_record_counts_once_whoever_is_killed(tmp_path: Path) -> None:
+def test_each_record_counts_once_after_kills(tmp_path: Path) -> None:
     with skip_when_unavailable(), BrokerProcess(tmp_path / "broker") as broker:
         count_while_killing(broker, "killed", tmp_path, version=VERSION, guarantee="exactly_once_v2", rounds=1)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("version", "guarantee"), APPLICATIONS)
-def test_applications_of_any_age_count_each_record_once(
+def test_applications_of_any_version_count_each_record_once(
     start_server: StartServer, tmp_path: Path, version: str, guarantee: str
 ) -> None:
     with start_server({"zookeeper.session.timeout.ms": "4000"}) as server:

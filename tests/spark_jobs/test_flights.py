@@ -17,7 +17,7 @@ def table() -> list[Flight]:
     return list(flights.flights())
 
 
-def test_the_table_is_whole(table: list[Flight]) -> None:
+def test_the_table_is_complete(table: list[Flight]) -> None:
     assert len(table) == flights.FLIGHT_COUNT == 336_776
     assert sum(flight["dep_time"] is None for flight in table) == 8_255
     assert {flight["carrier"] for flight in table} == set(flights.carrier_names())

@@ -20,7 +20,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("rows", TABLES.values(), ids=TABLES)
-def test_a_table_becomes_a_picture(rows: list[DailyDelay], tmp_path: Path) -> None:
+def test_a_table_is_drawn_as_a_picture(rows: list[DailyDelay], tmp_path: Path) -> None:
     image = tmp_path / "folder" / "chart.png"
     flights_chart.render(rows, image)
     content = image.read_bytes()
@@ -28,7 +28,7 @@ def test_a_table_becomes_a_picture(rows: list[DailyDelay], tmp_path: Path) -> No
     assert int.from_bytes(content[16:20], "big") == 1800
 
 
-def test_a_folder_without_a_table_is_refused_before_spark_starts(
+def test_a_folder_without_a_table_is_rejected_before_spark_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:

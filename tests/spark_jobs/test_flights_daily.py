@@ -176,7 +176,7 @@ def test_every_row_equals_the_figures_computed_from_the_table(
     assert_same(topic_table(topics, parameters), expected)
 
 
-def test_a_job_killed_between_batches_goes_on_to_the_same_table(
+def test_a_job_killed_between_batches_resumes_to_the_same_table(
     flights_topic: str, expected: Table, spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     parameters = job(topics, tmp_path, flights_topic, max_offsets_per_trigger=40_000)
@@ -255,7 +255,7 @@ class TerminateAfterFirstBatch(logging.Handler):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_sigterm_ends_a_job_that_runs_for_ever(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_sigterm_stops_a_continuous_job(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     topic = topics.create("flights")
     topics.send(topic, [flight("AA", NOON_MS, 3)])
     parameters = job(topics, tmp_path, topic, trigger=trigger("100 milliseconds"))

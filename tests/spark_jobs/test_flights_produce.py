@@ -17,13 +17,13 @@ def test_records_keep_their_order_key_and_time(topics: Topics) -> None:
     assert [FlightRecord(message.key(), message.value(), message.timestamp()[1]) for message in stored] == RECORDS
 
 
-def test_a_full_queue_is_waited_for(topics: Topics) -> None:
+def test_a_full_queue_delays_the_producer(topics: Topics) -> None:
     topic = topics.create("flights", 1)
     flights_produce.produce(topics.bootstrap, topic, RECORDS, {"queue.buffering.max.messages": "100"})
     assert len(topics.read(topic)) == len(RECORDS)
 
 
-def test_refused_records_are_counted_with_the_reason(topics: Topics) -> None:
+def test_rejected_records_are_counted_with_the_reason(topics: Topics) -> None:
     topic = topics.create("flights", 1, {"max.message.bytes": "200"})
     too_large = FlightRecord(b"UA", b"x" * 1_000, 0)
     with pytest.raises(DeliveryError, match=r"^1 records were refused: .*size too large"):

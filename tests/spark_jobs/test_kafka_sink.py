@@ -114,7 +114,7 @@ def test_streams_write_in_every_output_mode(
     assert sorted(message.value() for message in topics.read(target)) == expected
 
 
-def test_a_stream_without_checkpoint_is_refused(topics: Topics, kafka: KafkaReader) -> None:
+def test_a_stream_without_checkpoint_is_rejected(topics: Topics, kafka: KafkaReader) -> None:
     stream = kafka.stream({"subscribe": topics.create("in")}).select("value").writeStream.format("kafka")
     with pytest.raises(AnalysisException, match="checkpointLocation"):
         stream.option("kafka.bootstrap.servers", topics.bootstrap).option("topic", "out").start()

@@ -156,7 +156,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("option", "value", "message"), [(key, *row) for key, row in REFUSED.items()])
-def test_what_spark_refuses_reaches_the_user(
+def test_errors_of_spark_reach_the_user(
     option: str, value: str, message: str, numbers: str, kafka: KafkaReader
 ) -> None:
     with pytest.raises(IllegalArgumentException, match=message):
@@ -238,7 +238,7 @@ def test_a_start_beyond_the_end_fails_the_query(topics: Topics, kafka: KafkaRead
         drain(stream, tmp_path)
 
 
-def test_a_query_that_runs_for_ever_sees_records_as_they_come(
+def test_a_continuous_query_processes_records_as_they_arrive(
     topics: Topics, kafka: KafkaReader, tmp_path: Path
 ) -> None:
     source, target = topics.create("live-in"), topics.create("live-out")

@@ -43,7 +43,7 @@ def test_a_time_zone_is_one_that_exists(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize("flag", REQUIRED[::2])
-def test_what_a_job_cannot_do_without_is_asked_for(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_required_flags_are_reported(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     present = [
         part
         for name, value in zip(REQUIRED[::2], REQUIRED[1::2], strict=True)

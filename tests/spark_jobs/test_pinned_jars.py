@@ -31,13 +31,13 @@ def test_a_listed_jar_with_its_hash_is_accepted(tmp_path: Path, table: Path) -> 
 
 
 @pytest.mark.parametrize("is_complete", [True, False])
-def test_a_listed_jar_with_another_hash_is_refused(tmp_path: Path, table: Path, is_complete: bool) -> None:
+def test_a_listed_jar_with_another_hash_is_rejected(tmp_path: Path, table: Path, is_complete: bool) -> None:
     other = hashlib.sha256(b"another").hexdigest()
     with pytest.raises(WrongHashError, match=rf"org_listed-1\.jar has SHA-256 {other}, .* expects {SHA256}"):
         verify([jar(tmp_path, "org_listed-1.jar", b"another")], is_complete=is_complete, table=table)
 
 
-def test_a_jar_that_is_not_listed_is_the_users_own_or_refused(tmp_path: Path, table: Path) -> None:
+def test_an_unlisted_jar_is_the_users_own_or_rejected(tmp_path: Path, table: Path) -> None:
     url = jar(tmp_path, "org_other-1.jar")
     verify([url], is_complete=False, table=table)
     with pytest.raises(WrongHashError, match="expects no such file"):

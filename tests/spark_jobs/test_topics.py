@@ -21,7 +21,7 @@ def partitions(admin: AdminClient, topic: str) -> int:
     return len(admin.list_topics(timeout=30).topics[topic].partitions)
 
 
-def test_a_missing_topic_is_made_as_asked_for(admin: AdminClient, topics: Topics) -> None:
+def test_a_missing_topic_is_created_as_specified(admin: AdminClient, topics: Topics) -> None:
     spec = TopicSpec(topics.new_name("made"), 3, 1, {"cleanup.policy": "compact"})
     create_topics(topics.bootstrap, [spec])
     resource = ConfigResource(ResourceType.TOPIC, spec.name)
@@ -29,7 +29,7 @@ def test_a_missing_topic_is_made_as_asked_for(admin: AdminClient, topics: Topics
     assert admin.describe_configs([resource])[resource].result()["cleanup.policy"].value == "compact"
 
 
-def test_a_topic_that_is_there_stays_as_it_is(admin: AdminClient, topics: Topics) -> None:
+def test_an_existing_topic_stays_unchanged(admin: AdminClient, topics: Topics) -> None:
     present, missing = topics.create("present", 1), topics.new_name("missing")
     create_topics(topics.bootstrap, [TopicSpec(present, 5, 1), TopicSpec(missing, 2, 1)])
     assert (partitions(admin, present), partitions(admin, missing)) == (1, 2)
@@ -47,7 +47,7 @@ def test_a_missing_topic_is_waited_for_and_named(
     assert f"waiting for missing topics: {spec.name}" in caplog.text
 
 
-def test_without_a_broker_a_program_ends_with_1_and_says_so(
+def test_without_a_broker_a_program_exits_with_1_and_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("spark_jobs.topics._REQUEST_TIMEOUT_S", 0.5)

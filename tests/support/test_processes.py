@@ -22,7 +22,7 @@ def test_listening_ports_of_this_process_are_found_and_connected_ones_are_not() 
     assert port not in listening_ports(os.getpid())
 
 
-def test_listening_ports_are_those_of_the_process_alone() -> None:
+def test_listening_ports_are_those_of_the_process_only() -> None:
     program = (
         "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
     )
@@ -40,7 +40,7 @@ def test_listening_ports_are_those_of_the_process_alone() -> None:
         other.communicate("\n")
 
 
-def test_a_closed_port_refuses_and_is_nobody_elses() -> None:
+def test_a_closed_port_rejects_connections_and_stays_reserved() -> None:
     with closed_port() as port:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port))

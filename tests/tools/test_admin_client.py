@@ -40,7 +40,7 @@ def codes(response: DeleteTopicsResponse) -> list[int]:
     return [result.error_code for result in response.responses]
 
 
-def test_against_a_real_broker(broker: BrokerProcess) -> None:
+def test_calls_reach_a_real_broker(broker: BrokerProcess) -> None:
     with client(broker.port) as admin:
         cluster = admin.metadata([])
         assert [(node.node_id, node.port) for node in cluster.brokers] == [(0, broker.port)]
@@ -52,14 +52,14 @@ def test_against_a_real_broker(broker: BrokerProcess) -> None:
         assert isinstance(offsets["nosuch", 0], KafkaError)
 
 
-def test_another_broker_is_asked_when_the_first_is_gone(broker: BrokerProcess) -> None:
+def test_next_bootstrap_broker_is_used_when_the_first_is_down(broker: BrokerProcess) -> None:
     with closed_port() as port:
         endpoints = [Endpoint("127.0.0.1", port), Endpoint("127.0.0.1", broker.port)]
         with AdminClient(endpoints, timeout_ms=5000) as admin:
             assert admin.metadata([]).controller_id == 0
 
 
-def test_no_broker_at_all_names_those_that_were_asked() -> None:
+def test_timeout_names_the_bootstrap_brokers() -> None:
     with (
         closed_port() as port,
         client(port, timeout_ms=300) as admin,
@@ -68,7 +68,7 @@ def test_no_broker_at_all_names_those_that_were_asked() -> None:
         admin.metadata([])
 
 
-def test_controller_that_moved_is_found_again() -> None:
+def test_request_is_retried_at_the_new_controller() -> None:
     answers = [ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE]
 
     def answer(request: object) -> object:
@@ -79,7 +79,7 @@ def test_controller_that_moved_is_found_again() -> None:
     assert answers == []
 
 
-def test_other_errors_are_answers() -> None:
+def test_errors_that_are_not_retriable_are_returned() -> None:
     def answer(request: object) -> object:
         return metadata(broker.port) if isinstance(request, MetadataRequest) else deleted(ErrorCode.REQUEST_TIMED_OUT)
 
@@ -88,7 +88,7 @@ def test_other_errors_are_answers() -> None:
     assert sum(isinstance(request, DeleteTopicsRequest) for request in broker.requests) == 1
 
 
-def test_last_answer_counts_when_the_time_is_over() -> None:
+def test_last_response_is_returned_after_the_timeout() -> None:
     def answer(request: object) -> object:
         return metadata(broker.port) if isinstance(request, MetadataRequest) else deleted(ErrorCode.NOT_CONTROLLER)
 
@@ -96,7 +96,7 @@ def test_last_answer_counts_when_the_time_is_over() -> None:
         assert codes(admin.call_controller(DELETE, DeleteTopicsResponse, codes)) == [ErrorCode.NOT_CONTROLLER]
 
 
-def test_coordinator_that_does_not_come_up() -> None:
+def test_missing_coordinator_raises_its_error() -> None:
     def answer(request: object) -> object:
         missing = Coordinator(
             key="g", node_id=-1, host="", port=-1, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=None
@@ -109,7 +109,7 @@ def test_coordinator_that_does_not_come_up() -> None:
         assert len(broker.requests) > 1
 
 
-def test_lost_connection_is_made_again() -> None:
+def test_lost_connection_is_reopened() -> None:
     with (
         ScriptedBroker(lambda request: None, lambda request: metadata(broker.port)) as broker,
         client(broker.port) as admin,
@@ -118,7 +118,7 @@ def test_lost_connection_is_made_again() -> None:
 
 
 @pytest.mark.parametrize("junk", [b"", b"\0\0\0\1", b"\0\0\0\2" + b"\xff" * 20, b"\xff" * 40])
-def test_bytes_without_sense_are_no_answer(junk: bytes) -> None:
+def test_malformed_response_is_retried_until_the_timeout(junk: bytes) -> None:
     with (
         ScriptedBroker(lambda request: junk) as broker,
         client(broker.port, timeout_ms=250) as admin,
@@ -127,7 +127,7 @@ def test_bytes_without_sense_are_no_answer(junk: bytes) -> None:
         admin.metadata([])
 
 
-def test_offsets_are_asked_of_leaders() -> None:
+def test_offsets_are_requested_from_leaders() -> None:
     def answer(request: object) -> object:
         if not isinstance(request, MetadataRequest):
             return ListOffsetsResponse(topics=[])
@@ -145,7 +145,7 @@ def test_offsets_are_asked_of_leaders() -> None:
     assert len(broker.requests) == 1
 
 
-def test_raise_for() -> None:
+def test_raise_for_raises_the_error_of_a_code() -> None:
     raise_for(0)
     with pytest.raises(KafkaError, match="why") as failure:
         raise_for(ErrorCode.INVALID_CONFIG, "why")

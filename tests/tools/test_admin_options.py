@@ -25,7 +25,7 @@ def test_command_config_is_read(broker: BrokerProcess, run: RunTool, tmp_path: P
         ("a=\\u12", "Cannot read"),
     ],
 )
-def test_wrong_command_config(run: RunTool, tmp_path: Path, text: str, reason: str) -> None:
+def test_invalid_command_config_is_a_usage_error(run: RunTool, tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "client.properties"
     path.write_text(text)
     outcome = run(topics.main, "--bootstrap-server", "127.0.0.1:1", "--list", "--command-config", str(path))
@@ -33,13 +33,13 @@ def test_wrong_command_config(run: RunTool, tmp_path: Path, text: str, reason: s
     assert outcome.stderr.startswith(reason)
 
 
-def test_missing_command_config(run: RunTool) -> None:
+def test_missing_command_config_is_a_usage_error(run: RunTool) -> None:
     outcome = run(topics.main, "--bootstrap-server", "127.0.0.1:1", "--list", "--command-config", "/nowhere")
     assert outcome.status == 1
     assert outcome.stderr.startswith("Cannot read /nowhere")
 
 
-def test_patience_is_configurable(run: RunTool, tmp_path: Path) -> None:
+def test_timeouts_are_configurable(run: RunTool, tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("default.api.timeout.ms=200\n")
     outcome = run(topics.main, "--bootstrap-server", "127.0.0.1:1", "--list", "--command-config", str(path))

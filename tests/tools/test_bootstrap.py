@@ -15,21 +15,21 @@ from tools.command_line import UsageError
         ("10.0.0.1:65535", [Endpoint("10.0.0.1", 65535)]),
     ],
 )
-def test_addresses(text: str, endpoints: list[Endpoint]) -> None:
+def test_addresses_are_parsed(text: str, endpoints: list[Endpoint]) -> None:
     assert parse_bootstrap(text) == endpoints
 
 
-def test_chroot_is_cut_off_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_chroot_is_removed_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     assert parse_bootstrap("a:1,b:2/kafka") == [Endpoint("a", 1), Endpoint("b", 2)]
     assert "/kafka is ignored" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", ",", "localhost", "localhost:", ":9092", "a:65536", "a:b", "::1:9092", "a b:1"])
-def test_nonsense_is_a_usage_error(text: str) -> None:
+def test_invalid_address_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match=r"Invalid url in bootstrap.servers"):
         parse_bootstrap(text)
 
 
-def test_endpoints_print_as_they_are_written() -> None:
+def test_endpoints_print_in_their_input_form() -> None:
     assert str(Endpoint("::1", 1)) == "[::1]:1"
     assert str(Endpoint("a", 1)) == "a:1"

@@ -37,16 +37,16 @@ from tools.command_line import UsageError
         ),
     ],
 )
-def test_translation(java: dict[str, str], library: dict[str, str], is_consumer: bool) -> None:
+def test_java_settings_are_translated(java: dict[str, str], library: dict[str, str], is_consumer: bool) -> None:
     assert library_settings(java, is_consumer=is_consumer) == library
 
 
-def test_unknown_names_warn(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_names_log_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     assert library_settings({"no.such.key": "1"}, is_consumer=True) == {}
     assert "'no.such.key' was supplied but isn't a known config" in capsys.readouterr().err
 
 
-def test_wrong_number() -> None:
+def test_invalid_number_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match=r"Invalid value lots for configuration buffer\.memory"):
         library_settings({"buffer.memory": "lots"}, is_consumer=False)
 
@@ -63,25 +63,25 @@ def test_wrong_number() -> None:
         ({"producer.type": "sync"}, {}),
     ],
 )
-def test_names_of_0_8_cost_a_warning(
+def test_names_of_0_8_log_a_warning(
     old: dict[str, str], new: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert load_settings(None, [f"{key}={value}" for key, value in old.items()]) == new
     assert capsys.readouterr().err.count("WARNING:") == 1
 
 
-def test_options_beat_the_file(tmp_path: Path) -> None:
+def test_options_win_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("acks = 1\nlinger.ms = 5 \n")
     assert load_settings(str(path), ["acks=all"]) == {"acks": "all", "linger.ms": "5"}
 
 
-def test_unreadable_file() -> None:
+def test_unreadable_file_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="Cannot read /nowhere"):
         load_settings("/nowhere", ())
 
 
-def test_assignments() -> None:
+def test_assignments_are_parsed() -> None:
     assert parse_assignments(["a=1=2", "b="]) == {"a": "1=2", "b": ""}
     for wrong in ("a", "=1"):
         with pytest.raises(UsageError):
@@ -90,7 +90,7 @@ def test_assignments() -> None:
 
 # None of these has a meaning of its own for the test: what matters is that the library has a setting of the name.
 @pytest.mark.parametrize("name", sorted({*_SAME, *_RENAMED.values()}))
-def test_library_knows_the_names(name: str) -> None:
+def test_client_library_accepts_the_translated_names(name: str) -> None:
     try:
         Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, name: "1"}).close()
     except KafkaException as error:

@@ -46,7 +46,7 @@ def line() -> CommandLine:
         (["--consumer.config", "f"], "consumer_config", "f"),
     ],
 )
-def test_options(arguments: list[str], name: str, value: object) -> None:
+def test_options_are_parsed(arguments: list[str], name: str, value: object) -> None:
     assert getattr(line().parse(arguments), name) == value
 
 
@@ -66,23 +66,23 @@ def test_options(arguments: list[str], name: str, value: object) -> None:
         ),
     ],
 )
-def test_usage_errors(arguments: list[str], text: str) -> None:
+def test_invalid_options_are_usage_errors(arguments: list[str], text: str) -> None:
     with pytest.raises(UsageError) as failure:
         line().parse(arguments)
     assert str(failure.value) == text
 
 
-def test_ambiguous_beginning_is_a_usage_error() -> None:
+def test_ambiguous_prefix_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="ambiguous option: --un"):
         line().parse(["--un"])
 
 
-def test_stray_words_are_ignored_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_positional_arguments_are_ignored_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     assert line().parse(["--partitions", "1", "stray"]).partitions == 1
     assert "stray is ignored" in capsys.readouterr().err
 
 
-def test_rules_between_options() -> None:
+def test_required_and_forbidden_combinations_are_checked() -> None:
     options = line().parse(["--partitions=1", "--codec=lz4"])
     line().require(options, "--partitions")
     line().require_one_of(options, "--codec", ("lz4", "gzip"))
@@ -123,7 +123,7 @@ def test_help_is_the_usage_on_stderr_and_status_1(run: RunTool, arguments: tuple
     assert outcome.stderr.startswith("Shows how options are read.")
 
 
-def test_version(run: RunTool) -> None:
+def test_version_is_printed(run: RunTool) -> None:
     outcome = run(lambda arguments: run_tool(line(), _fail, arguments), "--version")
     assert (outcome.status, outcome.stdout, outcome.stderr) == (0, "3.9.1 (Commit:f745dfdcee2b9851)\n", "")
 
@@ -144,7 +144,7 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_stop_request_notices_the_first_signal_only() -> None:
+def test_stop_request_catches_the_first_signal_only() -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with StopRequest() as stop:
         assert not stop.is_made

@@ -33,7 +33,7 @@ def entities(*arguments: str) -> list[Entity]:
         (("--entity-type", "users", "--entity-type", "clients"), [Entity("users", None), Entity("clients", None)]),
     ],
 )
-def test_entities(arguments: tuple[str, ...], expected: list[Entity]) -> None:
+def test_entities_are_parsed(arguments: tuple[str, ...], expected: list[Entity]) -> None:
     assert entities(*arguments) == expected
 
 
@@ -48,18 +48,18 @@ def test_entities(arguments: tuple[str, ...], expected: list[Entity]) -> None:
         (("--user", "a", "--user", "b"), "Only 'users' and 'clients' entity types may be specified together"),
     ],
 )
-def test_combinations_without_sense(arguments: tuple[str, ...], text: str) -> None:
+def test_invalid_combinations_are_usage_errors(arguments: tuple[str, ...], text: str) -> None:
     with pytest.raises(UsageError) as failure:
         entities(*arguments)
     assert text in str(failure.value)
 
 
-def test_no_entity() -> None:
+def test_missing_entity_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="At least one entity type must be specified"):
         parse_entities(None)
 
 
-def test_singular() -> None:
+def test_entity_type_has_a_singular() -> None:
     assert [Entity(name, "x").singular for name in ("topics", "client-metrics", "ips")] == [
         "topic",
         "client-metric",

@@ -48,7 +48,7 @@ def create(broker: BrokerProcess, topic: str) -> None:
     topics.main(["--bootstrap-server", broker.bootstrap, "--create", "--if-not-exists", "--topic", topic])
 
 
-def test_life_of_a_topic_config(broker: BrokerProcess, kafka_configs: RunTool) -> None:
+def test_topic_config_is_set_described_and_deleted(broker: BrokerProcess, kafka_configs: RunTool) -> None:
     create(broker, "configured-topic")
     altered = kafka_configs(
         "--alter", "--topic", "configured-topic", "--add-config", "retention.ms=7200000,cleanup.policy=[compact,delete]"
@@ -73,7 +73,7 @@ def test_life_of_a_topic_config(broker: BrokerProcess, kafka_configs: RunTool) -
     assert everything[1:] == sorted(everything[1:])
 
 
-def test_configs_of_a_file(broker: BrokerProcess, kafka_configs: RunTool, tmp_path: Path) -> None:
+def test_configs_are_read_from_a_file(broker: BrokerProcess, kafka_configs: RunTool, tmp_path: Path) -> None:
     create(broker, "filed-topic")
     path = tmp_path / "topic.properties"
     path.write_text("retention.ms = 5\ncleanup.policy = compact,delete\n")
@@ -81,7 +81,7 @@ def test_configs_of_a_file(broker: BrokerProcess, kafka_configs: RunTool, tmp_pa
     assert "  cleanup.policy=compact,delete " in kafka_configs("--describe", "--topic", "filed-topic").stdout
 
 
-def test_brokers(kafka_configs: RunTool) -> None:
+def test_broker_configs_are_set_and_described(kafka_configs: RunTool) -> None:
     assert kafka_configs("--alter", "--broker-defaults", "--add-config", "message.max.bytes=1500000").stdout == (
         "Completed updating default config for brokers in the cluster.\n"
     )
@@ -101,14 +101,14 @@ def test_brokers(kafka_configs: RunTool) -> None:
     assert kafka_configs("--describe", "--broker", "0").stdout == "Dynamic configs for broker 0 are:\n"
 
 
-def test_everything_of_a_broker(kafka_configs: RunTool) -> None:
+def test_all_shows_the_defaults_of_a_broker(kafka_configs: RunTool) -> None:
     lines = kafka_configs("--describe", "--broker", "0", "--all").stdout.splitlines()
     assert lines[0] == "All configs for broker 0 are:"
     assert "  ssl.key.password=null sensitive=true synonyms={}" in lines
     assert "  broker.rack=null sensitive=false synonyms={}" in lines
 
 
-def test_loggers(kafka_configs: RunTool) -> None:
+def test_logger_levels_are_set_and_described(kafka_configs: RunTool) -> None:
     lines = kafka_configs("--describe", "--broker-logger", "0").stdout.splitlines()
     assert lines[0] == "Dynamic configs for broker-logger 0 are:"
     assert all(line.endswith(" sensitive=false synonyms={}") for line in lines[1:])
@@ -132,7 +132,7 @@ def test_loggers(kafka_configs: RunTool) -> None:
         (("--topic", "nope", "--add-config", "retention.ms=1"), "UnknownTopicOrPartitionException"),
     ],
 )
-def test_what_the_broker_refuses(
+def test_rejected_configs_are_reported(
     broker: BrokerProcess, kafka_configs: RunTool, arguments: tuple[str, ...], reason: str
 ) -> None:
     create(broker, "configured-topic")
@@ -173,7 +173,7 @@ def test_key_that_is_not_set_cannot_be_deleted(broker: BrokerProcess, kafka_conf
         (("--describe", "--topic", "t", "--nosuch"), "nosuch is not a recognized option"),
     ],
 )
-def test_usage_errors(run: RunTool, arguments: tuple[str, ...], text: str) -> None:
+def test_invalid_options_are_usage_errors(run: RunTool, arguments: tuple[str, ...], text: str) -> None:
     outcome = run(configs.main, "--bootstrap-server", "127.0.0.1:1", *arguments)
     assert (outcome.status, outcome.stdout) == (1, "")
     assert outcome.stderr.startswith(text)
@@ -189,12 +189,12 @@ def test_usage_errors(run: RunTool, arguments: tuple[str, ...], text: str) -> No
         ("SCRAM-SHA-256=[iterations=8192,password=x=y]", {"SCRAM-SHA-256": "iterations=8192,password=x=y"}),
     ],
 )
-def test_configs_to_add(text: str, parsed: dict[str, str]) -> None:
+def test_configs_to_add_are_parsed(text: str, parsed: dict[str, str]) -> None:
     assert parse_configs(text) == parsed
 
 
 @pytest.mark.parametrize("text", ["a", "a=1,b", "=1"])
-def test_configs_without_a_value(text: str) -> None:
+def test_config_without_a_value_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="all configs to be added must be in the format"):
         parse_configs(text)
 
@@ -254,7 +254,7 @@ class TestQuotas:
         with broker:
             return run(configs.main, "--bootstrap-server", f"127.0.0.1:{broker.port}", *arguments)
 
-    def test_users(self, run: RunTool) -> None:
+    def test_quotas_of_users_are_described(self, run: RunTool) -> None:
         broker = self.scripted(
             ({"user": None}, {"controller_mutation_rate": 10.0}),
             self.ALICE,
@@ -270,7 +270,7 @@ class TestQuotas:
             "",
         )
 
-    def test_users_with_clients(self, run: RunTool) -> None:
+    def test_quotas_of_users_with_clients_are_described(self, run: RunTool) -> None:
         broker = self.scripted(
             ({"client-id": "app1", "user": None}, {"producer_byte_rate": 131072.0}),
             ({"client-id": None, "user": "alice"}, {"producer_byte_rate": 0.001}),
@@ -288,7 +288,7 @@ class TestQuotas:
         ]
         assert request.strict
 
-    def test_alter(self, run: RunTool) -> None:
+    def test_quotas_are_set_and_deleted(self, run: RunTool) -> None:
         broker = self.scripted(self.ALICE)
         changes = ("--add-config", "consumer_bytes_rate=5", "--delete-config", "producer_byte_rate")
         outcome = self.run_on(broker, run, "--alter", "--user", "alice", "--client-defaults", *changes)
@@ -306,13 +306,13 @@ class TestQuotas:
             ("producer_byte_rate", 0.0, True),
         ]
 
-    def test_default_entity(self, run: RunTool) -> None:
+    def test_quotas_of_the_default_entity_are_set(self, run: RunTool) -> None:
         outcome = self.run_on(
             self.scripted(), run, "--alter", "--ip-defaults", "--add-config", "connection_creation_rate=100"
         )
         assert outcome.stdout == "Completed updating default config for ips in the cluster.\n"
 
-    def test_credentials(self, run: RunTool) -> None:
+    def test_scram_credentials_are_set_and_deleted(self, run: RunTool) -> None:
         broker = self.scripted()
         outcome = self.run_on(
             broker,
@@ -345,7 +345,7 @@ class TestQuotas:
             (("--user", "a", "--add-config", "SCRAM-SHA-256=[secret=x]"), "Invalid credential for SCRAM-SHA-256"),
         ],
     )
-    def test_wrong_changes(self, run: RunTool, arguments: tuple[str, ...], text: str) -> None:
+    def test_invalid_changes_are_reported(self, run: RunTool, arguments: tuple[str, ...], text: str) -> None:
         outcome = self.run_on(self.scripted(), run, "--alter", *arguments)
         assert (outcome.status, outcome.stdout) == (1, "")
         assert text in outcome.stderr.splitlines()[0]

@@ -48,13 +48,13 @@ def consume(broker: BrokerProcess, topic: str, count: int, *arguments: str) -> s
     return outcome.stdout
 
 
-def test_lines_there_and_back(broker: BrokerProcess) -> None:
+def test_produced_lines_are_consumed(broker: BrokerProcess) -> None:
     create(broker, "lines")
     produce(broker, "lines", b"one\ntwo\tparts\n\nlast without end")
     assert consume(broker, "lines", 4, "--from-beginning") == "one\ntwo\tparts\n\nlast without end\n"
 
 
-def test_all_parts_of_a_record(broker: BrokerProcess) -> None:
+def test_all_parts_of_a_record_are_printed(broker: BrokerProcess) -> None:
     create(broker, "parts")
     produce(
         broker,
@@ -74,7 +74,7 @@ def test_all_parts_of_a_record(broker: BrokerProcess) -> None:
     )
 
 
-def test_keys_go_where_java_puts_them(broker: BrokerProcess) -> None:
+def test_keys_get_the_partitions_of_javas_producer(broker: BrokerProcess) -> None:
     create(broker, "keys", partitions=3)
     produce(broker, "keys", b"".join(b"k%d\tv\n" % number for number in range(8)), "--property", "parse.key=true")
     printed = consume(
@@ -87,14 +87,14 @@ def test_keys_go_where_java_puts_them(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize("codec", [[], ["gzip"], ["snappy"], ["lz4"], ["zstd"], ["none"]])
-def test_compression(broker: BrokerProcess, codec: list[str]) -> None:
+def test_every_compression_is_consumed(broker: BrokerProcess, codec: list[str]) -> None:
     topic = f"codec-{''.join(codec) or 'bare'}"
     create(broker, topic)
     produce(broker, topic, b"same same same\n" * 5, "--compression-codec", *codec)
     assert consume(broker, topic, 5, "--from-beginning") == "same same same\n" * 5
 
 
-def test_one_partition_from_an_offset(broker: BrokerProcess) -> None:
+def test_one_partition_is_consumed_from_an_offset(broker: BrokerProcess) -> None:
     create(broker, "offsets")
     produce(broker, "offsets", b"0\n1\n2\n3\n", "--sync")
     assert consume(broker, "offsets", 2, "--partition", "0", "--offset", "2") == "2\n3\n"
@@ -106,14 +106,14 @@ def test_one_partition_from_an_offset(broker: BrokerProcess) -> None:
     )
 
 
-def test_group_goes_on_where_it_was(broker: BrokerProcess) -> None:
+def test_group_resumes_at_its_committed_offset(broker: BrokerProcess) -> None:
     create(broker, "resumed")
     produce(broker, "resumed", b"0\n1\n2\n3\n")
     assert consume(broker, "resumed", 2, "--group", "resuming", "--from-beginning") == "0\n1\n"
     assert consume(broker, "resumed", 2, "--group", "resuming", "--from-beginning") == "2\n3\n"
 
 
-def test_topics_by_regular_expression(broker: BrokerProcess) -> None:
+def test_topics_are_selected_by_regular_expression(broker: BrokerProcess) -> None:
     for topic in ("many-1", "many-2"):
         create(broker, topic)
         produce(broker, topic, topic.encode())
@@ -147,7 +147,7 @@ def test_unknown_topic_is_created_after_a_warning(broker: BrokerProcess, run: Ru
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_a_consumer_in_order(broker: BrokerProcess, number: signal.Signals) -> None:
+def test_signal_stops_a_consumer_cleanly(broker: BrokerProcess, number: signal.Signals) -> None:
     topic = f"endless-{number.name}"
     create(broker, topic)
     produce(broker, topic, b"a line\n")
@@ -198,7 +198,7 @@ def test_line_without_a_key_ends_the_producer(broker: BrokerProcess) -> None:
     assert consume(broker, "keyless", 1, "--from-beginning") == "v1\n"
 
 
-def test_failed_send_is_logged_and_the_producer_goes_on(broker: BrokerProcess) -> None:
+def test_failed_send_is_logged_and_the_producer_continues(broker: BrokerProcess) -> None:
     topics.main(
         ["--bootstrap-server", broker.bootstrap, "--create", "--topic", "small", "--config", "max.message.bytes=200"]
     )
@@ -214,7 +214,7 @@ def test_failed_send_is_logged_and_the_producer_goes_on(broker: BrokerProcess) -
     assert sorted(consume(broker, "small", 2, "--from-beginning").split()) == ["after", "before"]
 
 
-def test_producer_without_brokers() -> None:
+def test_producer_without_brokers_reports_the_error() -> None:
     with closed_port() as port:
         bootstrap = f"127.0.0.1:{port}"
         arguments = ("--bootstrap-server", bootstrap, "--topic", "t", "--max-block-ms", "500")
@@ -223,7 +223,7 @@ def test_producer_without_brokers() -> None:
     assert f"ERROR Cannot send to t at {bootstrap}: " in outcome.stderr
 
 
-def test_consumer_without_brokers(
+def test_consumer_without_brokers_reports_the_error(
     run: RunTool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(console_consumer, "BROKER_TIMEOUT_S", 0.5)

@@ -88,7 +88,7 @@ def member(broker: BrokerProcess, group: str, topic: str, **settings: str) -> It
         consumer.close()
 
 
-def test_group_without_members(broker: BrokerProcess, groups: RunTool, topic: str) -> None:
+def test_group_without_members_is_described(broker: BrokerProcess, groups: RunTool, topic: str) -> None:
     commit(broker, "app", {(topic, 0): 10, (topic, 1): 5})
     outcome = groups("--describe", "--group", "app")
     assert outcome.status == 0
@@ -110,7 +110,7 @@ def test_group_without_members(broker: BrokerProcess, groups: RunTool, topic: st
     )
 
 
-def test_group_with_a_member(broker: BrokerProcess, groups: RunTool, topic: str) -> None:
+def test_group_with_a_member_is_described(broker: BrokerProcess, groups: RunTool, topic: str) -> None:
     commit(broker, "live", {(topic, 0): 3})
     with member(broker, "live", topic, group_instance_id="inst-9"):
         offsets = groups("--describe", "--group", "live", "--offsets")
@@ -130,14 +130,14 @@ def test_group_with_a_member(broker: BrokerProcess, groups: RunTool, topic: str)
     assert state.stdout.splitlines()[2].split() == ["live", broker.bootstrap, "(0)", "range", "Stable", "1"]
 
 
-def test_unknown_group(groups: RunTool) -> None:
+def test_unknown_group_is_reported(groups: RunTool) -> None:
     for what in ("--offsets", "--state"):
         outcome = groups("--describe", "--group", "nosuch", what)
         assert outcome == Outcome(0, "\nError: Consumer group 'nosuch' does not exist.\n", "")
     assert groups("--describe", "--group", "nosuch", "--strict-exit").status == 1
 
 
-def test_list(broker: BrokerProcess, groups: RunTool, topic: str) -> None:
+def test_groups_are_listed(broker: BrokerProcess, groups: RunTool, topic: str) -> None:
     commit(broker, "listed", {(topic, 0): 1})
     assert "listed\n" in groups("--list").stdout
     by_state = groups("--list", "--state", "empty").stdout.splitlines()
@@ -149,7 +149,7 @@ def test_list(broker: BrokerProcess, groups: RunTool, topic: str) -> None:
     assert "listed" not in groups("--list", "--state", "Stable").stdout
 
 
-def test_all_groups(broker: BrokerProcess, groups: RunTool, topic: str) -> None:
+def test_all_groups_are_described(broker: BrokerProcess, groups: RunTool, topic: str) -> None:
     commit(broker, "all-1", {(topic, 0): 1})
     commit(broker, "all-2", {(topic, 0): 2})
     outcome = groups("--describe", "--all-groups").stdout
@@ -176,7 +176,7 @@ def test_all_groups(broker: BrokerProcess, groups: RunTool, topic: str) -> None:
         (["--to-datetime", "2020-01-01T00:00:00.000Z"], {0: 0, 1: 0}),
     ],
 )
-def test_reset_scenarios(
+def test_reset_scenarios_compute_their_offsets(
     broker: BrokerProcess, groups: RunTool, topic: str, scenario: list[str], expected: dict[int, int]
 ) -> None:
     commit(broker, "reset", {(topic, 0): 4, (topic, 1): 8})
@@ -188,7 +188,7 @@ def test_reset_scenarios(
     )
 
 
-def test_reset_says_what_it_clamps(
+def test_reset_warns_about_clamped_offsets(
     broker: BrokerProcess, groups: RunTool, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     commit(broker, "clamped", {(topic, 0): 4})
@@ -198,7 +198,7 @@ def test_reset_says_what_it_clamps(
     ]
 
 
-def test_reset_is_executed_only_when_asked(broker: BrokerProcess, groups: RunTool, topic: str) -> None:
+def test_reset_is_executed_only_with_execute(broker: BrokerProcess, groups: RunTool, topic: str) -> None:
     commit(broker, "executed", {(topic, 0): 4, (topic, 1): 8})
     dry = groups("--reset-offsets", "--group", "executed", "--all-topics", "--to-earliest")
     assert dry.stderr.startswith("WARN: No action will be performed as the --execute option is missing.")
@@ -209,7 +209,7 @@ def test_reset_is_executed_only_when_asked(broker: BrokerProcess, groups: RunToo
     assert "executed        flights         1          8 " in described
 
 
-def test_export_and_import(broker: BrokerProcess, groups: RunTool, topic: str, tmp_path: Path) -> None:
+def test_exported_offsets_are_imported(broker: BrokerProcess, groups: RunTool, topic: str, tmp_path: Path) -> None:
     commit(broker, "exported", {(topic, 0): 4, (topic, 1): 8})
     exported = groups(
         "--reset-offsets", "--group", "exported", "--topic", topic, "--to-current", "--export", "--dry-run"
@@ -251,7 +251,7 @@ def test_active_group_cannot_be_reset(broker: BrokerProcess, groups: RunTool, to
     assert strict.status == 1
 
 
-def test_reset_of_an_unknown_topic(groups: RunTool) -> None:
+def test_reset_of_an_unknown_topic_is_reported(groups: RunTool) -> None:
     outcome = groups("--reset-offsets", "--group", "g", "--topic", "nosuch", "--to-latest", "--dry-run")
     assert outcome.status == 0
     assert outcome.stdout == (
@@ -289,7 +289,7 @@ def test_reset_of_an_unknown_topic(groups: RunTool) -> None:
         (("--list", "--nosuch"), "nosuch is not a recognized option"),
     ],
 )
-def test_usage_errors(run: RunTool, arguments: tuple[str, ...], text: str) -> None:
+def test_invalid_options_are_usage_errors(run: RunTool, arguments: tuple[str, ...], text: str) -> None:
     outcome = run(consumer_groups.main, "--bootstrap-server", "127.0.0.1:1", *arguments)
     assert (outcome.status, outcome.stdout) == (1, "")
     assert outcome.stderr.startswith(text)
@@ -316,13 +316,13 @@ def test_usage_errors(run: RunTool, arguments: tuple[str, ...], text: str) -> No
         ),
     ],
 )
-def test_usage_errors_found_on_the_way(groups: RunTool, arguments: tuple[str, ...], text: str) -> None:
+def test_usage_errors_after_requests_are_reported(groups: RunTool, arguments: tuple[str, ...], text: str) -> None:
     outcome = groups(*arguments)
     assert outcome.status == 1
     assert text in outcome.stderr
 
 
-def test_no_broker(run: RunTool) -> None:
+def test_missing_broker_is_reported(run: RunTool) -> None:
     outcome = run(consumer_groups.main, "--bootstrap-server", "127.0.0.1:1", "--list", "--timeout", "200")
     assert outcome.status == 1
     assert outcome.stdout.startswith("\nError: Executing consumer group command failed due to Timed out waiting")

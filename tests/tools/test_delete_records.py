@@ -68,7 +68,7 @@ def delete(broker: BrokerProcess, run: RunTool, tmp_path: Path) -> RunTool:
     return run_delete
 
 
-def test_records_below_an_offset_are_gone(broker: BrokerProcess, run: RunTool, delete: RunTool, topic: str) -> None:
+def test_records_below_an_offset_are_deleted(broker: BrokerProcess, run: RunTool, delete: RunTool, topic: str) -> None:
     outcome = delete(deletion(topic, 0, 3), deletion(topic, 1, -1))
     assert outcome.status == 0
     assert outcome.stderr == ""
@@ -81,7 +81,7 @@ def test_records_below_an_offset_are_gone(broker: BrokerProcess, run: RunTool, d
     assert offsets.stdout == f"{topic}:0:3\n{topic}:1:10\n"
 
 
-def test_what_cannot_be_deleted_is_told_and_no_failure(
+def test_partition_errors_are_printed_and_are_not_a_failure(
     delete: RunTool, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     outcome = delete(deletion(topic, 0, 11), deletion("nosuch", 0, 1), deletion(topic, 7, 1))
@@ -96,11 +96,11 @@ def test_what_cannot_be_deleted_is_told_and_no_failure(
     assert f"topic partition {topic}-0 failed due to an unexpected error OFFSET_OUT_OF_RANGE" in caplog.text
 
 
-def test_nothing_to_delete(delete: RunTool) -> None:
+def test_empty_file_deletes_nothing(delete: RunTool) -> None:
     assert delete() == Outcome(0, STARTED, "")
 
 
-def test_a_leader_that_moved_is_asked_again(run: RunTool, tmp_path: Path) -> None:
+def test_request_is_retried_at_the_new_leader(run: RunTool, tmp_path: Path) -> None:
     codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
     asked: list[DeleteRecordsRequest] = []
 
@@ -129,7 +129,7 @@ def test_a_leader_that_moved_is_asked_again(run: RunTool, tmp_path: Path) -> Non
     assert len(asked) == 2
 
 
-def test_offsets_of_a_file() -> None:
+def test_offsets_of_a_file_are_parsed() -> None:
     text = json.dumps({"partitions": [deletion("a", 0, 1), deletion("a", 1, -1)], "version": 1})
     assert parse_offsets(text) == {("a", 0): 1, ("a", 1): -1}
     assert parse_offsets('{"partitions": []}') == {}, "the version may be missing"
@@ -152,13 +152,13 @@ def test_offsets_of_a_file() -> None:
         ),
     ],
 )
-def test_files_that_say_nothing(text: str, message: str) -> None:
+def test_invalid_files_are_reported(text: str, message: str) -> None:
     with pytest.raises(InvalidOffsetsError, match=message):
         parse_offsets(text)
 
 
 @pytest.mark.parametrize("content", [None, b"[1", b"\xff"])
-def test_files_that_cannot_be_read(run: RunTool, tmp_path: Path, content: bytes | None) -> None:
+def test_unreadable_files_are_reported(run: RunTool, tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "del.json"
     if content is not None:
         path.write_bytes(content)
@@ -168,7 +168,7 @@ def test_files_that_cannot_be_read(run: RunTool, tmp_path: Path, content: bytes 
     assert len(outcome.stderr.splitlines()) == 1
 
 
-def test_no_broker(run: RunTool, tmp_path: Path) -> None:
+def test_missing_broker_is_reported(run: RunTool, tmp_path: Path) -> None:
     (tmp_path / "del.json").write_text('{"partitions": [{"topic": "a", "partition": 0, "offset": 1}]}')
     (tmp_path / "client.properties").write_text("default.api.timeout.ms=200\n")
     outcome = run(
@@ -189,7 +189,7 @@ def test_no_broker(run: RunTool, tmp_path: Path) -> None:
         (("--bootstrap-server", "a:1"), 'Missing required argument "[offset-json-file]"'),
     ],
 )
-def test_usage(run: RunTool, arguments: Sequence[str], line: str) -> None:
+def test_invalid_options_are_usage_errors(run: RunTool, arguments: Sequence[str], line: str) -> None:
     outcome = run(delete_records.main, *arguments)
     assert (outcome.status, outcome.stdout) == (1, "")
     assert outcome.stderr.startswith(line)

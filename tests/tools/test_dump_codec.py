@@ -27,7 +27,7 @@ def test_it_prints_readers_and_writers(run: RunTool, name: str, headings: list[s
         (("nosuch", "0"), "no API, request or response is called 'nosuch'"),
     ],
 )
-def test_it_says_what_it_does_not_know(run: RunTool, arguments: tuple[str, str], text: str) -> None:
+def test_unknown_names_and_versions_are_reported(run: RunTool, arguments: tuple[str, str], text: str) -> None:
     outcome = run(dump_codec.main, *arguments)
     assert outcome.status == 2
     assert text in outcome.stderr

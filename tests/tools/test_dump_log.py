@@ -94,7 +94,7 @@ def test_prints_what_kafka_prints(run: RunTool, name: str, arguments: Sequence[s
 
 
 @pytest.mark.usefixtures("in_fixtures")
-def test_findings_are_told_on_stderr(run: RunTool) -> None:
+def test_differences_are_printed_on_stderr(run: RunTool) -> None:
     folder = FIXTURES / "partitions" / "mismatched-0"
     assert run(dump_log.main, *CASES["mismatches"]).stderr == (
         f"Mismatches in :{folder}/{FIRST}.index\n"
@@ -123,7 +123,7 @@ def test_findings_are_told_on_stderr(run: RunTool) -> None:
         ("tests.tools.test_dump_log:ShoutingDecoder", "payload: VALUE-NONE-0 "),
     ],
 )
-def test_decoder_classes(run: RunTool, decoder: str, payload: str) -> None:
+def test_decoder_classes_print_keys_and_values(run: RunTool, decoder: str, payload: str) -> None:
     outcome = run(
         dump_log.main, "--files", f"golden-0/{FIRST}.log", "--max-bytes", "601", "--value-decoder-class", decoder
     )
@@ -138,7 +138,7 @@ class ShoutingDecoder:
         return data.upper()
 
 
-def test_numbers_through_decoders_of_the_old_package(dump: RunTool) -> None:
+def test_decoders_of_the_old_package_print_numbers(dump: RunTool) -> None:
     Path("7.log").write_bytes(build_batch([RecordData(0, (5).to_bytes(4), (6).to_bytes(8))]))
     decoders = ("--key-decoder-class", "kafka.serializer.IntegerDecoder", "--value-decoder-class")
     outcome = dump("--files", "7.log", *decoders, "org.apache.kafka.tools.api.LongDecoder")
@@ -163,7 +163,7 @@ def test_numbers_through_decoders_of_the_old_package(dump: RunTool) -> None:
         (f"{FIRST}.snapshot", b"abc", f"{FIRST}.snapshot has 3 bytes, expected at least 10"),
     ],
 )
-def test_files_that_cannot_be_read(dump: RunTool, name: str, content: bytes | None, message: str) -> None:
+def test_unreadable_files_are_reported(dump: RunTool, name: str, content: bytes | None, message: str) -> None:
     if content is not None:
         Path(name).write_bytes(content)
     Path("9.log").write_bytes(b"")
@@ -187,7 +187,7 @@ def test_files_that_cannot_be_read(dump: RunTool, name: str, content: bytes | No
         ),
     ],
 )
-def test_insane_indexes(dump: RunTool, suffix: str, content: bytes, message: str) -> None:
+def test_corrupt_indexes_fail_the_sanity_check(dump: RunTool, suffix: str, content: bytes, message: str) -> None:
     Path(f"{FIRST}.log").write_bytes(b"")
     Path(f"{FIRST}{suffix}").write_bytes(content)
     outcome = dump("--files", f"{FIRST}{suffix}", "--index-sanity-check")
@@ -202,7 +202,7 @@ def test_insane_indexes(dump: RunTool, suffix: str, content: bytes, message: str
         (f"old-v1-0/{FIRST}.log", "--offsets-decoder", "using offset topic decoder (message had a missing key)"),
     ],
 )
-def test_records_of_another_topic(dump: RunTool, fixture: str, decoder: str, message: str) -> None:
+def test_decoder_reports_records_of_another_topic(dump: RunTool, fixture: str, decoder: str, message: str) -> None:
     path = FIXTURES / "partitions" / fixture
     outcome = dump("--files", str(path), decoder)
     assert outcome.status == 1
@@ -210,7 +210,7 @@ def test_records_of_another_topic(dump: RunTool, fixture: str, decoder: str, mes
     assert message in outcome.stderr
 
 
-def test_damage_inside_a_batch(dump: RunTool) -> None:
+def test_damage_inside_a_batch_is_reported(dump: RunTool) -> None:
     batch = bytearray(build_batch([RecordData(0, b"key", b"value")]))
     batch[61] ^= 0x40  # the length of the record
     Path(f"{FIRST}.log").write_bytes(batch)
@@ -221,7 +221,7 @@ def test_damage_inside_a_batch(dump: RunTool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_damaged_files_end_in_one_line_each(dump: RunTool, tmp_path: Path, seed: int) -> None:
+def test_each_damaged_file_ends_with_one_line(dump: RunTool, tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     source = random.choice(sorted(path for path in (FIXTURES / "partitions").glob("*/*") if path.stat().st_size))
     shutil.copytree(source.parent, tmp_path / "damaged")
@@ -237,7 +237,7 @@ def test_damaged_files_end_in_one_line_each(dump: RunTool, tmp_path: Path, seed:
     assert "Traceback" not in outcome.stderr
 
 
-def test_nothing_is_changed(dump: RunTool, tmp_path: Path) -> None:
+def test_files_are_not_changed(dump: RunTool, tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "partitions" / "golden-1", tmp_path / "golden-1")
     (tmp_path / "golden-1" / "00000000000000000055.index").unlink()
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "golden-1").iterdir()}
@@ -257,7 +257,7 @@ def test_nothing_is_changed(dump: RunTool, tmp_path: Path) -> None:
         (("--files", "a.log", "--value-decoder-class", "no.such.Decoder"), "Unknown deserializer no.such.Decoder"),
     ],
 )
-def test_usage(dump: RunTool, arguments: Sequence[str], line: str) -> None:
+def test_invalid_options_are_usage_errors(dump: RunTool, arguments: Sequence[str], line: str) -> None:
     outcome: Outcome = dump(*arguments)
     assert (outcome.status, outcome.stdout) == (1, "")
     assert outcome.stderr.startswith(line)

@@ -52,7 +52,7 @@ def test_messages_are_lines_in_a_pipe() -> None:
         ("Installing collected packages: a, b", None),
     ],
 )
-def test_what_pip_says_about_packages(line: str, name: str | None) -> None:
+def test_lines_of_pip_name_packages(line: str, name: str | None) -> None:
     match = _PIP_SETTLED.match(line)
     assert (match["name"] if match else None) == name
 

@@ -36,7 +36,7 @@ def test_its_launcher_runs_the_same_module(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
-def test_it_tells_its_version_and_its_use(run: RunTool, name: str) -> None:
+def test_it_prints_its_version_and_its_help(run: RunTool, name: str) -> None:
     main = import_module(module_of(name)).main
     version = run(main, "--version")
     assert version.status == 0

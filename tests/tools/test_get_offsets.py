@@ -62,11 +62,11 @@ def offsets(filled: BrokerProcess, run: RunTool) -> RunTool:
         (("--topic", "go-wire", "--time", str(FIRST_MS + 99_000)), ""),
     ],
 )
-def test_offsets(offsets: RunTool, arguments: Sequence[str], lines: str) -> None:
+def test_offsets_are_printed(offsets: RunTool, arguments: Sequence[str], lines: str) -> None:
     assert offsets(*arguments) == Outcome(0, "".join(f"{line}\n" for line in lines.split()), "")
 
 
-def test_old_name_of_the_brokers(filled: BrokerProcess, run: RunTool) -> None:
+def test_broker_list_is_accepted(filled: BrokerProcess, run: RunTool) -> None:
     brokers = ("--broker-list", filled.bootstrap)
     wanted = Outcome(0, "go.other:0:0\n", "")
     assert run(get_offsets.main, *brokers, "--topic", "go[.]other") == wanted
@@ -96,11 +96,11 @@ def test_old_name_of_the_brokers(filled: BrokerProcess, run: RunTool) -> None:
         ),
     ],
 )
-def test_errors(offsets: RunTool, arguments: Sequence[str], message: str) -> None:
+def test_errors_are_reported(offsets: RunTool, arguments: Sequence[str], message: str) -> None:
     assert offsets(*arguments) == Outcome(1, "", message)
 
 
-def test_usage(run: RunTool) -> None:
+def test_invalid_options_are_usage_errors(run: RunTool) -> None:
     for arguments in ((), ("--help",)):
         outcome = run(get_offsets.main, *arguments)
         assert (outcome.status, outcome.stdout) == (1, "")
@@ -122,7 +122,7 @@ def test_usage(run: RunTool) -> None:
         ("t:-", [("t", 0), ("t", 99)], []),
     ],
 )
-def test_rules(text: str, taken: list[tuple[str, int]], refused: list[tuple[str, int]]) -> None:
+def test_rules_select_partitions(text: str, taken: list[tuple[str, int]], refused: list[tuple[str, int]]) -> None:
     rule = parse_rule(text)
     assert all(rule.takes(partition) for partition in taken)
     assert not any(rule.takes(partition) for partition in refused)
@@ -131,11 +131,11 @@ def test_rules(text: str, taken: list[tuple[str, int]], refused: list[tuple[str,
 @pytest.mark.parametrize(
     ("text", "timestamp"), [("latest", -1), ("-2", -2), ("+5", 5), ("9223372036854775807", (1 << 63) - 1), ("-77", -77)]
 )
-def test_times(text: str, timestamp: int) -> None:
+def test_times_are_parsed(text: str, timestamp: int) -> None:
     assert parse_time(text) == timestamp
 
 
 @pytest.mark.parametrize("text", ["", "Latest", "1.5", "9223372036854775808", "1e3", "1_0"])
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_time_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="Malformed time argument"):
         parse_time(text)

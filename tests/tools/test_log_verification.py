@@ -34,7 +34,7 @@ def overwrite(path: Path | str, position: int, content: bytes) -> None:
         file.write(content)
 
 
-def test_logs_of_kafka_in_all_formats_are_whole(run: RunTool) -> None:
+def test_logs_of_kafka_in_all_formats_are_undamaged(run: RunTool) -> None:
     whole = [str(FIXTURES / name) for name in ("golden-0", "golden-1", "golden-compact-0", "old-v0-0", "old-v1-0")]
     outcome = run(dump_log.main, "--verify", *whole)
     assert (outcome.status, outcome.stderr) == (0, "")
@@ -42,7 +42,7 @@ def test_logs_of_kafka_in_all_formats_are_whole(run: RunTool) -> None:
     assert line.endswith(": 0 damaged")
 
 
-def test_a_flipped_bit_in_a_record_is_one_line_with_its_place(run: RunTool, partition: Path) -> None:
+def test_a_flipped_bit_in_a_record_is_reported_with_its_position(run: RunTool, partition: Path) -> None:
     path = segment(partition, 10)
     overwrite(path, 3 * SIZE + 100, b"\x00")
     outcome = run(dump_log.main, "--verify", str(partition.parent))
@@ -53,7 +53,7 @@ def test_a_flipped_bit_in_a_record_is_one_line_with_its_place(run: RunTool, part
     ]
 
 
-def test_behind_a_batch_without_a_length_the_index_leads_on(run: RunTool, partition: Path) -> None:
+def test_after_a_batch_with_an_invalid_length_the_index_gives_the_next(run: RunTool, partition: Path) -> None:
     path = segment(partition, 0)
     overwrite(path, 2 * SIZE + 8, struct.pack(">i", -1))
     overwrite(path, 6 * SIZE + 100, b"\x00")
@@ -87,7 +87,7 @@ def test_a_torn_end_and_offsets_that_fall_are_damage(run: RunTool, partition: Pa
     ]
 
 
-def test_folders_that_are_about_to_go_are_left_out(run: RunTool, partition: Path) -> None:
+def test_folders_to_be_deleted_are_excluded(run: RunTool, partition: Path) -> None:
     deleted = partition.parent / f"topic-0.{'0' * 32}-delete"
     shutil.copytree(partition, deleted)
     overwrite(segment(deleted, 0), 100, b"\x00")

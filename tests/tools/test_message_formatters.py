@@ -45,7 +45,9 @@ EVERYTHING = {
         ({}, RECORD._replace(value=b"\xff\x00"), b"\xff\x00\n"),
     ],
 )
-def test_default(properties: dict[str, str], record: ConsumedRecord, printed: bytes) -> None:
+def test_default_formatter_prints_the_selected_parts(
+    properties: dict[str, str], record: ConsumedRecord, printed: bytes
+) -> None:
     assert message_formatter(DEFAULT, properties).format(record) == printed
 
 
@@ -64,13 +66,13 @@ def test_default(properties: dict[str, str], record: ConsumedRecord, printed: by
         ("UUIDDeserializer", b"b2a5c2b3-0e40-4b1f-9f5f-000000000001", b"b2a5c2b3-0e40-4b1f-9f5f-000000000001"),
     ],
 )
-def test_deserializers(name: str, data: bytes, printed: bytes) -> None:
+def test_deserializers_print_values(name: str, data: bytes, printed: bytes) -> None:
     formatter = message_formatter(DEFAULT, {"value.deserializer": name})
     assert formatter.format(RECORD._replace(value=data)) == printed + b"\n"
 
 
 @pytest.mark.parametrize(("name", "data"), [("IntegerDeserializer", b"123"), ("VoidDeserializer", b"x")])
-def test_bytes_that_do_not_fit(name: str, data: bytes) -> None:
+def test_bytes_of_the_wrong_size_raise_an_error(name: str, data: bytes) -> None:
     with pytest.raises(DeserializationError):
         message_formatter(DEFAULT, {"value.deserializer": name}).format(RECORD._replace(value=data))
 
@@ -88,17 +90,17 @@ def test_bytes_that_do_not_fit(name: str, data: bytes) -> None:
         ("tests.tools.test_message_formatters:Upper", b"V1"),
     ],
 )
-def test_formatters_by_name(name: str, printed: bytes) -> None:
+def test_formatters_are_found_by_name(name: str, printed: bytes) -> None:
     assert message_formatter(name, {}).format(RECORD) == printed
 
 
 @pytest.mark.parametrize("name", ["NoSuchFormatter", "nosuch:Formatter", "tests.tools.test_message_formatters:Lower"])
-def test_unknown_formatter(name: str) -> None:
+def test_unknown_formatter_is_a_usage_error(name: str) -> None:
     with pytest.raises(UsageError, match="formatter"):
         message_formatter(name, {})
 
 
-def test_unknown_deserializer() -> None:
+def test_unknown_deserializer_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="Unknown deserializer"):
         message_formatter(DEFAULT, {"key.deserializer": "NoSuchDeserializer"})
 

@@ -104,7 +104,9 @@ def make_cluster(*folders: Path) -> str:
     return asyncio.run(make())
 
 
-def test_there_and_back(run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path) -> None:
+def test_metadata_survives_a_copy_in_both_directions(
+    run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path
+) -> None:
     put(client, NODES)
     to_folder = ("--from-zookeeper", server.connect, "--to-log-dir", str(tmp_path))
     copied = run(metadata_copy.main, *to_folder)
@@ -116,7 +118,7 @@ def test_there_and_back(run: RunTool, server: ZooKeeperProcess, client: KazooCli
     assert zookeeper_tree(client, "/a/chroot") == {f"/a/chroot{path}": data for path, data in NODES.items()}
 
 
-def test_the_target_becomes_like_the_source(
+def test_the_target_becomes_equal_to_the_source(
     run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path
 ) -> None:
     put(client, NODES)
@@ -130,7 +132,7 @@ def test_the_target_becomes_like_the_source(
         assert embedded_tree(tmp_path) == zookeeper_tree(client)
 
 
-def test_more_than_fits_one_transaction(
+def test_copy_exceeds_one_batch_of_operations(
     run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path
 ) -> None:
     large = {f"/consumers/{number}": bytes(100_000) for number in range(12)}
@@ -148,7 +150,9 @@ def test_more_than_fits_one_transaction(
     assert moved == zookeeper_tree(client, "/one")
 
 
-def test_what_is_not_copied(run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path) -> None:
+def test_ephemeral_nodes_and_notifications_are_not_copied(
+    run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path
+) -> None:
     """Sessions' nodes, numbered notes, and what is not Kafka's; which is left alone where it is."""
     put(client, NODES)
     client.create("/controller", b"{}", ephemeral=True)
@@ -163,7 +167,7 @@ def test_what_is_not_copied(run: RunTool, server: ZooKeeperProcess, client: Kazo
     assert zookeeper_tree(client) == before
 
 
-def test_ids_that_were_given_to_brokers_are_not_given_again(
+def test_generated_broker_ids_are_not_reused(
     run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path
 ) -> None:
     put(client, NODES)
@@ -190,7 +194,7 @@ def test_another_clusters_metadata_is_not_overwritten(
 
 
 @pytest.mark.parametrize("place", ["source", "target"])
-def test_running_brokers_are_in_the_way(
+def test_running_brokers_prevent_a_copy(
     run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path, place: str
 ) -> None:
     put(client, NODES)
@@ -203,7 +207,7 @@ def test_running_brokers_are_in_the_way(
     assert "brokers 3 are registered" in refused.stderr
 
 
-def test_a_store_in_use(run: RunTool, tmp_path: Path) -> None:
+def test_a_locked_store_is_reported(run: RunTool, tmp_path: Path) -> None:
     holder = sqlite3.connect(tmp_path / METADATA_FILE)
     holder.execute("PRAGMA locking_mode = EXCLUSIVE")
     holder.execute("BEGIN EXCLUSIVE")
@@ -249,7 +253,7 @@ def test_reading_an_older_copy_does_not_give_it_precedence(run: RunTool, folders
     assert not list(b.glob("*.1"))
 
 
-def test_nothing_to_copy(run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path) -> None:
+def test_empty_source_is_reported(run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path) -> None:
     for source in (("--from-zookeeper", server.connect), ("--from-log-dir", str(tmp_path / "nowhere"))):
         refused = run(metadata_copy.main, *source, "--to-log-dir", str(tmp_path))
         assert refused.status == 1
@@ -268,7 +272,7 @@ def test_nothing_to_copy(run: RunTool, server: ZooKeeperProcess, client: KazooCl
         ),
     ],
 )
-def test_usage(run: RunTool, arguments: tuple[str, ...], complaint: str) -> None:
+def test_invalid_options_are_usage_errors(run: RunTool, arguments: tuple[str, ...], complaint: str) -> None:
     outcome = run(metadata_copy.main, *arguments)
     assert outcome.status == 1
     assert complaint in outcome.stderr

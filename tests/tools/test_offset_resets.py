@@ -16,12 +16,12 @@ from tools.offset_resets import parse_datetime, parse_duration
         ("2020-01-01T00:00:00.000+02:00", datetime(2020, 1, 1, tzinfo=timezone(timedelta(hours=2)))),
     ],
 )
-def test_datetime(text: str, moment: datetime) -> None:
+def test_datetimes_are_parsed(text: str, moment: datetime) -> None:
     assert parse_datetime(text) == moment
 
 
 @pytest.mark.parametrize("text", ["2020-01-01", "now", "", "2020-13-01T00:00:00"])
-def test_wrong_datetime(text: str) -> None:
+def test_invalid_datetime_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="Error parsing timestamp"):
         parse_datetime(text)
 
@@ -36,11 +36,11 @@ def test_wrong_datetime(text: str) -> None:
         ("pt10s", timedelta(seconds=10)),
     ],
 )
-def test_duration(text: str, duration: timedelta) -> None:
+def test_durations_are_parsed(text: str, duration: timedelta) -> None:
     assert parse_duration(text) == duration
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1D", "P1H", "P1W", "PT1", "P1DT"])
-def test_wrong_duration(text: str) -> None:
+def test_invalid_duration_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="Error parsing duration"):
         parse_duration(text)

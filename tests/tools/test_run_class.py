@@ -28,20 +28,20 @@ from tools import run_class
         "org.apache.kafka.tools.TransactionsCommand",
     ],
 )
-def test_tools_by_java_name(run: RunTool, name: str) -> None:
+def test_tools_run_by_java_name(run: RunTool, name: str) -> None:
     outcome = run(run_class.main, name, "--version")
     assert outcome.status == 0
     assert outcome.stdout.splitlines()[0] == "3.9.1 (Commit:f745dfdcee2b9851)"
 
 
 @pytest.mark.parametrize("name", ["kafka.admin.NoSuchCommand", "com.example.TopicCommand", "TopicCommand"])
-def test_unknown_class(run: RunTool, name: str) -> None:
+def test_unknown_class_is_reported(run: RunTool, name: str) -> None:
     outcome = run(run_class.main, name)
     assert (outcome.status, outcome.stdout) == (1, "")
     assert f"Could not find or load main class {name}" in outcome.stderr
 
 
-def test_no_class(run: RunTool) -> None:
+def test_missing_class_is_reported(run: RunTool) -> None:
     outcome = run(run_class.main)
     assert outcome.status == 1
     assert outcome.stderr.startswith("USAGE: kafka-run-class")

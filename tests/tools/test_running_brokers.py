@@ -32,11 +32,11 @@ def holder(folder: Path, broker_id: int) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_no_folder_no_brokers(tmp_path: Path) -> None:
+def test_without_the_folder_no_broker_runs(tmp_path: Path) -> None:
     assert running_brokers(tmp_path / "none") == []
 
 
-def test_live_brokers_are_listed_until_they_end(tmp_path: Path) -> None:
+def test_running_brokers_are_listed_until_they_end(tmp_path: Path) -> None:
     with holder(tmp_path, 1) as one, holder(tmp_path, 2) as two:
         assert sorted(running_brokers(tmp_path)) == sorted([RunningBroker(one.pid, 1), RunningBroker(two.pid, 2)])
         one.communicate()
@@ -47,7 +47,7 @@ def test_live_brokers_are_listed_until_they_end(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_of_the_dead_are_removed(tmp_path: Path) -> None:
+def test_files_of_ended_brokers_are_removed(tmp_path: Path) -> None:
     (tmp_path / "broker-1").write_text(f"{os.getpid()} 1\n")
     (tmp_path / "broker-2").write_text("nonsense")
     assert running_brokers(tmp_path) == []

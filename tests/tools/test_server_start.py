@@ -19,7 +19,7 @@ SAMPLE = str(ROOT / "config" / "server.properties")
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), (SAMPLE, "--help")])
-def test_usage(run: RunTool, arguments: tuple[str, ...]) -> None:
+def test_missing_arguments_print_the_usage(run: RunTool, arguments: tuple[str, ...]) -> None:
     outcome = run(server_start.main, *arguments)
     assert outcome == Outcome(
         1, "", "USAGE: kafka-server-start [-daemon] server.properties [--override property=value]*\n"
@@ -40,13 +40,13 @@ def test_version_is_kafkas_line_and_then_milenas(run: RunTool) -> None:
         (("--override", "=1"), "--override expects property=value, found '=1'"),
     ],
 )
-def test_wrong_options(run: RunTool, arguments: tuple[str, ...], first_line: str) -> None:
+def test_invalid_options_are_usage_errors(run: RunTool, arguments: tuple[str, ...], first_line: str) -> None:
     outcome = run(server_start.main, SAMPLE, *arguments)
     assert outcome.status == 1
     assert outcome.stderr.splitlines() == [first_line, server_start.USAGE]
 
 
-def test_unreadable_file(run: RunTool, tmp_path: Path) -> None:
+def test_unreadable_file_is_reported(run: RunTool, tmp_path: Path) -> None:
     missing = tmp_path / "none.properties"
     assert run(server_start.main, str(missing)) == Outcome(1, "", f"Cannot read {missing}: No such file or directory\n")
     broken = tmp_path / "broken.properties"
@@ -54,7 +54,7 @@ def test_unreadable_file(run: RunTool, tmp_path: Path) -> None:
     assert run(server_start.main, str(broken)).stderr.startswith(f"Cannot read {broken}: a \\u escape needs four")
 
 
-def test_every_wrong_setting_has_a_line(run: RunTool) -> None:
+def test_every_invalid_setting_is_reported(run: RunTool) -> None:
     overrides = ("--override", "log.segment.bytes=1g", "--override=num.io.threads=0", "--override", "broker.id=-5")
     outcome = run(server_start.main, SAMPLE, *overrides)
     assert outcome.status == 1
@@ -89,14 +89,14 @@ def last_line(outcome: Outcome) -> str:
     return outcome.stderr.splitlines()[-1]
 
 
-def test_port_in_use(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_port_in_use_stops_the_start(broker: BrokerProcess, tmp_path: Path) -> None:
     outcome = start(settings_file(tmp_path, listeners=f"PLAINTEXT://{broker.bootstrap}"))
     assert str(broker.port) in last_line(outcome)
     assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize("text", ["7071", "localhost", "localhost:port", ":65536", "http://localhost:7071", "a b:1"])
-def test_wrong_addresses_for_metrics(run: RunTool, text: str) -> None:
+def test_invalid_metrics_address_stops_the_start(run: RunTool, text: str) -> None:
     outcome = run(server_start.main, SAMPLE, "--override", f"metrics.http.listener={text}")
     assert outcome == Outcome(
         1,
@@ -107,7 +107,7 @@ def test_wrong_addresses_for_metrics(run: RunTool, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["http", "-1", "70000", "7071:7072"])
-def test_a_wrong_port_in_the_environment(run: RunTool, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_invalid_jmx_port_stops_the_start(run: RunTool, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("JMX_PORT", text)
     outcome = run(server_start.main, SAMPLE)
     assert outcome.status == 1
@@ -116,24 +116,24 @@ def test_a_wrong_port_in_the_environment(run: RunTool, monkeypatch: pytest.Monke
     )
 
 
-def test_a_port_for_metrics_in_use(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_metrics_port_in_use_stops_the_start(broker: BrokerProcess, tmp_path: Path) -> None:
     outcome = start(settings_file(tmp_path, metrics_http_listener=f"127.0.0.1:{broker.port}"))
     assert f"metrics.http.listener cannot listen on 127.0.0.1:{broker.port}" in last_line(outcome)
     assert not (tmp_path / "data").exists()
 
 
-def test_log_dir_that_cannot_be_made(tmp_path: Path) -> None:
+def test_log_dir_that_cannot_be_created_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     outcome = start(settings_file(tmp_path, log_dirs=str(tmp_path / "file" / "data")))
     assert str(tmp_path / "file" / "data") in last_line(outcome)
 
 
-def test_second_server_on_one_log_dir(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_locked_log_dir_stops_the_start(broker: BrokerProcess, tmp_path: Path) -> None:
     outcome = start(settings_file(tmp_path, log_dirs=str(broker.log_dir)))
     assert str(broker.log_dir) in last_line(outcome)
 
 
-def test_life_of_a_server(tmp_path: Path) -> None:
+def test_server_starts_serves_and_stops(tmp_path: Path) -> None:
     settings = settings_file(tmp_path, log_segment_byte="1", ssl_key_password="hunter2", num_network_threads="4")
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "tools.server_start", str(settings), "--override", "num.partitions=7"],

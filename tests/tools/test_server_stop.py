@@ -31,7 +31,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         (("--process-role=broker",), [101, 102]),
     ],
 )
-def test_brokers_are_asked_to_stop(
+def test_running_brokers_get_sigterm(
     run: RunTool, sent: list[tuple[int, int]], arguments: tuple[str, ...], pids: list[int]
 ) -> None:
     assert run(server_stop.main, *arguments) == Outcome(0, "", "")
@@ -39,20 +39,24 @@ def test_brokers_are_asked_to_stop(
 
 
 @pytest.mark.parametrize("arguments", [("--node-id=3",), ("--process-role=controller",)])
-def test_nothing_to_stop(run: RunTool, sent: list[tuple[int, int]], arguments: tuple[str, ...]) -> None:
+def test_no_running_broker_is_reported(run: RunTool, sent: list[tuple[int, int]], arguments: tuple[str, ...]) -> None:
     assert run(server_stop.main, *arguments) == Outcome(1, "No kafka server to stop\n", "")
     assert sent == []
 
 
 @pytest.mark.parametrize("name", ["INT", "SIGINT", "int", "2"])
-def test_another_signal(run: RunTool, sent: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_signal_of_the_environment_is_sent(
+    run: RunTool, sent: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setenv("SIGNAL", name)
     assert run(server_stop.main, "--node-id=1").status == 0
     assert sent == [(101, signal.SIGINT)]
 
 
 @pytest.mark.parametrize("name", ["NONSENSE", "999"])
-def test_wrong_signal(run: RunTool, sent: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_invalid_signal_is_reported(
+    run: RunTool, sent: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setenv("SIGNAL", name)
     outcome = run(server_stop.main)
     assert outcome == Outcome(1, "", f"SIGNAL={name} is not the name of a signal\n")

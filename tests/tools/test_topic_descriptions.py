@@ -116,7 +116,7 @@ def test_replicas_keep_their_order_and_partitions_are_sorted() -> None:
     ]
 
 
-def test_partition_that_moves() -> None:
+def test_reassigned_partition_shows_added_and_removed_replicas() -> None:
     assert describe(MOVING) == [
         (
             "Topic: bigt\tTopicId: mxeDiPb0QsCUKycbljLM5g\tPartitionCount: 1\tReplicationFactor: 2\t"
@@ -130,7 +130,7 @@ def test_partition_that_moves() -> None:
     ]
 
 
-def test_partition_without_leader() -> None:
+def test_partition_without_leader_is_described() -> None:
     assert "\tPartition: 2\tLeader: none\tReplicas: 9,1\tIsr: 9\t" in describe(LAGGING)[3]
 
 
@@ -143,23 +143,23 @@ def test_partition_without_leader() -> None:
         ("--at-min-isr-partitions", [0, 3]),
     ],
 )
-def test_filters_show_matching_partitions_alone(name: str, partitions: list[int]) -> None:
+def test_filters_show_matching_partitions_only(name: str, partitions: list[int]) -> None:
     lines = describe(LAGGING, MOVING, only_partitions=name)
     of_lagging = [line for line in lines if "\tTopic: lagging\t" in line]
     assert [int(line.split("\t")[2].removeprefix("Partition: ")) for line in of_lagging] == partitions
     assert all(line.startswith("\tTopic: ") for line in lines)
 
 
-def test_a_move_is_no_lag() -> None:
+def test_replicas_of_a_reassignment_are_not_under_replicated() -> None:
     assert describe(MOVING, only_partitions="--under-replicated-partitions") == []
 
 
-def test_only_topics_with_configurations_of_their_own() -> None:
+def test_only_topics_with_overrides_are_described() -> None:
     lines = describe(EVENTS, LAGGING, only_overrides=True)
     assert [line.split("\t")[0] for line in lines] == ["Topic: events"]
 
 
-def test_nothing_to_describe() -> None:
+def test_no_topics_print_no_lines() -> None:
     assert describe() == []
 
 
