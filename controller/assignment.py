@@ -1,9 +1,10 @@
-"""Which brokers hold the replicas of new partitions.
+"""Choose the brokers that hold the replicas of new partitions.
 
 Owns Kafka's two placements: round robin with shifted followers, and the same over brokers interleaved by rack. Must not
-know randomness: where to start and how far to shift are arguments. Invariants: no partition has two replicas on a
-broker; leaders differ by at most one partition between brokers; with racks, no two replicas of a partition share a rack
-while there is a rack without one.
+draw random numbers: the first leader and the shift are arguments.
+
+Invariants: no partition has two replicas on one broker; the numbers of partitions that two brokers lead differ by at
+most one; with racks, no two replicas of a partition share a rack while another rack has none.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +19,13 @@ def assign_replicas(
     shift: int,
     first_partition: int = 0,
 ) -> dict[int, tuple[int, ...]]:
-    """Place partitions `first_partition` and up on the brokers in `racks`.
+    """Place `partition_count` new partitions, numbered from `first_partition`, on the brokers in `racks`.
 
-    Racks count only when every broker has one. `start` is the index of the first partition's leader, `shift` the
-    distance of its first follower; the shift grows by one with every full round of leaders, so that the followers of
-    one broker's partitions are spread over all others.
+    `racks` maps broker ids to racks; racks are used only if every broker has one. `start` is the index of the first
+    partition's leader, `shift` the distance of its first follower. The shift grows by one with each full round of
+    leaders, so that the followers of one broker's partitions spread over all other brokers.
+
+    Returns the replicas by partition, the preferred leader first.
     """
     assert 1 <= replication_factor <= len(racks)
     known_racks = {broker: rack for broker, rack in racks.items() if rack is not None}
@@ -41,7 +44,7 @@ def assign_replicas(
 
 
 def interleaved_by_rack(racks: Mapping[int, str]) -> list[int]:
-    """Brokers ordered so that neighbours are in different racks: one of each rack in turn, racks by name."""
+    """Order brokers so that neighbours are in different racks: one broker of each rack in turn, racks by name."""
     brokers_by_rack: dict[str, list[int]] = {}
     for broker in sorted(racks):
         brokers_by_rack.setdefault(racks[broker], []).append(broker)
@@ -51,7 +54,7 @@ def interleaved_by_rack(racks: Mapping[int, str]) -> list[int]:
 
 
 def _follower_indexes(leader: int, shift: int, broker_count: int) -> Iterator[int]:
-    """The other brokers' indexes, beginning `shift` (modulo their number) behind the leader's neighbour."""
+    """Yield the other brokers' indexes, beginning `shift` (modulo their number) after the leader's neighbour."""
     for distance in range(broker_count - 1):
         yield (leader + 1 + (shift + distance) % (broker_count - 1)) % broker_count
 
@@ -61,14 +64,14 @@ def _first(_leader: int, candidates: Iterator[int], count: int, _racks: Mapping[
 
 
 def _spread_over_racks(leader: int, candidates: Iterator[int], count: int, racks: Mapping[int, str]) -> Sequence[int]:
-    """The candidates in order, those of a rack that holds no replica yet first, round after round."""
+    """Choose `count` candidates in order, but those in racks without a replica first, round after round."""
     chosen: list[int] = []
     waiting = list(candidates)
     taken = {racks[leader]}
     while len(chosen) < count:
         fresh = next((broker for broker in waiting if racks[broker] not in taken), None)
         if fresh is None:
-            # Every rack that still has a broker holds a replica: begin another round over the racks.
+            # Every rack with a broker left already holds a replica: start another round over the racks.
             fresh = waiting[0]
             taken.clear()
         taken.add(racks[fresh])

@@ -1,7 +1,7 @@
-"""The way from the controller to the brokers, as a port.
+"""The port through which the controller sends requests to brokers.
 
-Owns what may be sent and the order promised. Must not know connections: the broker core implements it, with a direct
-call for this broker and a connection for every other.
+Owns which requests may be sent and the promised order. Must not know connections: the broker package implements the
+port with a direct call for this broker and a connection for each other broker.
 """
 
 from collections.abc import Awaitable
@@ -16,11 +16,12 @@ ControlResponse = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaRes
 
 
 class BrokerChannels(Protocol):
-    """Ways to the brokers, this one included."""
+    """Channels to all brokers, this one included."""
 
     def send(self, broker_id: int, request: ControlRequest) -> Awaitable[ControlResponse]:
-        """Queue `request` for the broker. Requests to one broker are delivered in the order of the calls.
+        """Queue `request` for the broker and return an awaitable of its response.
 
-        Lost connections are retried for as long as the broker is registered; the awaitable raises when it is given up.
+        One broker receives its requests in the order of the calls. A lost connection is retried while the broker is
+        registered; after that the awaitable raises.
         """
         ...

@@ -1,6 +1,6 @@
-"""Time as the controller's shells need it, so that tests and the simulation can set it.
+"""The clock of the controller, as a port, so that tests and the simulation can set the time.
 
-Owns the port, nothing else: who runs a controller brings the clock.
+Owns the port and nothing else: the caller that builds a controller passes the clock.
 """
 
 from typing import Protocol
@@ -8,5 +8,5 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the milliseconds since the Unix epoch."""
         ...

@@ -1,11 +1,14 @@
-"""All that the active controller knows of the cluster, in memory.
+"""The active controller's view of the cluster, in memory.
 
-Owns the facts and the questions asked of them; every change of state goes through `move_partition` and `move_replica`,
-which refuse what the tables do not allow. Must not know the store, the brokers' connections or time.
+Owns this state and the queries on it. Every state change goes through `move_partition` and `move_replica`, which reject
+transitions that the tables do not allow. Must not know the store, the brokers' connections or time.
 
-Invariants: a partition that has a state is in the assignments; `leaderships` holds what the store holds for every
-partition with a state node; `topic_names` is the inverse of `topic_ids` (of two topics that somebody gave the same id,
-it knows the later); `shutting_down` and the keys of `offline_directory_replicas` are ids of live brokers.
+Invariants:
+
+- a partition that has a state is in `assignments`;
+- `leaderships` equals the store for every partition with a state node;
+- `topic_names` is the inverse of `topic_ids` (if two topics were given the same id by hand, it holds the later one);
+- `shutting_down` and the keys of `offline_directory_replicas` are ids of live brokers.
 """
 
 from collections.abc import Iterable, Iterator
@@ -42,13 +45,13 @@ class ControllerContext:
         return self.live_brokers.keys() - self.shutting_down
 
     def is_replica_online(self, broker_id: int, partition: TopicPartition, *, even_shutting_down: bool = False) -> bool:
-        """Whether the replica can serve: its broker lives and has not lost the directory it is in."""
+        """Return whether the replica can serve: its broker is alive and the replica's log directory is not offline."""
         if broker_id not in self.live_brokers or (broker_id in self.shutting_down and not even_shutting_down):
             return False
         return partition not in self.offline_directory_replicas.get(broker_id, ())
 
     def online_replicas(self, partition: TopicPartition, *, even_shutting_down: bool = False) -> tuple[int, ...]:
-        """The assigned replicas that can serve, in order of preference."""
+        """Return the assigned replicas that can serve, in order of preference."""
         return tuple(
             replica
             for replica in self.assignment(partition).replicas
@@ -58,18 +61,18 @@ class ControllerContext:
     # -- topics ----------------------------------------------------------------------------------------------------
 
     def put_topic(self, name: str, topic: Topic) -> None:
-        """Learn of a topic, or of its new assignment."""
+        """Add a topic, or replace its assignment."""
         assert topic.topic_id is not None, name
         self.topic_ids[name] = topic.topic_id
         self.topic_names[topic.topic_id] = name
         self.assignments[name] = dict(topic.partitions)
 
     def topic(self, name: str) -> Topic:
-        """The topic as it is to stand in the store."""
+        """Return the topic as it should be stored."""
         return Topic(self.topic_ids[name], dict(self.assignments[name]))
 
     def remove_topic(self, name: str) -> None:
-        """Forget all about a topic."""
+        """Remove a topic and everything that belongs to it."""
         partitions = self.partitions_of(name)
         for partition in partitions:
             self.leaderships.pop(partition, None)
@@ -93,7 +96,7 @@ class ControllerContext:
     # -- partitions and replicas -----------------------------------------------------------------------------------
 
     def assignment(self, partition: TopicPartition) -> ReplicaAssignment:
-        """The partition's assignment; an empty one when it is unknown."""
+        """Return the partition's assignment; an empty one if the partition is unknown."""
         known = self.assignments.get(partition.topic, {}).get(partition.partition)
         return ReplicaAssignment(()) if known is None else known
 
@@ -132,7 +135,7 @@ class ControllerContext:
         return self.partition_states.get(partition, PartitionState.NON_EXISTENT)
 
     def partitions_without_leader(self) -> list[TopicPartition]:
-        """Partitions that nobody leads now, or whose leader cannot any more."""
+        """Return the partitions that have no leader, or whose leader is not online."""
         leaderless = []
         for partition in self.all_partitions():
             leadership = self.leaderships.get(partition)
@@ -146,7 +149,7 @@ class ControllerContext:
         return self.partition_state(partition) in partition_states.VALID_PREVIOUS[target]
 
     def move_partition(self, partition: TopicPartition, target: PartitionState) -> None:
-        """Change the state, which must be allowed; a partition that does not exist is not kept."""
+        """Change the state; the transition must be allowed. Partitions in state NON_EXISTENT are not stored."""
         assert self.can_move_partition(partition, target), (partition, self.partition_state(partition), target)
         if target is PartitionState.NON_EXISTENT:
             del self.partition_states[partition]
@@ -157,7 +160,7 @@ class ControllerContext:
         return self.replica_state(replica) in replica_states.VALID_PREVIOUS[target]
 
     def move_replica(self, replica: PartitionReplica, target: ReplicaState) -> None:
-        """Change the state, which must be allowed; a replica that does not exist is not kept."""
+        """Change the state; the transition must be allowed. Replicas in state NON_EXISTENT are not stored."""
         assert self.can_move_replica(replica, target), (replica, self.replica_state(replica), target)
         if target is ReplicaState.NON_EXISTENT:
             del self.replica_states[replica]

@@ -1,7 +1,7 @@
-"""What planning asks to be done, as values: first what must be persisted, then what is sent.
+"""The effects that a plan requests, as values: first what must be persisted, then what is sent.
 
-Owns the vocabulary. Must not know how a node is written or a request encoded. A shell performs effects in this order,
-and sends nothing about a change before the store has it.
+Owns the vocabulary. Must not know how a node is written or a request encoded. The shell performs effects in this order
+and sends nothing about a change before the store holds it.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from controller.model import LeaderAndIsr, PartitionReplica, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ChangeLeadership:
-    """Write the partition's state node, then tell `recipients`, and `new_recipients` that their replica is a new one.
+    """Write the partition's state node, then send LeaderAndIsr to `recipients`, and to `new_recipients` with `is_new`.
 
-    `expected_version` is the partition epoch that the plan was made from, None when the node is to be created. Another
-    version in the store means that somebody else wrote first: read again, plan again.
+    `expected_version` is the partition epoch that the plan is based on, or None if the node is to be created. If the
+    store holds another version, another writer was first: the shell reads again and plans again.
     """
 
     partition: TopicPartition
@@ -26,9 +26,9 @@ class ChangeLeadership:
 
 @dataclass(frozen=True, slots=True)
 class SendLeaderAndIsr:
-    """Tell brokers to lead or follow `partition` as its leadership now stands, and every broker who leads.
+    """Send `partition`'s leadership to `broker_ids`, and UpdateMetadata for it to every broker.
 
-    A broker makes a new replica in any log directory; one that is not new may be in a directory that is lost.
+    A broker creates a new replica in any log directory; one that is not new may be in a log directory that is offline.
     """
 
     broker_ids: tuple[int, ...]
@@ -38,7 +38,7 @@ class SendLeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class SendMetadata:
-    """Tell brokers who lives and how `partitions` stand; without partitions only who lives."""
+    """Send the live brokers and the states of `partitions`; without partitions, only the live brokers."""
 
     broker_ids: tuple[int, ...]
     partitions: tuple[TopicPartition, ...] = ()
@@ -46,7 +46,7 @@ class SendMetadata:
 
 @dataclass(frozen=True, slots=True)
 class SendStopReplica:
-    """Tell the replica's broker to stop it, and to delete its files where `delete` says so."""
+    """Ask the replica's broker to stop it and, if `delete` is set, to delete its files."""
 
     replica: PartitionReplica
     delete: bool

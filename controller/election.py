@@ -1,7 +1,7 @@
-"""Who becomes leader: four pure functions, one for each reason to elect.
+"""Choose a leader: four pure functions, one for each reason to elect.
 
-`assignment` is in order of preference, `isr` the replicas in sync, `live` those that can lead now. Each returns a
-broker id or None when nobody qualifies. Must not know why it is asked, nor what becomes of the answer.
+`assignment` is in order of preference, `isr` holds the in-sync replicas, `live` the replicas that can lead now. Each
+function returns None if no replica qualifies. Must not know why it is called or what happens with the result.
 """
 
 from collections.abc import Collection, Sequence
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Choice(NamedTuple):
-    """A leader, and whether electing it may lose records that the last leader acknowledged."""
+    """A leader, and whether electing it may lose records that the previous leader acknowledged."""
 
     leader: int
     is_unclean: bool
@@ -18,7 +18,7 @@ class Choice(NamedTuple):
 def leader_when_offline(
     assignment: Sequence[int], isr: Collection[int], live: Collection[int], *, unclean_allowed: bool
 ) -> Choice | None:
-    """The first live replica in sync; where `unclean_allowed` and there is none, the first live one at all."""
+    """Return the first live in-sync replica; if there is none and `unclean_allowed`, the first live one."""
     for replica in assignment:
         if replica in live and replica in isr:
             return Choice(replica, is_unclean=False)
@@ -30,12 +30,12 @@ def leader_when_offline(
 
 
 def leader_when_reassigned(target: Sequence[int], isr: Collection[int], live: Collection[int]) -> int | None:
-    """The first of the reassignment's `target` that is live and in sync."""
+    """Return the first replica of the reassignment's `target` that is live and in sync."""
     return next((replica for replica in target if replica in live and replica in isr), None)
 
 
 def preferred_leader(assignment: Sequence[int], isr: Collection[int], live: Collection[int]) -> int | None:
-    """The head of the assignment, if it is live and in sync."""
+    """Return the head of the assignment if it is live and in sync."""
     head = assignment[0] if assignment else None
     return head if head in live and head in isr else None
 
@@ -43,7 +43,7 @@ def preferred_leader(assignment: Sequence[int], isr: Collection[int], live: Coll
 def leader_when_shutting_down(
     assignment: Sequence[int], isr: Collection[int], live: Collection[int], shutting_down: Collection[int]
 ) -> int | None:
-    """The first live replica in sync that is not itself about to go. `live` includes those shutting down."""
+    """Return the first live in-sync replica that is not shutting down. `live` includes those that are."""
     return next(
         (replica for replica in assignment if replica in live and replica in isr and replica not in shutting_down),
         None,

@@ -1,8 +1,9 @@
-"""Which broker is controller: the race for one ephemeral node, and the epoch that fences its losers.
+"""Elect the controller: brokers race for one ephemeral node, and the controller epoch fences earlier controllers.
 
-Owns the protocol of `/controller` and `/controller_epoch`. Must not know what a controller does. Invariant: the node
-and the new epoch are written together or not at all, so no two terms share an epoch, and a `FencedStore` made with the
-epoch's version cannot write once another broker has won.
+Owns the protocol of `/controller` and `/controller_epoch`. Must not know what a controller does.
+
+Invariant: the node and the new epoch are written in one transaction. So no two terms share an epoch, and a
+`FencedStore` that was built with this epoch's version cannot write once another broker has been elected.
 """
 
 import logging
@@ -32,7 +33,7 @@ NO_CONTROLLER = -1
 
 @dataclass(frozen=True, slots=True)
 class Won:
-    """This broker is controller of `epoch`; `epoch_version` is the fencing token."""
+    """This broker is the controller of `epoch`; `epoch_version` is the fencing token."""
 
     epoch: int
     epoch_version: int
@@ -45,7 +46,7 @@ class ControllerNode:
         self._clock = clock
 
     async def current(self, watch: Watch) -> int:
-        """The controller's broker id, or NO_CONTROLLER. The watch fires when that changes, in either case."""
+        """Return the controller's broker id, or NO_CONTROLLER. In either case the watch fires when it changes."""
         await self._store.exists(paths.CONTROLLER, watch)
         try:
             return paths.decode_controller((await self._store.get(paths.CONTROLLER)).data)
@@ -53,7 +54,7 @@ class ControllerNode:
             return NO_CONTROLLER
 
     async def elect(self) -> Won | None:
-        """Try to become controller; None when another broker is faster, or nobody may (`_is_migrated`)."""
+        """Try to become controller. Return None if another broker won, or if a KRaft controller leads the cluster."""
         if await self._is_migrated():
             return None
         epoch, version = await self._epoch()
@@ -66,17 +67,17 @@ class ControllerNode:
                 ]
             )
         except (NodeExists, BadVersion):
-            return await self._won_after_all(epoch + 1)
+            return await self._won_unnoticed(epoch + 1)
         assert isinstance(stat, Stat)
         return Won(epoch + 1, stat.version)
 
     async def resign(self, won: Won) -> None:
-        """Give the office up for another election, if it is still held."""
+        """Delete the controller node if it is still that of `won`, so that another election follows."""
         with suppress(StoreError):
             await self._store.multi([Check(paths.CONTROLLER_EPOCH, won.epoch_version), Delete(paths.CONTROLLER)])
 
     async def remove_leftover(self) -> bool:
-        """Remove our own session's node of a term that is over; True when there was one."""
+        """Delete the controller node if this session owns it from a term that has ended; return whether it did."""
         stat = await self._store.exists(paths.CONTROLLER)
         if stat is None or stat.ephemeral_owner != self._store.session_id:
             return False
@@ -85,15 +86,15 @@ class ControllerNode:
         return True
 
     async def _is_migrated(self) -> bool:
-        """Whether the cluster is led by KRaft controllers, who must not be disturbed."""
+        """Return whether KRaft controllers lead the cluster. Then this broker must not become controller."""
         (node,) = await self._store.get_many([paths.MIGRATION])
         migrated_to = -1 if node is None else paths.decode_migrated_controller_id(node.data)
         if migrated_to >= 0:
-            logger.error("not becoming controller: the cluster was migrated to the KRaft controller %d", migrated_to)
+            logger.error("not becoming controller: KRaft controller %d leads the cluster (/migration)", migrated_to)
         return migrated_to >= 0
 
     async def _epoch(self) -> tuple[int, int]:
-        """The last epoch and the version of its node, which the first controller of a cluster creates."""
+        """Return the last epoch and the version of its node, which the first controller of a cluster creates."""
         try:
             node = await self._store.get(paths.CONTROLLER_EPOCH)
         except NoNode:
@@ -102,8 +103,11 @@ class ControllerNode:
             node = await self._store.get(paths.CONTROLLER_EPOCH)
         return paths.decode_controller_epoch(node.data), node.stat.version
 
-    async def _won_after_all(self, epoch: int) -> Won | None:
-        """A lost answer to our own winning write looks like a race that was lost: see whose node it is."""
+    async def _won_unnoticed(self, epoch: int) -> Won | None:
+        """Return the won epoch if this session owns the node.
+
+        A retried write fails after its first try succeeded and the response was lost.
+        """
         stat = await self._store.exists(paths.CONTROLLER)
         reached, version = await self._epoch()
         if stat is not None and stat.ephemeral_owner == self._store.session_id and reached == epoch:

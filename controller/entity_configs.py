@@ -1,9 +1,11 @@
-"""Configuration of topics, brokers, users, clients and addresses, as it stands in the store.
+"""Read and write the configuration of topics, brokers, users, clients and IP addresses in the store.
 
-Owns reading, writing and the notifications by which all brokers learn of a change. Must not know what the settings
-mean: callers validate first. Invariants: a change and its notification are written together, and only while there is a
-controller; a notification tells whose configuration changed, and the reader takes what it is now, so that two changes
-in a row are safe to read once.
+Owns reads, writes and the notifications that report a change to all brokers. Must not know what the settings mean:
+callers validate first.
+
+Invariants: a change and its notification are written in one transaction, and only while a controller exists. A
+notification names the entity and no values; its reader reads the current configuration, so two changes in a row may be
+read once.
 """
 
 import asyncio
@@ -31,31 +33,31 @@ from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.common.ZkNodeChangeNotificationListener$ChangeEventProcessThread")
 
-# Kafka's brokers delete notifications of this age when they read newer ones.
+# Kafka's brokers delete notifications older than this when they read newer ones.
 NOTIFICATION_AGE_MS_MAX = 15 * 60 * 1000
 
 ATTEMPTS_MAX = 10
 
-# The node of these goes with the last setting; that of a topic or broker stays, empty.
+# The node of these entities is deleted with its last setting; that of a topic or broker stays, empty.
 _TYPES_REMOVED_WHEN_EMPTY = frozenset({"users", "clients", "ips"})
 
 Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 async def topic_overrides(store: StateStore, topic: str) -> dict[str, str]:
-    """What is set for a topic; empty when nothing is."""
+    """Return the configuration overrides of a topic; empty if there are none."""
     return await entity_overrides(store, paths.topic_entity(topic))
 
 
 async def entity_overrides(store: StateStore, entity: ConfigEntity) -> dict[str, str]:
-    """What is set for an entity; empty when nothing is."""
+    """Return the configuration overrides of an entity; empty if there are none."""
     path = paths.config_path(entity)
     (node,) = await store.get_many([path])
     return {} if node is None else paths.decode_config(path, node.data)
 
 
 async def all_overrides(store: StateStore, entity_type: str) -> dict[ConfigEntity, dict[str, str]]:
-    """What is set for every entity of a type, for users with their clients."""
+    """Return the overrides of every entity of a type; for users, also those of their clients."""
     names = [f"{entity_type}/{name}" for name in await store.children(f"/config/{entity_type}")]
     if entity_type == "users":
         for user in list(names):
@@ -70,9 +72,12 @@ async def all_overrides(store: StateStore, entity_type: str) -> dict[ConfigEntit
 
 
 async def change_overrides(store: StateStore, entity: ConfigEntity, edit: Edit) -> dict[str, str]:
-    """Replace what is set for an entity by what `edit` makes of it, and notify all brokers. Returns the result.
+    """Replace the overrides of an entity by `edit(overrides)` and notify all brokers. Return the new overrides.
 
-    `edit` is called again when somebody else wrote in between. Raises KafkaError(NOT_CONTROLLER) while there is none.
+    `edit` is called again if another writer changed the node in between.
+
+    Raises:
+        KafkaError: NOT_CONTROLLER if there is no controller, UNKNOWN_SERVER_ERROR after `ATTEMPTS_MAX` conflicts.
     """
     path = paths.config_path(entity)
     for _ in range(ATTEMPTS_MAX):
@@ -92,13 +97,16 @@ async def change_overrides(store: StateStore, entity: ConfigEntity, edit: Edit) 
                 raise KafkaError(ErrorCode.NOT_CONTROLLER) from error
         except (BadVersion, NodeExists):
             pass
-    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{path} was changed by others {ATTEMPTS_MAX} times in a row")
+    raise KafkaError(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        f"{path} changed during each of {ATTEMPTS_MAX} attempts: try again",
+    )
 
 
 def _write(
     entity: ConfigEntity, path: str, values: Mapping[str, str], version: int | None, *, has_children: bool
 ) -> list[Operation]:
-    """The operations that leave `values` in a node that now has `version`, or None if there is none."""
+    """Return the operations that store `values`; `version` is the node's current version, None if it is missing."""
     removable = entity.parts[-1][0] in _TYPES_REMOVED_WHEN_EMPTY and not values and not has_children
     if version is None:
         return [] if removable else [Create(path, paths.encode_config(values))]
@@ -115,9 +123,9 @@ async def _ensure_parents(store: StateStore, entity: ConfigEntity) -> None:
 
 
 class ConfigChangeListener:
-    """Calls back for each entity whose configuration changes, in order, from `start` on.
+    """Calls `on_change` for each entity whose configuration changes after `start`, in the order of the changes.
 
-    Whoever starts it reads all configuration afterwards, so that nothing that changed before is missed.
+    The caller reads all configuration after `start`, so that it misses no earlier change.
     """
 
     def __init__(
@@ -132,7 +140,7 @@ class ConfigChangeListener:
         self._stopped = False
 
     async def start(self) -> None:
-        """Watch, and take what is there as known."""
+        """Set the watch, and skip the notifications that exist already."""
         names = await self._store.children(paths.CONFIG_CHANGES, self._notified)
         self._last_sequence = max(map(paths.sequence_of, names), default=-1)
         await self._purge(names)
@@ -155,7 +163,7 @@ class ConfigChangeListener:
                 self._changed_again = False
                 await self._read()
         except StoreUnavailable as error:
-            logger.warning("configuration changes are not followed until the store is back: %s", error)
+            logger.warning("cannot read configuration changes until the store is available again: %s", error)
         finally:
             self._reading = None
 
@@ -166,10 +174,10 @@ class ConfigChangeListener:
         for name, node in zip(fresh, nodes, strict=True):
             self._last_sequence = paths.sequence_of(name)
             if node is not None:
-                await self._tell(name, node.data)
+                await self._call_back(name, node.data)
         await self._purge(names)
 
-    async def _tell(self, name: str, data: bytes | None) -> None:
+    async def _call_back(self, name: str, data: bytes | None) -> None:
         try:
             result = self._on_change(paths.decode_config_change(data))
             if result is not None:

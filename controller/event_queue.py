@@ -1,7 +1,7 @@
-"""The one queue of a controller, and the one task that takes events from it.
+"""The one event queue of a controller, and the one task that processes its events.
 
 Owns the order and the waiting callers. Must not know what events mean. Invariant: events are processed one at a time,
-each to its end, in the order in which they were put; a caller always gets a result or an error.
+each to completion, in the order in which they were put; a caller always gets a result or an error.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class EventQueue:
     def __init__(
         self, process: Callable[[Event], Awaitable[object]], clock: Clock, statistics: ControllerStatistics
     ) -> None:
-        """`process` raises KafkaError, which the caller gets, and nothing else."""
+        """`process` raises KafkaError, which is passed to the caller, and nothing else."""
         self._process = process
         self._clock = clock
         self._statistics = statistics
@@ -44,7 +44,7 @@ class EventQueue:
         self._task = asyncio.create_task(self._run(), name="controller-events")
 
     async def stop(self) -> None:
-        """Finish the event being processed and drop the others."""
+        """Finish the event that is being processed and drop the others."""
         self.drop_all()
         if self._task is not None:
             task, self._task = self._task, None
@@ -56,7 +56,11 @@ class EventQueue:
         self._waiting.put_nowait(_Queued(event, self._clock.now_ms()))
 
     async def ask(self, event: Event) -> object:
-        """Put the event and return what comes of it. Raises KafkaError, NOT_CONTROLLER when it is dropped."""
+        """Put the event, wait, and return its result.
+
+        Raises:
+            KafkaError: the error of the event; NOT_CONTROLLER if the event was dropped.
+        """
         if self._task is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -64,10 +68,10 @@ class EventQueue:
         try:
             return await result
         finally:
-            del result  # its exception would hold this frame, and this frame it
+            del result  # else its exception and this frame would refer to each other
 
     def drop_all(self) -> None:
-        """Forget what is waiting; callers hear that this is not the controller."""
+        """Drop all waiting events; their callers get NOT_CONTROLLER."""
         while not self._waiting.empty():
             queued = self._waiting.get_nowait()
             if queued is not None:

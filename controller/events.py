@@ -1,7 +1,7 @@
-"""Everything that can happen to a controller, as values. They are processed one at a time, in the order they came.
+"""The events of a controller, as values. They are processed one at a time, in order of arrival.
 
 Owns what each event carries. Must not know how it is processed. `statistic` is the name under which Kafka's metrics
-count the time an event takes; those without one are not counted there.
+count the processing time of an event; events without one are not counted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,24 +29,24 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class ControllerChanged(Event):
-    """The node of the controller came, went or changed, or this broker has just started: elect or follow."""
+    """`/controller` was created, deleted or changed, or this broker has just started: elect or follow."""
 
     statistic: ClassVar[str] = "ControllerChange"
 
 
 @dataclass(frozen=True, slots=True)
 class SessionExpired(Event):
-    """The store gave this broker up: it is not controller any more, whatever it believed."""
+    """The store expired this broker's session: it is not controller any more."""
 
     statistic: ClassVar[str] = "ControllerChange"
 
 
-# -- what the store tells ------------------------------------------------------------------------------------------
+# -- changes in the store ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class BrokersChanged(Event):
-    """A broker registered or went."""
+    """A broker registered, or its registration was deleted."""
 
     statistic: ClassVar[str] = "LeaderElection"
 
@@ -61,14 +61,14 @@ class BrokerModified(Event):
 
 @dataclass(frozen=True, slots=True)
 class TopicsChanged(Event):
-    """A topic node was created or removed, maybe by hand."""
+    """A topic node was created or deleted, by a controller or by hand."""
 
     statistic: ClassVar[str] = "TopicChange"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicModified(Event):
-    """A topic node was rewritten: partitions were added, maybe by hand."""
+    """A topic node was rewritten: partitions were added, by a controller or by hand."""
 
     topic: str
     statistic: ClassVar[str] = "TopicChange"
@@ -83,38 +83,38 @@ class DeletionsChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class IsrChangesNotified(Event):
-    """Leaders of an old inter.broker.protocol.version wrote partition states by themselves."""
+    """Leaders with an old inter.broker.protocol.version wrote partition states themselves."""
 
     statistic: ClassVar[str] = "IsrChange"
 
 
 @dataclass(frozen=True, slots=True)
 class LogDirEventsNotified(Event):
-    """Brokers lost log directories."""
+    """Brokers reported offline log directories."""
 
     statistic: ClassVar[str] = "LogDirChange"
 
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentNodeChanged(Event):
-    """An old tool asks for reassignments through the store."""
+    """An old tool requests reassignments through the store."""
 
     statistic: ClassVar[str] = "PartitionReassignment"
 
 
 @dataclass(frozen=True, slots=True)
 class PreferredElectionNodeChanged(Event):
-    """An old tool asks for elections through the store."""
+    """An old tool requests preferred leader elections through the store."""
 
     statistic: ClassVar[str] = "ManualLeaderBalance"
 
 
-# -- what brokers answer -------------------------------------------------------------------------------------------
+# -- responses of brokers ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderAndIsrAnswered(Event):
-    """A broker has taken over leadership states, or says for which it cannot."""
+class LeaderAndIsrResponseReceived(Event):
+    """A broker applied leadership states, or reports the partitions for which it could not."""
 
     broker_id: int
     response: LeaderAndIsrResponse
@@ -122,7 +122,7 @@ class LeaderAndIsrAnswered(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StopReplicaAnswered(Event):
+class StopReplicaResponseReceived(Event):
     """`deleted` are the partitions whose replica was to be deleted, not only stopped."""
 
     broker_id: int
@@ -131,25 +131,25 @@ class StopReplicaAnswered(Event):
     statistic: ClassVar[str] = "TopicDeletion"
 
 
-# -- what is due or configured -------------------------------------------------------------------------------------
+# -- timers and configuration -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceDue(Event):
-    """Time to see whether leadership is where it is preferred."""
+    """The interval of the leader imbalance check has passed."""
 
     statistic: ClassVar[str] = "AutoLeaderBalance"
 
 
 @dataclass(frozen=True, slots=True)
 class UncleanElectionEnabled(Event):
-    """unclean.leader.election.enable was switched on: for one topic, or with None for all that do not override it."""
+    """unclean.leader.election.enable was switched on for `topic`, or with None in the cluster's defaults."""
 
     topic: str | None
     statistic: ClassVar[str] = "UncleanLeaderElectionEnable"
 
 
-# -- what clients and brokers ask ----------------------------------------------------------------------------------
+# -- requests of clients and brokers -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class DeleteTopics(Event):
 
 
 class ElectionType(IntEnum):
-    """The kinds of ElectLeaders, numbered as in the request."""
+    """The election types of an ElectLeaders request, with its numbers."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -181,7 +181,7 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ElectLeaders(Event):
-    """`partitions` None means all."""
+    """`partitions` None means all partitions."""
 
     election_type: ElectionType
     partitions: Sequence[TopicPartition] | None
@@ -190,7 +190,7 @@ class ElectLeaders(Event):
 
 @dataclass(frozen=True, slots=True)
 class AlterReassignments(Event):
-    """Target replicas by partition; None cancels."""
+    """Target replicas by partition; None cancels the reassignment."""
 
     targets: Mapping[TopicPartition, tuple[int, ...] | None]
     statistic: ClassVar[str] = "PartitionReassignment"
@@ -198,7 +198,7 @@ class AlterReassignments(Event):
 
 @dataclass(frozen=True, slots=True)
 class ListReassignments(Event):
-    """`partitions` None means all."""
+    """`partitions` None means all partitions."""
 
     partitions: set[TopicPartition] | None
     statistic: ClassVar[str] = "ListPartitionReassignment"
@@ -206,7 +206,7 @@ class ListReassignments(Event):
 
 @dataclass(frozen=True, slots=True)
 class AlterPartition(Event):
-    """A leader reports its in-sync replicas. `version` is the request's."""
+    """A leader reports its in-sync replicas. `version` is the version of the request."""
 
     request: AlterPartitionRequest
     version: int

@@ -1,11 +1,12 @@
 """The store as the active controller uses it: typed, batched, and fenced by the controller epoch.
 
-Owns how a plan's changes become operations. Must not know why they are made. Invariant: every write is a `multi` that
-first checks the version `/controller_epoch` got at our election. When another controller was elected since, nothing is
-written and `ControllerMoved` is raised.
+Owns the translation of changes into operations. Must not know why they are made.
 
-Changes to many partitions share a `multi`, which is one disk sync instead of fifty; a change that turns out to be
-impossible is taken out and the rest is tried again, so that they stay independent of each other.
+Invariant: every write is a `multi` whose first operation checks the version that `/controller_epoch` got at this
+controller's election. If another controller was elected since, nothing is written and `ControllerMoved` is raised.
+
+Changes to many partitions share a `multi`, which costs one disk sync instead of one for each. If one change of a batch
+fails, it is removed and the others are retried, so that changes stay independent of each other.
 """
 
 import logging
@@ -43,13 +44,13 @@ V = TypeVar("V")
 OPERATIONS_PER_MULTI_MAX = 500
 
 
-class ControllerMoved(Exception):  # noqa: N818 - it says what happened
-    """Another controller was elected: whatever this one believes is void."""
+class ControllerMoved(Exception):  # noqa: N818 - it names the event
+    """Another controller was elected: all state of this one is void."""
 
 
 @dataclass(slots=True)
 class Written:
-    """What became of changes: their leadership as it now stands, or that the store held something else."""
+    """The result of changes: the leaderships now stored, and the partitions whose stored version was another."""
 
     leaderships: dict[TopicPartition, Leadership] = field(default_factory=dict)
     conflicts: list[TopicPartition] = field(default_factory=list)
@@ -65,12 +66,12 @@ class FencedStore:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     async def read_topics(self, names: Sequence[str], watch: Watch | None = None) -> dict[str, Topic]:
-        """Those topics that exist and can be read. The watch is armed on those that exist."""
+        """Return the topics that exist and can be decoded. The watch is armed on those that exist."""
         nodes = await self.store.get_many([paths.topic_path(name) for name in names], watch)
         return await self._decoded(names, nodes, lambda name, node: paths.decode_topic(name, node.data))
 
     async def read_leaderships(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Leadership]:
-        """The states of those partitions that have one that can be read."""
+        """Return the states of the partitions that have one that can be decoded."""
         wanted = [paths.partition_state_path(partition) async for partition in self._turns.through(partitions)]
         return await self._decoded(
             partitions,
@@ -79,7 +80,7 @@ class FencedStore:
         )
 
     async def read_brokers(self, broker_ids: Sequence[int], watch: Watch | None = None) -> dict[int, Broker]:
-        """Those brokers that are registered in a way that can be read. The watch is armed on those registered."""
+        """Return the registered brokers that can be decoded. The watch is armed on all registered ones."""
         nodes = await self.store.get_many([paths.broker_path(broker_id) for broker_id in broker_ids], watch)
         return await self._decoded(
             broker_ids,
@@ -88,20 +89,20 @@ class FencedStore:
         )
 
     async def read_topic_overrides(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        """The configuration set for each topic, empty where there is none."""
+        """Return the configuration overrides of each topic, empty if there are none."""
         wanted = {topic: paths.config_path(paths.topic_entity(topic)) for topic in topics}
         nodes = await self.store.get_many(list(wanted.values()))
         found = await self._decoded(wanted, nodes, lambda topic, node: paths.decode_config(wanted[topic], node.data))
         return {topic: found.get(topic, {}) for topic in wanted}
 
     async def read_isr_changes(self, notes: Sequence[str]) -> list[TopicPartition]:
-        """The partitions that ISR change notifications name."""
+        """Return the partitions named in ISR change notifications."""
         nodes = await self.store.get_many(notes)
         found = await self._decoded(notes, nodes, lambda _, node: paths.decode_partition_list(node.data))
         return [partition for note in notes for partition in found.get(note, ())]
 
     async def read_log_dir_events(self, notes: Sequence[str]) -> set[int]:
-        """The brokers that log directory events name."""
+        """Return the brokers named in log directory events."""
         nodes = await self.store.get_many(notes)
         found = await self._decoded(notes, nodes, lambda _, node: paths.decode_log_dir_event(node.data))
         return set(found.values())
@@ -109,30 +110,35 @@ class FencedStore:
     async def _decoded(
         self, keys: Iterable[K], nodes: Sequence[Node | None], decode: Callable[[K, Node], V]
     ) -> dict[K, V]:
-        """What the nodes hold. One that cannot be read is reported and left out: it must not stop the controller."""
+        """Decode the nodes. One that cannot be decoded is logged and left out: it must not stop the controller."""
         found = {}
         async for key, node in self._turns.through(zip(keys, nodes, strict=True)):
             if node is not None:
                 try:
                     found[key] = decode(key, node)
                 except paths.Undecodable as error:
-                    logger.error("ignoring a node that cannot be read: %s", error)
+                    logger.error("ignoring a node that cannot be decoded: %s", error)
         return found
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """Do all operations or none, under the fence. `StoreError.index` counts without the fence."""
+        """Perform all operations atomically, under the fence. `StoreError.index` does not count the fence.
+
+        Raises:
+            ControllerMoved: another controller was elected.
+            StoreError: an operation failed; nothing was written.
+        """
         try:
             return (await self.store.multi([self._fence, *operations]))[1:]
         except StoreError as error:
             if error.index == 0:
-                raise ControllerMoved(f"the controller epoch is not {self._epoch} any more") from error
+                raise ControllerMoved(f"the controller epoch {self._epoch} was replaced by a newer one") from error
             error.index -= 1
             raise
 
     async def change_leadership(self, changes: Sequence[ChangeLeadership]) -> Written:
-        """Write partition states, each if it still has the version it was planned from."""
+        """Write partition states, each on condition that it still has the version that the plan is based on."""
         written = Written()
         new_topics = dict.fromkeys(change.partition.topic for change in changes if change.expected_version is None)
         parents = [[Create(paths.partitions_path(topic))] for topic in new_topics]
@@ -154,7 +160,11 @@ class FencedStore:
         return [Create(paths.partition_path(partition)), Create(path, data)]
 
     async def create_topic(self, name: str, topic: Topic, overrides: dict[str, str]) -> None:
-        """Write the topic with its overrides. Raises NodeExists when the topic is there already."""
+        """Write the topic with its overrides.
+
+        Raises:
+            NodeExists: the topic exists already.
+        """
         config = paths.config_path(paths.topic_entity(name))
         data = paths.encode_config(overrides)
         create = Create(paths.topic_path(name), paths.encode_topic(topic))
@@ -163,22 +173,22 @@ class FencedStore:
         except NodeExists as error:
             if error.index != 0:
                 raise
-            # Left over from a topic of that name whose deletion was cut short, or made ahead by a tool.
+            # The overrides were left by an interrupted deletion of a topic with this name, or written ahead by a tool.
             await self.multi([SetData(config, data), create])
 
     async def write_topic(self, name: str, topic: Topic) -> None:
         await self.multi([SetData(paths.topic_path(name), paths.encode_topic(topic))])
 
     async def request_deletion(self, topics: Sequence[str]) -> None:
-        """Make the nodes that say which topics are to be deleted, and that are there until they are."""
+        """Create the nodes that record the topics to be deleted; each stays until its deletion is complete."""
         _expect(NodeExists, await self._each([[Create(paths.delete_topic_path(topic))] for topic in topics]))
 
     async def remove(self, node_paths: Sequence[str]) -> None:
-        """Delete nodes, in order, those that exist."""
+        """Delete nodes in order; those that do not exist are skipped."""
         _expect(NoNode, await self._each([[Delete(path)] for path in node_paths]))
 
     async def remove_topic(self, topic: str) -> None:
-        """Delete all of a topic: its states, then its own node, its overrides, and last the request to delete it."""
+        """Delete a topic's nodes: its states, then its own node, its overrides, and last the request to delete it."""
         partitions = paths.partitions_path(topic)
         try:
             names = await self.store.children(partitions)
@@ -192,7 +202,7 @@ class FencedStore:
         )
 
     async def _each(self, groups: Sequence[Sequence[Operation]]) -> list[Result | StoreError]:
-        """Do each group of operations, or not; return the result of its last one, or the error."""
+        """Perform each group of operations independently; return the result of its last operation, or its error."""
         outcomes: dict[int, Result | StoreError] = {}
         waiting = dict(enumerate(list(group) for group in groups))
         while waiting:
@@ -201,20 +211,20 @@ class FencedStore:
             try:
                 results = iter(await self.multi(operations))
             except StoreError as error:
-                self._take_out(error, chunk, waiting, outcomes)
+                self._remove_failed(error, chunk, waiting, outcomes)
                 continue
             for index in chunk:
                 outcomes[index] = [next(results) for _ in waiting.pop(index)][-1]
         return [outcomes[index] for index in range(len(groups))]
 
-    def _take_out(
+    def _remove_failed(
         self,
         error: StoreError,
         chunk: Sequence[int],
         waiting: dict[int, list[Operation]],
         outcomes: dict[int, Result | StoreError],
     ) -> None:
-        """Remove what failed from `waiting`: a parent that is there already, or else its whole group."""
+        """Remove the failed operation from `waiting`: only itself if it creates an existing parent, else its group."""
         position = error.index
         for index in chunk:
             group = waiting[index]
@@ -229,14 +239,14 @@ class FencedStore:
 
 
 def _expect(harmless: type[StoreError], outcomes: Iterable[Result | StoreError]) -> None:
-    """Raise the first error that is not `harmless`."""
+    """Raise the first error that is not an instance of `harmless`."""
     for outcome in outcomes:
         if isinstance(outcome, StoreError) and not isinstance(outcome, harmless):
             raise outcome
 
 
 def _first_chunk(waiting: dict[int, list[Operation]]) -> list[int]:
-    """As many of the first groups as fit into one multi, at least one."""
+    """Return as many of the first groups as fit into one multi, at least one."""
     chunk: list[int] = []
     count = 0
     for index, group in waiting.items():

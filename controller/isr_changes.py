@@ -1,6 +1,7 @@
-"""Whether the in-sync replicas that a leader reports become the partition's (KIP-497).
+"""Check whether the in-sync replicas that a leader reports become those of the partition (AlterPartition, KIP-497).
 
-Owns the order of the checks, which tells the leader whether to retry, refresh or give up. Must not know the store.
+Owns the order of the checks: the error code tells the leader whether to retry, to refresh its state or to stop. Must
+not know the store.
 """
 
 from controller.context import ControllerContext
@@ -16,13 +17,17 @@ FIRST_VERSION_WITH_INELIGIBLE_REPLICA = 2
 def plan_isr_change(
     context: ControllerContext, leader_id: int, partition: TopicPartition, reported: PartitionData, version: int
 ) -> ChangeLeadership | None:
-    """The state to write, None when the partition is in it already. Raises KafkaError with the leader's answer."""
+    """Return the state to write, or None if the partition has it already.
+
+    Raises:
+        KafkaError: with the error code for the leader.
+    """
     leadership = context.leaderships.get(partition)
     if leadership is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     current = leadership.state
     if reported.partition_epoch > leadership.partition_epoch or reported.leader_epoch > current.leader_epoch:
-        # The leader has heard of states that we have not: there is a newer controller.
+        # The leader has a state that this controller does not have: there is a newer controller.
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
     if reported.leader_epoch < current.leader_epoch:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -36,7 +41,7 @@ def plan_isr_change(
 
 
 def reported_isr(reported: PartitionData) -> tuple[int, ...]:
-    """The in-sync replicas, which the request holds in one of two places."""
+    """Return the in-sync replicas, which the request holds in one of two fields, depending on its version."""
     if reported.new_isr_with_epochs:
         return tuple(broker.broker_id for broker in reported.new_isr_with_epochs)
     return tuple(reported.new_isr)

@@ -1,7 +1,7 @@
-"""Plans every change of a partition's leader, leader epoch or in-sync replicas that the controller makes by itself.
+"""Plan each change of a leader, leader epoch or ISR that the controller itself decides.
 
-Owns what the new state is; `election` decides who leads. Must not know the store: the current states come in as values,
-and the plan names the versions it was made from. A plan has each partition at most once.
+Owns the new state; `election` chooses the leader. Must not know the store: current states are arguments, and the plan
+names the versions that it is based on. A plan holds each partition at most once.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -24,7 +24,7 @@ INITIAL_LEADER_EPOCH = 0
 
 
 class ElectionReason(Enum):
-    """Why a leader is elected, which decides how."""
+    """Why a leader is elected, which determines how it is chosen."""
 
     OFFLINE = "offline"
     REASSIGNED = "reassigned"
@@ -34,21 +34,24 @@ class ElectionReason(Enum):
 
 @dataclass(slots=True)
 class LeadershipPlan:
-    """What to write, and of which partitions nothing can be written and why. `unclean` may lose records."""
+    """The states to write, and the partitions for which none can be written, with the reason.
+
+    Electing the leaders of the partitions in `unclean` may lose records.
+    """
 
     changes: list[ChangeLeadership] = field(default_factory=list)
     failures: dict[TopicPartition, str] = field(default_factory=dict)
     unclean: set[TopicPartition] = field(default_factory=set)
 
     def add(self, other: "LeadershipPlan") -> None:
-        """Have this plan do what `other` does as well, which concerns other partitions."""
+        """Add the changes and failures of `other`, which must concern other partitions."""
         self.changes += other.changes
         self.failures |= other.failures
         self.unclean |= other.unclean
 
 
 def plan_first_leaders(context: ControllerContext, partitions: Iterable[TopicPartition]) -> LeadershipPlan:
-    """The first state of partitions that never had one: all live replicas in sync, the first of them leads."""
+    """Plan the first state of new partitions: all live replicas are in sync and the first of them leads."""
     plan = LeadershipPlan()
     for partition in partitions:
         live = context.online_replicas(partition)
@@ -67,9 +70,9 @@ def plan_elections(
     reason: ElectionReason,
     topics_unclean_allowed: Collection[str] = (),
 ) -> LeadershipPlan:
-    """A new leader for each partition in `current`, or why there is none."""
+    """Elect a leader for each partition in `current`, or record why none qualifies."""
     plan = LeadershipPlan()
-    for partition, leadership in _ours(context, current, plan):
+    for partition, leadership in _not_fenced(context, current, plan):
         state = _ELECTORS[reason](context, partition, leadership.state, partition.topic in topics_unclean_allowed)
         if state is None:
             plan.failures[partition] = (
@@ -86,12 +89,12 @@ def plan_elections(
 def plan_removal_from_isr(
     context: ControllerContext, current: Mapping[TopicPartition, Leadership], broker_id: int
 ) -> LeadershipPlan:
-    """Take a broker out of the in-sync replicas, where it is in, and let it lead nothing.
+    """Remove a broker from the ISR of each partition that has it there, and from its leadership.
 
-    The last member stays, so that only a replica that has everything can be elected cleanly later.
+    The last member of an ISR stays, so that only a replica with all acknowledged records can be elected cleanly later.
     """
     plan = LeadershipPlan()
-    for partition, leadership in _ours(context, current, plan):
+    for partition, leadership in _not_fenced(context, current, plan):
         state = leadership.state
         if broker_id not in state.isr:
             continue
@@ -105,9 +108,9 @@ def plan_removal_from_isr(
 
 
 def plan_new_epochs(context: ControllerContext, current: Mapping[TopicPartition, Leadership]) -> LeadershipPlan:
-    """Same leaders and in-sync replicas under a new leader epoch, so that every replica hears of a new assignment."""
+    """Keep leaders and ISR under a new leader epoch, so that every replica applies a new assignment."""
     plan = LeadershipPlan()
-    for partition, leadership in _ours(context, current, plan):
+    for partition, leadership in _not_fenced(context, current, plan):
         state = leadership.state.with_leader(leadership.state.leader)
         assignment = context.assignment(partition)
         plan.changes.append(
@@ -116,13 +119,13 @@ def plan_new_epochs(context: ControllerContext, current: Mapping[TopicPartition,
     return plan
 
 
-def _ours(
+def _not_fenced(
     context: ControllerContext, current: Mapping[TopicPartition, Leadership], plan: LeadershipPlan
 ) -> Iterable[tuple[TopicPartition, Leadership]]:
-    """The partitions that no newer controller has touched; the others fail."""
+    """Yield the partitions that no newer controller has written; record the others as failures."""
     for partition, leadership in current.items():
         if leadership.controller_epoch > context.epoch:
-            plan.failures[partition] = f"written by a controller of epoch {leadership.controller_epoch}"
+            plan.failures[partition] = f"written by a newer controller, of epoch {leadership.controller_epoch}"
         else:
             yield partition, leadership
 

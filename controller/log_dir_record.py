@@ -1,11 +1,15 @@
-"""The record of a broker's log directories, by which a start notices that one is not what it was.
+"""The record of a broker's log directories in use, by which a start detects that one was swapped or emptied.
 
-Owns the nodes under `/milena/log_dirs`, one for each directory that is in use, and the decision which directories a
-start must not use: an empty one in the place of one that was in use, as below a mount that failed, and one that an
-empty one was accepted in the place of. Must not know logs, nor how to read a directory.
+Owns the nodes under `/milena/log_dirs`, one for each directory in use, and the decision which directories a start must
+refuse:
 
-The zxid that created a directory's node says since when it is in use. The copy of the store in a directory is written
-as long as the directory is, so a copy that is older than the node was written before.
+- an empty directory in place of one that was in use, as under a failed mount;
+- a directory that returns after an empty one was accepted in its place.
+
+Must not know logs, or how to read a directory.
+
+The zxid that created a directory's node is the start of its use. The store's copy in a directory is written as long as
+the directory is in use; so a copy older than the node was last written before that use began.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,13 +24,13 @@ class FoundDirectory(NamedTuple):
 
     path: str
     is_claimed: bool
-    """Whether it says whose it is (meta.properties)."""
+    """Whether it has a meta.properties, which names its broker and cluster."""
     store_zxid: int | None
-    """The last transaction of the copy of the store in it; None without one."""
+    """The last transaction of the store's copy in it; None if there is no copy."""
 
 
 async def read(store: StateStore) -> dict[str, int]:
-    """The zxid since which each directory is in use, by path."""
+    """Return the zxid since which each directory is in use, by path."""
     try:
         names = await store.children(paths.LOG_DIRS_IN_USE)
     except NoNode:
@@ -37,14 +41,14 @@ async def read(store: StateStore) -> dict[str, int]:
 
 
 def why_refused(found: Iterable[FoundDirectory], in_use_since: Mapping[str, int]) -> dict[str, str]:
-    """The directories that must not be used, with the reason."""
+    """Return the directories that must not be used, with the reason."""
     reasons = {}
     for path, is_claimed, store_zxid in found:
         since = in_use_since.get(path)
         if since is None:
             continue
         if store_zxid is None and not is_claimed:
-            reasons[path] = "it was in use before and is empty now"
+            reasons[path] = "it was in use before and is empty now: is its file system mounted?"
         elif store_zxid is not None and store_zxid < since:
             reasons[path] = "it is as it was before an empty directory was accepted in its place"
     return reasons
@@ -53,9 +57,9 @@ def why_refused(found: Iterable[FoundDirectory], in_use_since: Mapping[str, int]
 async def write(
     store: StateStore, *, in_use: Collection[str], configured: Collection[str], replaced: Collection[str]
 ) -> None:
-    """Record the directories `in_use`; forget those that are not `configured` any more, keep those that are offline.
+    """Record the directories `in_use`, and delete the records of those that are no longer `configured`.
 
-    Those that were `replaced` are in use from now on.
+    Configured directories that are offline stay recorded. The use of those `replaced` starts now.
     """
     known = await read(store)
     gone = [path for path in known if path not in configured or path in replaced]

@@ -26,7 +26,7 @@ class TopicPartition(NamedTuple):
 
 
 class PartitionReplica(NamedTuple):
-    """The copy of `partition` on one broker."""
+    """The replica of `partition` on one broker."""
 
     partition: TopicPartition
     broker_id: int
@@ -34,10 +34,10 @@ class PartitionReplica(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
-    """Which brokers hold a partition, the preferred leader first.
+    """The brokers that hold a partition, the preferred leader first.
 
-    During a reassignment `replicas` holds the target ones first and then those that are to go; `adding` and `removing`
-    say which are which.
+    During a reassignment `replicas` holds the target replicas first, then those in `removing`; `adding` holds the
+    target replicas that are new.
     """
 
     replicas: tuple[int, ...]
@@ -50,16 +50,16 @@ class ReplicaAssignment:
 
     @property
     def original(self) -> tuple[int, ...]:
-        """The replicas without those that the reassignment adds: what a cancelled one goes back to."""
+        """The replicas without those in `adding`: the assignment after the reassignment is cancelled."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas once the reassignment is complete."""
+        """The replicas after the reassignment is complete."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     def reassigned_to(self, target: tuple[int, ...]) -> "ReplicaAssignment":
-        """This assignment with a reassignment to `target` begun, in place of one that may be running."""
+        """Return this assignment with a reassignment to `target`, which replaces one in progress."""
         original = self.original
         return ReplicaAssignment(
             replicas=target + tuple(replica for replica in original if replica not in target),
@@ -72,7 +72,7 @@ class ReplicaAssignment:
 
 
 class LeaderRecoveryState(IntEnum):
-    """RECOVERING after an unclean election, until the new leader says otherwise with AlterPartition (KIP-704)."""
+    """RECOVERING after an unclean election, until the new leader reports RECOVERED with AlterPartition (KIP-704)."""
 
     RECOVERED = 0
     RECOVERING = 1
@@ -80,7 +80,7 @@ class LeaderRecoveryState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """Who leads a partition and who is in sync; NO_LEADER while nobody can."""
+    """The leader and the in-sync replicas of a partition; the leader is NO_LEADER if no replica can lead."""
 
     leader: int
     leader_epoch: int
@@ -88,13 +88,13 @@ class LeaderAndIsr:
     recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
 
     def with_leader(self, leader: int, isr: tuple[int, ...] | None = None) -> "LeaderAndIsr":
-        """The state after an election, which is always a new leader epoch."""
+        """Return the state after an election, which always has a new leader epoch."""
         return replace(self, leader=leader, leader_epoch=self.leader_epoch + 1, isr=self.isr if isr is None else isr)
 
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """A partition's state as it stands in the store: the epoch of the controller that wrote it, and its version."""
+    """A partition's state in the store, the epoch of the controller that wrote it, and the version of its node."""
 
     state: LeaderAndIsr
     controller_epoch: int
@@ -112,7 +112,7 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A live broker as it registered itself. `epoch` is what fences requests meant for an earlier life of it."""
+    """A live broker as it registered. `epoch` fences requests that were sent before its last registration."""
 
     broker_id: int
     endpoints: tuple[Endpoint, ...]
@@ -125,14 +125,14 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as it stands in the store. `topic_id` is None where a broker before 2.8 made it."""
+    """A topic as stored. `topic_id` is None if a broker before 2.8 created the topic."""
 
     topic_id: UUID | None
     partitions: dict[int, ReplicaAssignment] = field(default_factory=dict)
 
 
 class ApiError(NamedTuple):
-    """The outcome for one item of a request. NONE is success; `message` None stands for the code's default text."""
+    """The result for one item of a request. NONE is success; without `message` the code's default text applies."""
 
     error_code: ErrorCode = ErrorCode.NONE
     message: str | None = None

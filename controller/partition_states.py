@@ -1,7 +1,7 @@
-"""The states of a partition and the only ways between them.
+"""The states of a partition and the allowed transitions.
 
-Rule: a transition that is not in `VALID_PREVIOUS` does not happen; it is reported and the state stays. The picture in
-docs/controller.md is drawn from this table. Must not know what a transition entails: `leadership` plans it.
+Invariant: a transition that is not in `VALID_PREVIOUS` does not happen; it is logged and the state stays. The diagram
+in docs/controller.md is generated from this table. Must not know what a transition does: `leadership` plans it.
 """
 
 from collections.abc import Mapping
@@ -9,19 +9,19 @@ from enum import Enum
 
 
 class PartitionState(Enum):
-    """What the controller has made of a partition."""
+    """The controller's state of a partition."""
 
     NON_EXISTENT = "NonExistentPartition"
-    """Never created, or deleted: there is no state node."""
+    """Never created, or deleted: it has no state node."""
 
     NEW = "NewPartition"
-    """Assigned to brokers, but nobody has led it: there is no state node yet. Leaves when an assigned broker lives."""
+    """Assigned, but it never had a leader and has no state node. It waits until an assigned broker is alive."""
 
     ONLINE = "OnlinePartition"
-    """Has a leader that lives. Elections of another leader stay in this state."""
+    """Has a live leader. The election of another leader does not change the state."""
 
     OFFLINE = "OfflinePartition"
-    """Has had a leader, which is gone, and no replica qualified to follow it; or its topic is being deleted."""
+    """Its leader is gone and no replica qualified to replace it, or its topic is being deleted."""
 
 
 VALID_PREVIOUS: Mapping[PartitionState, frozenset[PartitionState]] = {

@@ -1,8 +1,10 @@
-"""Every path of the metadata tree, with what stands in the node: build and parse, encode and decode side by side.
+"""Build and parse each path of the metadata tree, and encode and decode the data of its node.
 
 Owns the layout and the JSON that Kafka's brokers and tools share (docs/formats/metadata-store.md). Must not know the
-store. Written JSON has no spaces and Kafka's member order, so that trees compare byte for byte; on reading any order is
-taken and unknown members are ignored. Decoders raise `Undecodable`, and nothing else, for what does not fit.
+store.
+
+Written JSON has no spaces and Kafka's member order, so that trees compare byte for byte. Readers accept any order and
+ignore unknown members. Decoders raise `Undecodable` for malformed data, and nothing else.
 """
 
 import json
@@ -48,7 +50,7 @@ LOG_DIRS_IN_USE = f"{MILENA}/log_dirs"
 CONFIG_ENTITY_TYPES = ("topics", "clients", "users", "brokers", "ips")
 DEFAULT_ENTITY = "<default>"
 
-# Made by every broker at start, parents first; without data.
+# Every broker creates these at start if they are missing, parents first and without data.
 PERSISTENT_PATHS = (
     "/consumers",
     "/brokers",
@@ -70,7 +72,7 @@ _ANY_VERSION = range(1 << 31)
 
 
 class Undecodable(ValueError):  # noqa: N818 - it says what the data is
-    """The node holds something else than belongs there: somebody wrote it by hand, or a later version did."""
+    """The node does not hold the expected data: it was written by hand or by a later version."""
 
 
 @contextmanager
@@ -88,7 +90,7 @@ def _encode(value: Mapping[str, object]) -> bytes:
 
 
 class _Json:
-    """A JSON object, read member by member with the type that belongs there."""
+    """A JSON object whose members are read with their expected types."""
 
     def __init__(self, value: object) -> None:
         if not isinstance(value, dict):
@@ -133,7 +135,7 @@ class _Json:
 
 
 def _parse(data: bytes | None, versions: range = _ANY_VERSION) -> _Json:
-    """The node's object, if its version is one that we can read. Tools of old wrote some nodes without a version."""
+    """Return the node's object if its version is in `versions`. Early tools wrote some nodes without a version."""
     members = _Json(json.loads(data or b""))
     version = members.integer("version", versions[0])
     if version not in versions:
@@ -142,7 +144,7 @@ def _parse(data: bytes | None, versions: range = _ANY_VERSION) -> _Json:
 
 
 def _at_least_one(value: tuple[int, ...]) -> tuple[int, ...]:
-    """The brokers of one partition, of which there is at least one."""
+    """Return the replicas of one partition; raise Undecodable if there are none."""
     if not value:
         raise Undecodable("a partition without replicas")
     return value
@@ -158,7 +160,7 @@ def _integers(value: object) -> tuple[int, ...]:
 
 
 def encode_uuid(identifier: UUID) -> str:
-    """22 characters of base64url, as Kafka prints ids."""
+    """Encode as 22 characters of base64url, as Kafka prints ids."""
     return urlsafe_b64encode(identifier.bytes).rstrip(b"=").decode()
 
 
@@ -184,7 +186,7 @@ def broker_path(broker_id: int) -> str:
 
 
 def encode_broker(broker: Broker, *, jmx_port: int, timestamp_ms: int) -> bytes:
-    """Registration version 5. `host` and `port` are those of the first PLAINTEXT endpoint, for the oldest readers."""
+    """Encode as version 5. `host` and `port` are those of the first PLAINTEXT endpoint, for the oldest readers."""
     plaintext = next((endpoint for endpoint in broker.endpoints if endpoint.security_protocol == "PLAINTEXT"), None)
     members: dict[str, object] = {
         "features": {},
@@ -206,7 +208,7 @@ def encode_broker(broker: Broker, *, jmx_port: int, timestamp_ms: int) -> bytes:
 
 
 def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> Broker:
-    """Versions 1 to 5; version 1 is a single PLAINTEXT endpoint. `epoch` is the node's czxid."""
+    """Decode versions 1 to 5; version 1 is a single PLAINTEXT endpoint. `epoch` is the node's czxid."""
     with _decoding(broker_path(broker_id)):
         registration = _parse(data, range(1, 6))
         if registration.integer("version") == 1:
@@ -239,12 +241,12 @@ def _parse_endpoint(url: str, protocols: Mapping[str, str]) -> Endpoint:
 
 
 def log_dir_in_use_path(path: str) -> str:
-    """The node of the log directory at an absolute path; without data."""
+    """Return the path of the node of the log directory at an absolute path. The node has no data."""
     return f"{LOG_DIRS_IN_USE}/{quote(path, safe='', errors='surrogateescape')}"
 
 
 def log_dir_of_name(name: str) -> str:
-    """The absolute path of the log directory whose node has this name."""
+    """Return the absolute path of the log directory whose node has this name."""
     return unquote(name, errors="surrogateescape")
 
 
@@ -256,7 +258,7 @@ def topic_path(topic: str) -> str:
 
 
 def encode_topic(topic: Topic) -> bytes:
-    """Version 3, with all three kinds of replica lists."""
+    """Encode as version 3, with all three kinds of replica lists."""
     partitions = sorted(topic.partitions.items())
     members: dict[str, object] = {"partitions": {str(partition): list(it.replicas) for partition, it in partitions}}
     if topic.topic_id is not None:
@@ -270,7 +272,7 @@ def encode_topic(topic: Topic) -> bytes:
 
 
 def decode_topic(name: str, data: bytes | None) -> Topic:
-    """Versions 1 (partitions only), 2 (with reassignments) and 3 (with the id)."""
+    """Decode versions 1 (partitions only), 2 (with reassignments) and 3 (with the topic id)."""
     with _decoding(topic_path(name)):
         topic = _parse(data, range(1, 4))
         adding, removing = topic.replicas("adding_replicas"), topic.replicas("removing_replicas")
@@ -310,7 +312,7 @@ def encode_partition_state(state: LeaderAndIsr, controller_epoch: int) -> bytes:
 
 
 def decode_partition_state(partition: TopicPartition, data: bytes | None, version: int) -> Leadership:
-    """`version` is the node's, which is the partition epoch."""
+    """Decode a partition state. `version` is the version of the node, which is the partition epoch."""
     with _decoding(partition_state_path(partition)):
         members = _parse(data)
         state = LeaderAndIsr(
@@ -330,7 +332,7 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
 
 
 def decode_controller(data: bytes | None) -> int:
-    """The controller's broker id."""
+    """Return the controller's broker id."""
     with _decoding(CONTROLLER):
         return _parse(data).integer("brokerid")
 
@@ -352,13 +354,13 @@ def delete_topic_path(topic: str) -> str:
 
 
 def decode_reassignments(data: bytes | None) -> dict[TopicPartition, tuple[int, ...]]:
-    """What an old tool asks for: target replicas by partition."""
+    """Return the target replicas by partition that an old tool requests."""
     with _decoding(REASSIGN_PARTITIONS):
         return {_partition(entry): entry.integers("replicas") for entry in map(_Json, _parse(data).array("partitions"))}
 
 
 def decode_partition_list(data: bytes | None) -> list[TopicPartition]:
-    """The data of /admin/preferred_replica_election and of ISR change notifications."""
+    """Decode /admin/preferred_replica_election and ISR change notifications."""
     with _decoding("list of partitions"):
         return [_partition(entry) for entry in map(_Json, _parse(data).array("partitions"))]
 
@@ -371,7 +373,7 @@ def _partition(entry: _Json) -> TopicPartition:
 
 
 def consumer_offset_path(group_id: str, topic: str, partition: int) -> str:
-    """Where consumers of 0.8 keep an offset."""
+    """Return the path of the node in which consumers of 0.8 store an offset."""
     return f"/consumers/{group_id}/offsets/{topic}/{partition}"
 
 
@@ -390,7 +392,7 @@ _SEQUENCE = re.compile(r".*_([0-9]{10,})")
 
 
 def sequence_of(name: str) -> int:
-    """The number that the store gave a sequential node."""
+    """Return the number that the store appended to the name of a sequential node."""
     match = _SEQUENCE.fullmatch(name)
     if match is None:
         raise Undecodable(f"{name!r}, expected a name that ends in a sequence number")
@@ -398,12 +400,12 @@ def sequence_of(name: str) -> int:
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
-    """A broker has lost a log directory; Kafka knows no other event."""
+    """Encode the event of a log directory that went offline, the only event that Kafka defines."""
     return _encode({"version": 1, "broker": broker_id, "event": 1})
 
 
 def decode_log_dir_event(data: bytes | None) -> int:
-    """The id of the broker that lost a log directory."""
+    """Return the id of the broker whose log directory went offline."""
     with _decoding(LOG_DIR_EVENT_NOTIFICATIONS):
         return _parse(data).integer("broker")
 
@@ -412,7 +414,7 @@ def decode_log_dir_event(data: bytes | None) -> int:
 
 
 class ConfigEntity(NamedTuple):
-    """Whose configuration it is. `parts` are (type, name) pairs, the name None for the default of that type.
+    """The entity that a configuration belongs to. `parts` are (type, name) pairs; name None is the type's default.
 
     Only users have a second pair: their clients.
     """
@@ -420,7 +422,7 @@ class ConfigEntity(NamedTuple):
     parts: tuple[tuple[str, str | None], ...]
 
 
-# Kafka leaves the characters that java.net.URLEncoder leaves, and writes a space as %20.
+# As in Kafka: the characters that java.net.URLEncoder keeps are not quoted, and a space becomes %20.
 _UNQUOTED = "-_."
 _ENCODED_TYPES = frozenset({"users", "clients"})
 
@@ -430,12 +432,12 @@ def topic_entity(topic: str) -> ConfigEntity:
 
 
 def broker_entity(broker_id: int | None) -> ConfigEntity:
-    """The broker's own configuration, or with None that of the whole cluster."""
+    """Return the entity of one broker, or with None that of the whole cluster."""
     return ConfigEntity((("brokers", None if broker_id is None else str(broker_id)),))
 
 
 def config_entity_path(entity: ConfigEntity) -> str:
-    """The entity's path below /config, as change notifications name it: `users/alice/clients/app`."""
+    """Return the entity's path below /config, as in change notifications: `users/alice/clients/app`."""
     return "/".join(f"{entity_type}/{_encode_name(entity_type, name)}" for entity_type, name in entity.parts)
 
 
@@ -453,7 +455,7 @@ def config_path(entity: ConfigEntity) -> str:
 
 
 def config_parent_paths(entity: ConfigEntity) -> list[str]:
-    """Nodes above the entity's own that are not made at start: the user's and its `clients`."""
+    """Return the nodes above the entity's own that do not exist from the start: the user's and its `clients`."""
     words = config_path(entity).split("/")
     return ["/".join(words[:end]) for end in range(4, len(words))]
 
@@ -463,7 +465,7 @@ def encode_config(values: Mapping[str, str]) -> bytes:
 
 
 def decode_config(path: str, data: bytes | None) -> dict[str, str]:
-    """The overrides. A node without data, made only because it has children, holds none."""
+    """Return the overrides. A node without data exists only for its children and holds none."""
     if data is None or data == b"":
         return {}
     with _decoding(path):
@@ -475,7 +477,7 @@ def encode_config_change(entity: ConfigEntity) -> bytes:
 
 
 def decode_config_change(data: bytes | None) -> ConfigEntity:
-    """Version 2 names a path, version 1 a type and a name."""
+    """Decode a change notification: version 2 holds a path, version 1 a type and a name."""
     with _decoding(CONFIG_CHANGES):
         change = _parse(data, range(1, 3))
         if change.integer("version", 2) == 1:
@@ -499,7 +501,7 @@ def _decode_name(entity_type: str, name: str) -> str | None:
 
 
 class ProducerIdBlock(NamedTuple):
-    """The ids that were handed out last, and to whom. `last` is part of the block."""
+    """The last allocated block of ids, and the broker that got it. `last` is part of the block."""
 
     broker_id: int
     first: int
@@ -513,7 +515,7 @@ def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
 
 
 def decode_producer_id_block(data: bytes | None) -> ProducerIdBlock | None:
-    """None before the first block was handed out."""
+    """Return the last block, or None if no block was allocated yet."""
     if not data:
         return None
     with _decoding(PRODUCER_ID_BLOCK):
@@ -527,6 +529,6 @@ def encode_feature(features: Mapping[str, int]) -> bytes:
 
 
 def decode_migrated_controller_id(data: bytes | None) -> int:
-    """Which KRaft controller took the cluster over, or -1."""
+    """Return the id of the KRaft controller that leads the cluster, or -1."""
     with _decoding(MIGRATION):
         return _parse(data).integer("kraft_controller_id", -1)

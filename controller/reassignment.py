@@ -1,7 +1,7 @@
-"""Moving a partition to other brokers: what is asked, and when it is done.
+"""Check the target of a reassignment, and decide when a reassignment is complete.
 
-Owns the checks of a target and the texts that users see, and the question whether a reassignment is complete. Must not
-know the store or requests. Phases and their order are in docs/controller.md.
+Owns the checks, their error messages and the completion test. Must not know the store or requests. The phases and their
+order are in docs/controller.md.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,16 +12,17 @@ from protocol.errors import ErrorCode, KafkaError
 
 
 def is_complete(assignment: ReplicaAssignment, isr: Collection[int]) -> bool:
-    """Whether every target replica is in sync."""
+    """Return whether every target replica is in sync."""
     return set(assignment.target) <= set(isr)
 
 
 def plan_reassignment(
     context: ControllerContext, partition: TopicPartition, target: Sequence[int] | None
 ) -> ReplicaAssignment:
-    """The assignment with which a move to `target` begins, or with None the one it is cancelled to.
+    """Return the assignment that starts a reassignment to `target`, or with None the one that cancels it.
 
-    Raises KafkaError where nothing can be moved or cancelled.
+    Raises:
+        KafkaError: the target is invalid, the partition unknown, or there is no reassignment to cancel.
     """
     if target is None and partition not in context.reassigning:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)

@@ -1,7 +1,7 @@
-"""How a broker joins: the tree's roots, the cluster's id, the broker's own id, its registration.
+"""Register a broker: the roots of the tree, the cluster id, the broker id, the registration.
 
-Owns these four writes, each safe to repeat and to race, called in this order at start, before there is a controller;
-and the notice that a broker has lost a log directory. Must not know elections.
+Owns these four writes, which run in this order at start, before there is a controller; each is safe to repeat and to
+race. Also owns the notification of an offline log directory. Must not know elections.
 """
 
 import uuid
@@ -17,12 +17,12 @@ NO_JMX_PORT = -1
 
 
 class IdentityError(Exception):
-    """This broker must not join: its id or its cluster is not the one that its data belongs to."""
+    """This broker must not start: its broker id or cluster id differs from that of its data."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """What a broker tells the others of itself. The broker's `epoch` is not looked at."""
+    """The data of a broker's registration. `broker.epoch` is ignored."""
 
     broker: Broker
     timestamp_ms: int
@@ -30,7 +30,7 @@ class BrokerRegistration:
 
 
 async def ensure_paths(store: StateStore, wanted: Iterable[str] = paths.PERSISTENT_PATHS) -> None:
-    """Make the nodes that every broker expects, those that are missing; parents come first in `wanted`."""
+    """Create the nodes of `wanted` that are missing; parents come first in `wanted`."""
     every = list(wanted)
     nodes = await store.get_many(every)
     missing = [path for path, node in zip(every, nodes, strict=True) if node is None]
@@ -39,17 +39,19 @@ async def ensure_paths(store: StateStore, wanted: Iterable[str] = paths.PERSISTE
     try:
         await store.multi([Create(path) for path in missing])
     except NodeExists:
-        # Another broker starts at the same time.
+        # Another broker is starting at the same time.
         for path in missing:
             with suppress(NodeExists):
                 await store.create(path)
 
 
 async def ensure_cluster_id(store: StateStore, *, stored: str | None = None) -> str:
-    """The cluster's id; the first broker makes it up. Also makes the roots of the tree.
+    """Return the cluster id; the first broker generates it. Also create the roots of the tree.
 
-    `stored` is the id in the broker's data directories. Raises IdentityError when there is one, and none in the store:
-    a new cluster would know nothing of the data.
+    `stored` is the cluster id in the broker's log directories (meta.properties).
+
+    Raises:
+        IdentityError: `stored` is set and the store holds no cluster id. A new cluster would not know the data.
     """
     await ensure_paths(store)
     try:
@@ -67,7 +69,7 @@ async def ensure_cluster_id(store: StateStore, *, stored: str | None = None) -> 
 
 
 def _random_id() -> str:
-    """Like topic ids, none that a tool would take for an option."""
+    """Return a random id; like a topic id, it does not begin with `-`, which tools would parse as an option."""
     while (text := paths.encode_uuid(uuid.uuid4())).startswith("-"):
         pass
     return text
@@ -76,9 +78,12 @@ def _random_id() -> str:
 async def choose_broker_id(
     store: StateStore, *, configured: int, stored: int | None, generation_enabled: bool, reserved_id_max: int
 ) -> int:
-    """The id to register under: configured, else the one in the data directories, else a fresh one.
+    """Return the broker id to register: the configured one, else the stored one, else a new one.
 
-    `configured` is -1 when unset. Raises IdentityError where these contradict each other.
+    `configured` is -1 if unset; `stored` is the id in the log directories (meta.properties).
+
+    Raises:
+        IdentityError: the two differ, no id is configured or may be generated, or the configured one is reserved.
     """
     if configured >= 0 and stored is not None and configured != stored:
         raise IdentityError(
@@ -100,7 +105,11 @@ async def choose_broker_id(
 
 
 def check_cluster_id(*, stored: str | None, cluster_id: str) -> None:
-    """Raises IdentityError when the data directories belong to another cluster."""
+    """Compare the cluster ids of the log directories and of the store.
+
+    Raises:
+        IdentityError: the log directories belong to another cluster.
+    """
     if stored is not None and stored != cluster_id:
         raise IdentityError(
             f"the log directories belong to cluster {stored} (meta.properties), but the metadata store is that of "
@@ -111,16 +120,19 @@ def check_cluster_id(*, stored: str | None, cluster_id: str) -> None:
 async def register_broker(
     store: StateStore, registration: BrokerRegistration, *, previous_session_id: int | None = None
 ) -> int:
-    """Register for as long as the session lives; return the broker epoch.
+    """Register the broker for the duration of the session; return the broker epoch.
 
-    A node of our own `previous_session_id` is replaced. Raises IdentityError while another broker has the id.
+    A registration of this broker's `previous_session_id` is replaced.
+
+    Raises:
+        IdentityError: another broker is registered under the id.
     """
     broker_id = registration.broker.broker_id
     path = paths.broker_path(broker_id)
     data = paths.encode_broker(
         registration.broker, jmx_port=registration.jmx_port, timestamp_ms=registration.timestamp_ms
     )
-    # In two steps, because Kafka's brokers do: the node is at version 1 once it says something.
+    # In two steps, as Kafka's brokers do: the node has version 1 once it has data.
     operations: list[Operation] = [Create(path, ephemeral=True), SetData(path, data, 0)]
     try:
         _, stat = await store.multi(operations)
@@ -133,11 +145,17 @@ async def register_broker(
         elif found.ephemeral_owner == previous_session_id:
             _, _, stat = await store.multi([Delete(path, found.version), *operations])
         else:
-            raise IdentityError(f"a broker with id {broker_id} is already registered") from None
+            raise IdentityError(
+                f"a broker with id {broker_id} is already registered: stop it, or set another broker.id"
+            ) from None
     assert isinstance(stat, Stat)
     return stat.czxid
 
 
 async def announce_lost_log_dir(store: StateStore, broker_id: int) -> None:
-    """Let the controller ask this broker which replicas it has lost. Raises StoreError, StoreUnavailable."""
+    """Notify the controller that a log directory is offline; it then asks this broker for the replicas concerned.
+
+    Raises:
+        StoreError, StoreUnavailable: the notification could not be written.
+    """
     await store.create(paths.LOG_DIR_EVENT_PREFIX, paths.encode_log_dir_event(broker_id), sequential=True)

@@ -1,7 +1,7 @@
-"""The states of a replica and the only ways between them.
+"""The states of a replica and the allowed transitions.
 
-Rule: a transition that is not in `VALID_PREVIOUS` does not happen; it is reported and the state stays. The picture in
-docs/controller.md is drawn from this table. Must not know what a transition entails: `controller.transitions` does it.
+Invariant: a transition that is not in `VALID_PREVIOUS` does not happen; it is logged and the state stays. The diagram
+in docs/controller.md is generated from this table. Must not know what a transition does: see `controller.transitions`.
 """
 
 from collections.abc import Mapping
@@ -9,28 +9,28 @@ from enum import Enum
 
 
 class ReplicaState(Enum):
-    """What the controller has made of one broker's copy of a partition."""
+    """The controller's state of one replica."""
 
     NON_EXISTENT = "NonExistentReplica"
-    """Not in the assignment: not yet, or not any more."""
+    """Not in the assignment, or removed from it."""
 
     NEW = "NewReplica"
-    """In the assignment; its broker is told to follow if the partition has a leader already."""
+    """In the assignment; if the partition has a leader, the replica's broker gets a LeaderAndIsr."""
 
     ONLINE = "OnlineReplica"
-    """Its broker lives and leads or follows."""
+    """Its broker is alive, and leads or follows."""
 
     OFFLINE = "OfflineReplica"
-    """Its broker or log directory is gone, or it was told to stop: out of the in-sync replicas unless the last."""
+    """Its broker or log directory is offline, or it was stopped: not in the ISR, unless it is the last member."""
 
     DELETION_STARTED = "ReplicaDeletionStarted"
-    """Its broker was told to delete the files and has not answered."""
+    """Its broker got a StopReplica with delete and has not responded."""
 
     DELETION_SUCCESSFUL = "ReplicaDeletionSuccessful"
-    """The files are gone."""
+    """Its broker has deleted the files."""
 
     DELETION_INELIGIBLE = "ReplicaDeletionIneligible"
-    """The files could not be deleted, because the broker is down or failed; tried again later."""
+    """The files could not be deleted because the broker is down or failed; the deletion is retried later."""
 
 
 VALID_PREVIOUS: Mapping[ReplicaState, frozenset[ReplicaState]] = {

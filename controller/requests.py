@@ -1,9 +1,11 @@
-"""Collects send effects into one request a broker and kind.
+"""Merge send effects into at most one request per broker and kind.
 
-Owns what LeaderAndIsr, UpdateMetadata and StopReplica say, taken from the context when the batch is drained. Must not
-know how requests travel. Invariants: a broker gets at most one request of each kind from a batch, LeaderAndIsr before
-UpdateMetadata before StopReplica; only live brokers get any; whatever is in a LeaderAndIsr is in an UpdateMetadata to
-all.
+Owns the content of LeaderAndIsr, UpdateMetadata and StopReplica, which is read from the context when the batch is
+drained. Must not know how requests are sent.
+
+Invariants: a broker gets at most one request of each kind from a batch, in the order LeaderAndIsr, UpdateMetadata,
+StopReplica; only live brokers get requests; each partition in a LeaderAndIsr is also in an UpdateMetadata to all
+brokers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -63,9 +65,9 @@ class RequestBatch:
                 self._stop_replica.setdefault(replica.broker_id, {})[replica.partition] = delete
 
     def drain(self) -> Steps[list[tuple[int, ControlRequest]]]:
-        """The requests in the order in which they are to be sent; the batch is empty afterwards.
+        """Return the requests in the order in which they are to be sent, and empty the batch.
 
-        Nothing may be added, and the context must not change, before the last step.
+        Effects must not be added, and the context must not change, before the last step.
         """
         requests: list[tuple[int, ControlRequest]] = []
         for broker, partitions in self._live(self._leader_and_isr):
@@ -87,7 +89,7 @@ class RequestBatch:
     def _build_leader_and_isr(
         self, broker: Broker, partitions: Mapping[TopicPartition, bool]
     ) -> Steps[LeaderAndIsrRequest]:
-        states = yield from _by_topic(partitions, lambda it: self._leader_and_isr_state(it, partitions[it]))
+        states = yield from _group_by_topic(partitions, lambda it: self._leader_and_isr_state(it, partitions[it]))
         return LeaderAndIsrRequest(
             controller_id=self._controller_id,
             controller_epoch=self._context.epoch,
@@ -119,7 +121,7 @@ class RequestBatch:
         )
 
     def _live_leaders(self, partitions: Iterable[TopicPartition]) -> list[LeaderAndIsrLiveLeader]:
-        """Where followers find their leaders: on the listener that brokers use between themselves."""
+        """Return the leaders' addresses for their followers, on the inter-broker listener."""
         leaders = dict.fromkeys(self._context.leaderships[partition].state.leader for partition in partitions)
         brokers = (self._context.live_brokers.get(leader) for leader in leaders)
         return [
@@ -131,7 +133,7 @@ class RequestBatch:
     # -- UpdateMetadata --------------------------------------------------------------------------------------------
 
     def _build_metadata_for_all(self) -> Steps[list[tuple[int, ControlRequest]]]:
-        """Brokers are mostly told the same, so the parts of requests are built once and shared."""
+        """Build the UpdateMetadata requests. Most have the same content, so their parts are built once and shared."""
         requests: list[tuple[int, ControlRequest]] = []
         live_brokers = [_describe_broker(broker) for _, broker in sorted(self._context.live_brokers.items())]
         built: dict[tuple[TopicPartition, ...], list[UpdateMetadataTopicState]] = {}
@@ -151,7 +153,7 @@ class RequestBatch:
 
     def _metadata_states(self, partitions: Iterable[TopicPartition]) -> Steps[list[UpdateMetadataTopicState]]:
         known = [partition for partition in partitions if partition in self._context.leaderships]
-        states = yield from _by_topic(known, self._metadata_state)
+        states = yield from _group_by_topic(known, self._metadata_state)
         return [
             UpdateMetadataTopicState(
                 topic_name=topic, topic_id=self._context.topic_ids[topic], partition_states=of_topic
@@ -177,7 +179,7 @@ class RequestBatch:
     # -- StopReplica -----------------------------------------------------------------------------------------------
 
     def _build_stop_replica(self, broker: Broker, replicas: Mapping[TopicPartition, bool]) -> Steps[StopReplicaRequest]:
-        states = yield from _by_topic(
+        states = yield from _group_by_topic(
             replicas,
             lambda partition: StopReplicaPartitionState(
                 partition_index=partition.partition,
@@ -201,8 +203,10 @@ class RequestBatch:
         return NO_LEADER_EPOCH if leadership is None else leadership.state.leader_epoch
 
 
-def _by_topic(partitions: Iterable[TopicPartition], state: Callable[[TopicPartition], T]) -> Steps[dict[str, list[T]]]:
-    """What `state` says of each partition, in order, by topic."""
+def _group_by_topic(
+    partitions: Iterable[TopicPartition], state: Callable[[TopicPartition], T]
+) -> Steps[dict[str, list[T]]]:
+    """Return `state(partition)` of each partition, in order, grouped by topic."""
     topics: dict[str, list[T]] = {}
     for partition in sorted(partitions):
         topics.setdefault(partition.topic, []).append(state(partition))

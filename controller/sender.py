@@ -1,7 +1,7 @@
-"""Hands control requests to the channels and brings the answers back as events.
+"""Send control requests through the channels, and queue their responses as events.
 
-Owns the sends of one term that are under way. Must not know what requests say, except which answers matter: of
-UpdateMetadata none does.
+Owns the sends of one term that are in flight. Must not know the content of requests, except which responses matter:
+those of UpdateMetadata do not.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from controller.broker_channels import BrokerChannels, ControlRequest, ControlResponse
-from controller.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered
+from controller.events import Event, LeaderAndIsrResponseReceived, StopReplicaResponseReceived
 from controller.model import TopicPartition
 from protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -21,36 +21,36 @@ class Sender:
     def __init__(self, channels: BrokerChannels, enqueue: Callable[[Event], None]) -> None:
         self._channels = channels
         self._enqueue = enqueue
-        self._under_way: dict[asyncio.Future[ControlResponse], int] = {}
+        self._in_flight: dict[asyncio.Future[ControlResponse], int] = {}
 
     def send(self, broker_id: int, request: ControlRequest) -> None:
         """Send without waiting; the channels keep the order."""
-        answer = asyncio.ensure_future(self._channels.send(broker_id, request))
-        self._under_way[answer] = broker_id
-        answer.add_done_callback(lambda answer: self._answered(broker_id, request, answer))
+        future = asyncio.ensure_future(self._channels.send(broker_id, request))
+        self._in_flight[future] = broker_id
+        future.add_done_callback(lambda future: self._complete(broker_id, request, future))
 
     async def settle(self, broker_id: int) -> None:
-        """Wait until the broker has answered all that it was sent so far."""
-        answers = [answer for answer, receiver in self._under_way.items() if receiver == broker_id]
-        if answers:
-            await asyncio.wait(answers)
+        """Wait until the broker has responded to every request sent so far."""
+        futures = [future for future, receiver in self._in_flight.items() if receiver == broker_id]
+        if futures:
+            await asyncio.wait(futures)
 
     def close(self) -> None:
-        """Give up what is under way."""
-        for answer in self._under_way:
-            answer.cancel()
+        """Cancel the requests in flight."""
+        for future in self._in_flight:
+            future.cancel()
 
-    def _answered(self, broker_id: int, request: ControlRequest, answer: asyncio.Future[ControlResponse]) -> None:
-        del self._under_way[answer]
-        if answer.cancelled():
+    def _complete(self, broker_id: int, request: ControlRequest, future: asyncio.Future[ControlResponse]) -> None:
+        del self._in_flight[future]
+        if future.cancelled():
             return
-        if (error := answer.exception()) is not None:
-            # The channel gives up when the broker is gone, which is an event of its own.
-            logger.warning("broker %d did not take a %s: %s", broker_id, type(request).__name__, error)
+        if (error := future.exception()) is not None:
+            # The channel gives up when the broker's registration is gone, which is an event of its own.
+            logger.warning("broker %d did not respond to a %s: %s", broker_id, type(request).__name__, error)
             return
-        response = answer.result()
+        response = future.result()
         if isinstance(response, LeaderAndIsrResponse):
-            self._enqueue(LeaderAndIsrAnswered(broker_id, response))
+            self._enqueue(LeaderAndIsrResponseReceived(broker_id, response))
         elif isinstance(response, StopReplicaResponse) and isinstance(request, StopReplicaRequest):
             deleted = frozenset(
                 TopicPartition(topic.topic_name, state.partition_index)
@@ -59,4 +59,4 @@ class Sender:
                 if state.delete_partition
             )
             if deleted:
-                self._enqueue(StopReplicaAnswered(broker_id, deleted, response))
+                self._enqueue(StopReplicaResponseReceived(broker_id, deleted, response))

@@ -1,6 +1,6 @@
-"""What the controller is told by the broker's configuration, and what it tells its metrics.
+"""The configuration values that the controller uses, and the figures that its metrics report.
 
-Owns the values and the figures. Must not know the names of settings or metrics, nor who reads them.
+Owns both. Must not know the names of settings or metrics, or who reads them.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class ControllerSettings:
 
 @dataclass(slots=True)
 class EventTimes:
-    """How often events of one kind were processed, and how long that took."""
+    """The number of processed events of one kind, and their processing times."""
 
     count: int = 0
     total_ms: int = 0
@@ -39,7 +39,7 @@ class EventTimes:
 
 @dataclass(slots=True)
 class ControllerStatistics:
-    """Plain counters, read when metrics are scraped. They outlive elections."""
+    """Plain counters that are read when metrics are scraped. They are kept across elections."""
 
     unclean_leader_elections: int = 0
     queue_time: EventTimes = field(default_factory=EventTimes)

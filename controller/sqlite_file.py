@@ -1,10 +1,10 @@
 """One file of the embedded state store: a SQLite database with ZooKeeper's data model.
 
-Owns the schema (docs/formats/metadata-store.md), every statement on it, and the session that a copy was last written
-by. Must not know that there are other copies of it, nor what the nodes mean. Used from one thread.
+Owns the schema (docs/formats/metadata-store.md), all SQL statements, and the sessions that wrote the file. Must not
+know that the file has other copies, or what the nodes mean. Used from one thread.
 
-Invariants: one process at a time (the file is locked as long as it is open); a transaction is on the disk (write-ahead
-log, synchronous FULL) before `apply` returns. The file is written only between `begin_session` and `close`.
+Invariants: only one process uses the file (it is locked while open); a transaction is on the disk (write-ahead log,
+synchronous FULL) before `apply` returns. The file is written only between `begin_session` and `close`.
 """
 
 import errno
@@ -41,7 +41,7 @@ from controller.state_store import (
     parent_path,
 )
 
-APPLICATION_ID = 0x4D4C4E41  # "MLNA": `file` and we ourselves can tell the store from any other database
+APPLICATION_ID = 0x4D4C4E41  # "MLNA": identifies the store among SQLite databases, also to `file`
 SCHEMA_VERSION = 2
 SESSIONS_KEPT: Final = 1000
 
@@ -82,11 +82,11 @@ COMMIT;
 
 
 class DamagedFileError(Exception):
-    """The file is no database, or its pages contradict each other. Names it."""
+    """The file is not a database, or its pages are inconsistent. The message names it."""
 
 
 class Session(NamedTuple):
-    """Who has written a file from `first_zxid` on, until the next session: one start of a broker or tool."""
+    """A session that wrote the file from `first_zxid` until the next session: one start of a broker or tool."""
 
     first_zxid: int
     token: str
@@ -94,7 +94,7 @@ class Session(NamedTuple):
 
 @dataclass(slots=True)
 class Transaction:
-    """What one `apply` writes with, and what it has done so far. The same for all copies."""
+    """The values that one `apply` writes, and its changes so far. The same for all copies."""
 
     zxid: int
     session_id: int
@@ -103,16 +103,18 @@ class Transaction:
 
 
 class SqliteFile:
-    """An open file, which is made when missing. `path` may be moved while it is open, but not replaced."""
+    """An open file, created if missing. While it is open, `path` may be renamed but not replaced."""
 
     def __init__(self, path: Path, *, is_checked: bool = False) -> None:
-        """`is_checked`: read the whole file, to find damaged pages now.
+        """Open the file; with `is_checked`, read all of it to detect damaged pages now.
 
-        Raises DamagedFileError, StoreUnavailable when another process has the file or a later version has written it,
-        sqlite3.Error.
+        Raises:
+            DamagedFileError: the file is not a database, or is damaged.
+            StoreUnavailable: a later version has written the file.
+            sqlite3.Error: another process uses the file, or opening it failed.
         """
         self.path = path
-        # isolation_level None: transactions begin and end where this module says so, not where the driver guesses.
+        # isolation_level None: this module begins and ends transactions; the driver would begin them implicitly.
         self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(is_checked)
@@ -123,8 +125,8 @@ class SqliteFile:
             raise
 
     def _prepare(self, is_checked: bool) -> None:
-        # Exclusive before the first access in WAL mode: the lock on the file is held until the connection closes, and
-        # the index of the log lives in memory instead of in a third file.
+        # EXCLUSIVE before the first access in WAL mode: the file stays locked until the connection closes, and the
+        # index of the log is in memory instead of a third file.
         self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
@@ -148,7 +150,11 @@ class SqliteFile:
         self._connection.close()
 
     def backup(self, target: Path) -> None:
-        """Write the whole content to another path, where nothing is yet. Not durable. Raises sqlite3.Error."""
+        """Write the whole content to the path `target`, which must not exist. Not durable.
+
+        Raises:
+            sqlite3.Error: reading or writing failed.
+        """
         copy = sqlite3.connect(target, isolation_level=None)
         try:
             copy.execute("PRAGMA synchronous = OFF")
@@ -159,12 +165,12 @@ class SqliteFile:
     # -- sessions --------------------------------------------------------------------------------------------------
 
     def sessions(self) -> list[Session]:
-        """The last `SESSIONS_KEPT` sessions that have written the file, oldest first."""
+        """Return the last `SESSIONS_KEPT` sessions that wrote the file, oldest first."""
         rows = self._connection.execute("SELECT first_zxid, token FROM session ORDER BY first_zxid")
         return [Session(*row) for row in rows]
 
     def begin_session(self, transaction: Transaction, token: str) -> None:
-        """Name who writes from now on, and end the sessions before it: their ephemeral nodes go."""
+        """Record the session that writes from now on, and end earlier ones: delete their ephemeral nodes."""
         self._write(transaction, self._ephemerals(), Session(transaction.zxid, token))
 
     def end_session(self, transaction: Transaction) -> None:
@@ -194,7 +200,12 @@ class SqliteFile:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def apply(self, operations: Iterable[Operation], transaction: Transaction) -> list[Result]:
-        """Do `operations` in one durable transaction; return their results. Raises StoreError, sqlite3.Error."""
+        """Perform `operations` in one durable transaction; return their results.
+
+        Raises:
+            StoreError: an operation was rejected; nothing was changed.
+            sqlite3.Error: the database failed.
+        """
         return self._write(transaction, operations)
 
     def _write(
@@ -205,7 +216,7 @@ class SqliteFile:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             for operation in operations:
-                results.append(self._do(operation, transaction))  # noqa: PERF401 - its length is the failing index
+                results.append(self._do(operation, transaction))  # noqa: PERF401 - its length is the index of a failure
             if session is not None:
                 self._record(session)
             self._connection.execute("UPDATE last_transaction SET zxid = ?", (transaction.zxid,))
@@ -215,7 +226,7 @@ class SqliteFile:
             self._connection.execute("ROLLBACK")
             raise
         except BaseException:
-            # A full disk may have ended the transaction already.
+            # A full disk may have rolled the transaction back already.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
@@ -310,23 +321,23 @@ _DISK_FAILURE: Final = _DAMAGE | {
 
 
 def is_disk_failure(error: sqlite3.Error) -> bool:
-    """Whether the file cannot be used any more. Otherwise the statement failed and changed nothing."""
+    """Return whether the file is unusable. Otherwise the statement failed and changed nothing."""
     code = getattr(error, "sqlite_errorcode", None)
     return code != sqlite3.SQLITE_IOERR_NOMEM and _primary_code(error) in _DISK_FAILURE
 
 
 def may_be_shortage(error: sqlite3.Error) -> bool:
-    """Whether SQLite may have met a shortage of descriptors or memory, which it reports as a file it cannot open."""
+    """Return whether the cause may be a lack of descriptors or memory, which SQLite reports as an unreadable file."""
     code = getattr(error, "sqlite_errorcode", None)
     return code == sqlite3.SQLITE_IOERR_NOMEM or _primary_code(error) in {
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_READONLY,  # a file that could be opened for reading a moment later
+        sqlite3.SQLITE_READONLY,  # the file could be opened for reading only after a first failure
     }
 
 
 def is_shortage(error: Exception, path: Path) -> bool:
-    """Whether `error`, met at the file at `path`, comes of a shortage of descriptors or memory that still lasts."""
+    """Return whether `error`, raised for the file at `path`, is due to a persisting lack of descriptors or memory."""
     if isinstance(error, OSError):
         return error.errno in _SHORTAGES
     if not isinstance(error, sqlite3.Error) or not may_be_shortage(error):
@@ -335,7 +346,7 @@ def is_shortage(error: Exception, path: Path) -> bool:
 
 
 def _lacks_descriptors(path: Path) -> bool:
-    """SQLite does not pass on what the operating system said, so the system is asked again."""
+    """Return whether descriptors are short now: SQLite does not pass on the system's error, so this asks again."""
     with ExitStack() as opened:
         try:
             for _ in range(_DESCRIPTORS_OF_A_FILE):
@@ -346,7 +357,7 @@ def _lacks_descriptors(path: Path) -> bool:
 
 
 def is_in_use(error: sqlite3.Error) -> bool:
-    """Whether another process, or another store of this one, has the file."""
+    """Return whether another process, or another store of this process, has locked the file."""
     return _primary_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 

@@ -1,11 +1,11 @@
-"""The state store of a broker that runs alone: a SQLite file in each log directory, with ZooKeeper's data model.
+"""The state store of a standalone broker: a SQLite file in each log directory, with ZooKeeper's data model.
 
-Owns one worker thread, the only one that touches the files (`controller.store_copies`): the event loop never waits for
-the disk. Must not know what the nodes mean.
+Owns one worker thread, the only one that accesses the files (`controller.store_copies`), so the event loop never waits
+for the disk. Must not know what the nodes mean.
 
-Invariants: one process at a time (the files are locked from `open` to `close`); ephemeral nodes of earlier sessions are
-gone after `open`; a transaction is on the disk of every live copy before its `multi` returns, so kill -9, a power cut
-or the loss of all copies but one loses nothing acknowledged.
+Invariants: only one process uses the files (they are locked from `open` to `close`); `open` deletes the ephemeral nodes
+of earlier sessions; a transaction is on the disk of every live copy before its `multi` returns, so kill -9, a power
+failure or the loss of all copies but one loses nothing that was acknowledged.
 """
 
 import asyncio
@@ -44,15 +44,15 @@ METADATA_FILE = "metadata.sqlite"
 """The store's name in each of a broker's log directories."""
 
 STORE_FILES = frozenset(METADATA_FILE + ending for ending in ("", "-wal", "-shm", "-journal", ".tmp"))
-"""All that may be there of it in good order."""
+"""The files that the store may leave in a log directory in normal operation."""
 
 
 class SqliteStore:
-    """`StateStore` over copies at `file_paths`, which are made when missing. Its session never expires.
+    """`StateStore` over copies at `file_paths`, which are created if missing. Its session never expires.
 
-    `on_disk_failed(path, error)` is called for each copy that a failed disk has taken out of use; `on_lost(error)` when
-    none is left, and the store can do no more. `sleep(seconds)` waits before a copy is opened once more. All are called
-    in the store's thread.
+    `on_disk_failed(path, error)` is called for each copy that a failed disk takes out of use; `on_lost(error)` when no
+    copy is left and the store has failed. `sleep(seconds)` waits before another attempt to open a copy. All three are
+    called in the store's thread.
     """
 
     def __init__(
@@ -77,9 +77,11 @@ class SqliteStore:
         return self._copies.session_id
 
     async def examine(self) -> list[FoundCopy]:
-        """Lock the copies and serve reads from the newest, without writing; for who decides which of them to use.
+        """Lock the copies and serve reads from the newest, without writing, so that the caller can choose the copies to
+        use.
 
-        Raises `StoreUnavailable` when another process has one, they do not belong together or none can be read.
+        Raises:
+            StoreUnavailable: another process uses a copy, they belong to different clusters, or none can be read.
         """
         assert self._executor is None, "the store is open"
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-store")
@@ -92,11 +94,11 @@ class SqliteStore:
         return found
 
     async def open(self, *, without: Collection[Path] = ()) -> None:
-        """Start a session: bring the copies up to date, but those in `without`. Raises what `examine` raises."""
+        """Start a session and bring the copies up to date, except those in `without`. Raise what `examine` raises."""
         if self._executor is None:
             await self.examine()
         try:
-            await self._ask(lambda copies: copies.begin_session(without))
+            await self._submit(lambda copies: copies.begin_session(without))
         except BaseException:
             await self.close()
             raise
@@ -112,7 +114,7 @@ class SqliteStore:
             executor.shutdown(wait=False)
 
     def leave(self, path: Path) -> None:
-        """Use the copy at `path` no more, as its disk has failed, unless it is the last one. Any thread."""
+        """Stop using the copy at `path`, whose disk has failed, unless it is the last one. Callable from any thread."""
         executor = self._executor
         if executor is not None:
             with suppress(RuntimeError):  # closed at the same time
@@ -124,7 +126,7 @@ class SqliteStore:
             self._on_lost(error)
 
     def on_session_expired(self, callback: Callable[[], None]) -> None:
-        """Nothing to do: while the process lives, so does its session."""
+        """Do nothing: the session lasts as long as the process."""
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
         (node,) = await self.get_many([path], watch)
@@ -133,14 +135,14 @@ class SqliteStore:
         return node
 
     async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
-        return await self._ask(lambda copies: copies.get_many(paths), partial(self._arm_found, paths, watch))
+        return await self._submit(lambda copies: copies.get_many(paths), partial(self._arm_found, paths, watch))
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        (node,) = await self._ask(lambda copies: copies.get_many([path]), lambda _: self._arm(path, watch))
+        (node,) = await self._submit(lambda copies: copies.get_many([path]), lambda _: self._arm(path, watch))
         return None if node is None else node.stat
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        return await self._ask(lambda copies: copies.children(path), partial(self._arm_children, path, watch))
+        return await self._submit(lambda copies: copies.children(path), partial(self._arm_children, path, watch))
 
     async def create(
         self, path: str, data: bytes | None = None, *, ephemeral: bool = False, sequential: bool = False
@@ -158,7 +160,7 @@ class SqliteStore:
         await self.multi([Delete(path, version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        results, _ = await self._ask(
+        results, _ = await self._submit(
             lambda copies: copies.apply(operations), lambda outcome: self._watches.fire(outcome[1])
         )
         return results
@@ -176,11 +178,11 @@ class SqliteStore:
         if watch is not None:
             self._watches.watch_children(path, watch)
 
-    async def _ask(self, job: Callable[[StoreCopies], T], then: Callable[[T], None] | None = None) -> T:
+    async def _submit(self, job: Callable[[StoreCopies], T], then: Callable[[T], None] | None = None) -> T:
         """Run `job` in the worker, then `then` with its result on the event loop.
 
-        Jobs run one after the other in the order of the calls, and so do their `then`s: a watch armed by a read sees
-        every write behind it and none before.
+        Jobs run in the order of the calls, and so do their `then`s: a watch armed by a read sees every later write and
+        no earlier one.
         """
         if self._executor is None:
             raise StoreUnavailable(f"{self._name} is closed")
@@ -191,9 +193,9 @@ class SqliteStore:
     ) -> T:
         future = asyncio.get_running_loop().run_in_executor(executor, job)
         if then is not None:
-            future.add_done_callback(partial(_pass_on, then))
+            future.add_done_callback(partial(_call_with_result, then))
         try:
-            # Shielded: a caller that is cancelled does not take back what the worker does, and watchers must know.
+            # Shielded: the worker completes the job even if the caller is cancelled, and its watches must fire.
             return await asyncio.shield(future)
         except DamagedFileError as error:
             raise StoreUnavailable(str(error)) from error
@@ -201,6 +203,6 @@ class SqliteStore:
             raise StoreUnavailable(f"{self._name}: {error}") from error
 
 
-def _pass_on(then: Callable[[T], None], future: asyncio.Future[T]) -> None:
+def _call_with_result(then: Callable[[T], None], future: asyncio.Future[T]) -> None:
     if not future.cancelled() and future.exception() is None:
         then(future.result())

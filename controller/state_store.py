@@ -1,17 +1,17 @@
 """The port to the metadata store: a tree of small nodes with ZooKeeper's semantics.
 
-Owns the operations, their results and errors, and the promises every implementation keeps. Must not know what the
-nodes mean (`controller.paths` does) nor where they are kept.
+Owns the operations, their results and errors, and the promises that every implementation keeps. Must not know what the
+nodes mean (`controller.paths` does) or where they are kept.
 
 Promises:
-- A node's `version` starts at 0 and rises by one with each `SetData`; a conditional operation names the version it saw.
-- Every transaction has a `zxid` that only rises, over restarts too; `czxid` is the one that made the node.
-- `multi` is all or nothing, and durable before it returns. Operations see those before them in the same `multi`.
-- An ephemeral node goes with the session that made it, and has no children.
-- A sequential name ends in the number of children that the parent ever had, ten digits wide.
-- A watch is armed by the same read that returns the value, so no change between the two is missed; it fires once, on
-  the event loop, before the change's writer resumes.
-- Operations of one store take effect in the order in which they were called.
+- A node's `version` starts at 0 and rises by one with each `SetData`; a conditional operation names the version read.
+- Each transaction has a `zxid`, which always rises, also across restarts; `czxid` is the one that created the node.
+- `multi` is atomic, and durable before it returns. Its operations see the effects of those before them.
+- An ephemeral node is deleted with the session that created it, and has no children.
+- A sequential name ends in the number of children that the parent has ever had, ten digits wide.
+- A watch is armed by the same read that returns the value, so no change between the two is missed. It fires once, on
+  the event loop, before the writer of the change resumes.
+- The operations of one store take effect in the order of the calls.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,14 +22,14 @@ from typing import Protocol
 ANY_VERSION = -1
 SEQUENCE_DIGITS = 10
 
-# ZooKeeper refuses more in one request (jute.maxbuffer), so no store here accepts it: a tree always fits both.
+# ZooKeeper rejects larger requests (jute.maxbuffer). No store here accepts more either, so that a tree fits both.
 DATA_SIZE_MAX = 1024 * 1024
 
 
 class StoreError(Exception):
-    """An operation that the store refused; nothing was changed.
+    """The store rejected an operation; nothing was changed.
 
-    `path` is the node, `index` the operation's place in its `multi` (0 outside of one).
+    `path` is the node, `index` the operation's position in its `multi` (0 outside of one).
     """
 
     def __init__(self, path: str, index: int = 0) -> None:
@@ -38,16 +38,16 @@ class StoreError(Exception):
         super().__init__(path)
 
 
-class NoNode(StoreError):  # noqa: N818 - these say what is the matter with the node
+class NoNode(StoreError):  # noqa: N818 - these names state the node's condition
     """The node does not exist, or the parent of a node to be created does not."""
 
 
 class NodeExists(StoreError):  # noqa: N818
-    """The node to be created exists."""
+    """The node to be created exists already."""
 
 
 class BadVersion(StoreError):  # noqa: N818
-    """The node has another version than the operation expects: somebody else wrote it."""
+    """The node's version is not the expected one: another writer changed it."""
 
 
 class NotEmpty(StoreError):  # noqa: N818
@@ -63,16 +63,16 @@ class DataTooLarge(StoreError):  # noqa: N818
 
 
 class StoreUnavailable(Exception):  # noqa: N818
-    """The store could not be asked; whether a write took effect is unknown. Also raised after `close`."""
+    """The store cannot be reached, or is closed. Whether a write took effect is unknown."""
 
 
 class SessionExpired(StoreUnavailable):
-    """The session is over: its ephemeral nodes and watches are gone. Only a new `open` helps."""
+    """The session has expired: its ephemeral nodes and watches are gone. Call `open` for a new session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What the store knows about a node. `ephemeral_owner` is a session id, 0 for persistent nodes."""
+    """A node's metadata. `ephemeral_owner` is a session id, 0 for persistent nodes."""
 
     version: int
     czxid: int
@@ -83,7 +83,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as read. `data` is None where it was created without, which is not the same as empty."""
+    """A node as read. `data` is None if it was created without data, which differs from empty data."""
 
     data: bytes | None
     stat: Stat
@@ -91,7 +91,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a node; its result is the path, which differs from the one given when it is sequential."""
+    """Create a node. The result is its path, which for a sequential node has the number appended."""
 
     path: str
     data: bytes | None = None
@@ -118,7 +118,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Change nothing, but let the `multi` fail unless the node exists with this version; its result is None."""
+    """Fail the `multi` unless the node exists with this version; change nothing. The result is None."""
 
     path: str
     version: int = ANY_VERSION
@@ -151,38 +151,41 @@ class StateStore(Protocol):
 
     @property
     def session_id(self) -> int:
-        """Owner of the ephemeral nodes that this session creates."""
+        """The id that owns the ephemeral nodes of this session."""
         ...
 
     async def open(self) -> None:
-        """Start a session. After `SessionExpired` this starts a new one, without nodes or watches of the old."""
+        """Start a session. After `SessionExpired` it is a new one, without the nodes and watches of the old one."""
         ...
 
     async def close(self) -> None:
-        """End the session; its ephemeral nodes go."""
+        """End the session and delete its ephemeral nodes."""
         ...
 
     def on_session_expired(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called on the event loop whenever the session is lost for good (never by `close`)."""
+        """Register a callback, called on the event loop when the session has expired (not by `close`)."""
         ...
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
-        """The node. The watch fires when its data changes or it is deleted."""
+        """Return the node. The watch fires when its data changes or it is deleted."""
         ...
 
     async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
-        """The nodes in the order of `paths`, None for those that do not exist; one round trip or a pipeline.
+        """Return the nodes in the order of `paths`, None for those that do not exist, in one round trip or a pipeline.
 
-        The watch is armed on each that exists, as by `get`.
+        The watch is armed on each node that exists, as by `get`.
         """
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """The node's stat. The watch fires when it is created, changed or deleted, and is armed in either case."""
+        """Return the node's stat, or None. In either case the watch fires when it is created, changed or deleted."""
         ...
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Names (not paths) of the children, sorted. The watch fires when one comes or goes, or the node does."""
+        """Return the names (not paths) of the children, sorted.
+
+        The watch fires when a child is created or deleted, or the node itself is deleted.
+        """
         ...
 
     async def create(
@@ -200,10 +203,10 @@ class StateStore(Protocol):
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """Do all operations, or none and raise the error of the first that cannot be done."""
+        """Perform all operations atomically; raise the error of the first that fails."""
         ...
 
 
 def parent_path(path: str) -> str:
-    """`/a/b` -> `/a`, `/a` -> `/`."""
+    """Return the path above: `/a/b` -> `/a`, `/a` -> `/`."""
     return path.rpartition("/")[0] or "/"

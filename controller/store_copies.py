@@ -1,15 +1,16 @@
-"""The copies of the embedded state store, one in each log directory, written as one.
+"""The copies of the embedded state store, one in each log directory, which are written together.
 
-Owns which copy is valid and newest at a start, how the others are brought up to date, and that a transaction is in
-every live copy before it counts. Knows of the nodes only `/cluster/id`: a copy without it holds no cluster, and copies
-with different ones must not be mixed. Used from one thread, and blocks on the disk.
+Owns which copy is valid and newest at start, how the others are brought up to date, and that a transaction is in every
+live copy before it is acknowledged. Of the nodes it knows only `/cluster/id`: a copy without it belongs to no cluster,
+and copies with different ids must not be mixed. Used from one thread; blocks on the disk.
 
 Each session (a start of a broker or a tool) records itself in every copy that it writes, before its first transaction,
-and writes all of them in the same order. So two copies whose last session is the same agree up to the smaller zxid. A
-copy that failed is not written again in the session; it is an older copy at the next start.
+and writes all copies in the same order. So two copies with the same last session agree up to the smaller zxid. A copy
+that failed is not written again in the session; it is an older copy at the next start.
 
-Invariants: what `apply` returned is in every copy that is still live, so the loss of all but one loses nothing; a copy
-is replaced in one step (written beside, synced, renamed), and one that holds what the newest does not is kept aside.
+Invariants: what `apply` returned is in every live copy, so the loss of all but one loses nothing; a copy is replaced
+atomically (written beside, synced, renamed); a copy that holds transactions that the newest lacks is kept under another
+name.
 """
 
 import logging
@@ -42,21 +43,21 @@ _BESIDE: Final = ("-wal", "-shm", "-journal")
 _REPLACEMENT: Final = ".tmp"
 OPEN_TRIES: Final = 5
 OPEN_RETRY_S: Final = 0.2
-"""How often and how far apart a copy is opened that may only lack descriptors or memory."""
+"""Attempts to open a copy, and seconds between them, while descriptors or memory may be short."""
 
 
 class FoundCopy(NamedTuple):
-    """What a start finds at one path: the zxid of the last transaction, None where no copy of a cluster's store is."""
+    """What a start finds at one path: the last transaction's zxid, None if no copy with a cluster id exists."""
 
     path: Path
     zxid: int | None
 
 
 class StoreCopies:
-    """`examine` opens the newest copy for reading, `begin_session` brings the others up to date; then `apply` works.
+    """`examine` opens the newest copy for reading; `begin_session` brings the others up to date and enables `apply`.
 
-    `on_disk_failed(path, error)` is called for each copy whose disk has failed, once it is given up. `sleep(seconds)`
-    waits before a copy is opened once more.
+    `on_disk_failed(path, error)` is called for each copy whose disk has failed, after the copy is closed.
+    `sleep(seconds)` waits before another attempt to open a copy.
     """
 
     def __init__(
@@ -80,16 +81,18 @@ class StoreCopies:
 
     @property
     def count(self) -> int:
-        """How many copies are live."""
+        """The number of live copies."""
         return len(self._copies)
 
     # -- start -----------------------------------------------------------------------------------------------------
 
     def examine(self) -> list[FoundCopy]:
-        """Open and lock what is there, and read from the newest copy from now on. Changes no content.
+        """Open and lock the existing copies, and read from the newest from now on. Change no content.
 
-        Raises StoreUnavailable when a file is in use, the copies belong to different clusters, none can be read, or
-        descriptors or memory are short; sqlite3.Error.
+        Raises:
+            StoreUnavailable: a file is in use, the copies belong to different clusters, none can be read, or
+                descriptors or memory are short.
+            sqlite3.Error: another failure.
         """
         opened: list[SqliteFile] = []
         try:
@@ -97,11 +100,11 @@ class StoreCopies:
             holding = {copy.path: cluster_id for copy in opened if (cluster_id := _cluster_id(copy)) is not None}
             if errors and not holding:
                 raise StoreUnavailable(f"the metadata store cannot be read: {'; '.join(errors)}")
-            _refuse_mixture(holding)
+            _reject_mixed_clusters(holding)
         except BaseException:
             _close_all(opened)
             raise
-        # A copy without a cluster never counts as newest: starts that fail write it again and again.
+        # A copy without a cluster id never counts as newest, though failing starts write it again and again.
         newest = max(opened, key=lambda copy: (copy.path in holding, copy.zxid), default=None)
         if newest is not None:
             self._copies = [newest]
@@ -110,14 +113,14 @@ class StoreCopies:
         return [FoundCopy(path, self._zxid_of(path) if path in holding else None) for path in self._paths]
 
     def _open_existing(self, opened: list[SqliteFile]) -> list[str]:
-        """Returns what is wrong with those that cannot be opened."""
+        """Open the existing copies; return the errors of those that cannot be opened."""
         errors: list[str] = []
         has_several = len(self._paths) > 1
         for path in self._paths:
             if not path.exists():
                 continue
             try:
-                opened.append(self._opened(path, is_checked=has_several))
+                opened.append(self._open(path, is_checked=has_several))
             except DamagedFileError as error:
                 self._damaged.add(path)
                 errors.append(str(error))
@@ -130,11 +133,14 @@ class StoreCopies:
                 self._on_disk_failed(path, error)
         return errors
 
-    def _opened(self, path: Path, *, is_checked: bool = False) -> SqliteFile:
-        """Open a copy; while that may lack descriptors or memory, up to OPEN_TRIES times.
+    def _open(self, path: Path, *, is_checked: bool = False) -> SqliteFile:
+        """Open a copy, in up to OPEN_TRIES attempts while descriptors or memory may be short.
 
-        A shortage is no failure of the disk, so it never takes a copy out of use. Raises StoreUnavailable if it lasts,
-        and what `SqliteFile` raises.
+        A shortage is not a disk failure, so it never takes a copy out of use.
+
+        Raises:
+            StoreUnavailable: the shortage persists.
+            DamagedFileError, sqlite3.Error: as raised by `SqliteFile`.
         """
         for number in range(OPEN_TRIES):
             try:
@@ -143,18 +149,21 @@ class StoreCopies:
                 if number < OPEN_TRIES - 1 and may_be_shortage(error):
                     self._sleep(OPEN_RETRY_S)
                     continue
-                _refuse_shortage(error, path)
+                _raise_if_shortage(error, path)
                 raise
-        raise AssertionError("every try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def _zxid_of(self, path: Path) -> int:
         zxids = {copy.path: copy.zxid for copy in (*self._copies, *self._others.values())}
         return zxids[path]
 
     def begin_session(self, without: Collection[Path] = ()) -> None:
-        """Bring the copies up to date, make those that are missing, and write to all from now on.
+        """Bring the copies up to date, create the missing ones, and write to all of them from now on.
 
-        Paths in `without` are left as they are, and not written. Raises StoreUnavailable, sqlite3.Error.
+        Copies at the paths in `without` are left unchanged and not written.
+
+        Raises:
+            StoreUnavailable, sqlite3.Error: no copy can be used.
         """
         if not self._copies:
             self._copies = [self._first_copy([path for path in self._paths if path not in without])]
@@ -168,7 +177,7 @@ class StoreCopies:
                 self._mirror(newest, other, path)
         if newest.path in without:
             self.leave(newest.path)
-        # No two sessions share an id: it is the zxid of the transaction that ends the ones before.
+        # Session ids are unique: each is the zxid of the transaction that ends the earlier sessions.
         transaction = self._next_transaction()
         token = uuid.uuid4().hex
         self._write(transaction, lambda copy: copy.begin_session(transaction, token))
@@ -177,33 +186,33 @@ class StoreCopies:
     def _first_copy(self, usable: Sequence[Path]) -> SqliteFile:
         for path in usable[:-1]:
             try:
-                return self._opened(path)
+                return self._open(path)
             except sqlite3.Error as error:
                 if not _is_disk_failure(error):
                     raise
                 self._on_disk_failed(path, error)
-        return self._opened(usable[-1])
+        return self._open(usable[-1])
 
     def _mirror(self, newest: SqliteFile, other: SqliteFile | None, path: Path) -> None:
-        """Put a copy like the newest at `path` into service."""
+        """Bring the copy at `path` up to date with the newest, and add it to the live copies."""
         try:
             if other is None or not _is_same(other, newest):
                 self._replace(newest, other, path)
-                other = self._opened(path)
+                other = self._open(path)
         except (OSError, sqlite3.Error, DamagedFileError) as error:
             if other is not None:
                 _close_all([other])
-            _refuse_shortage(error, path)
+            _raise_if_shortage(error, path)
             self._on_disk_failed(path, error)
         else:
             self._copies.append(other)
 
     def _replace(self, newest: SqliteFile, other: SqliteFile | None, path: Path) -> None:
-        """Replace what is at `path` by the content of the newest copy. A crash leaves the old copy or the new one."""
+        """Replace the copy at `path` by the content of the newest. A crash leaves the old copy or the new one."""
         is_kept = path in self._damaged
         if other is not None:
-            is_kept = _cluster_id(other) is not None and not _is_beginning(other, newest)
-            other.close()  # and its write-ahead log becomes part of the file
+            is_kept = _cluster_id(other) is not None and not _is_prefix(other, newest)
+            other.close()  # which merges its write-ahead log into the file
         replacement = Path(f"{path}{_REPLACEMENT}")
         replacement.unlink(missing_ok=True)
         newest.backup(replacement)
@@ -227,8 +236,8 @@ class StoreCopies:
             if Path(f"{path}{ending}").exists():
                 Path(f"{path}{ending}").rename(f"{kept}{ending}")
         _sync(path.parent)
-        why = "damaged" if path in self._damaged else "written apart from the newer copies, which lack its changes"
-        logger.error("%s was %s: it is replaced, and kept as %s", path, why, kept)
+        why = "is damaged" if path in self._damaged else "has changes that the newer copies lack"
+        logger.error("%s %s: replaced it, and kept it as %s", path, why, kept)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -246,15 +255,18 @@ class StoreCopies:
             except sqlite3.Error as error:
                 if not _is_disk_failure(error):
                     raise
-                self._give_up(copy, error)
+                self._drop_failed(copy, error)
         raise StoreUnavailable("no copy of the metadata store is left")
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def apply(self, operations: Sequence[Operation]) -> tuple[list[Result], list[WatchEvent]]:
-        """Do `operations` in one transaction, durable in every live copy; return their results and what has changed.
+        """Perform `operations` in one transaction, durable in every live copy; return their results and the changes.
 
-        Raises StoreError, StoreUnavailable when no copy is left, sqlite3.Error when nothing was changed.
+        Raises:
+            StoreError: an operation was rejected; nothing was changed.
+            StoreUnavailable: no copy is left, or the store is open for reading only.
+            sqlite3.Error: the statement failed; nothing was changed.
         """
         if not self.session_id:
             raise StoreUnavailable("the metadata store is open for reading only")
@@ -263,7 +275,7 @@ class StoreCopies:
         return results, transaction.changes
 
     def _write(self, transaction: Transaction, job: Callable[[SqliteFile], T]) -> T:
-        """Do the same in each live copy. The first one decides whether it can be done at all."""
+        """Run `job` on each live copy. The first copy decides whether the operations can be performed at all."""
         outcome: list[T] = []
         for copy in list(self._copies):
             try:
@@ -271,9 +283,9 @@ class StoreCopies:
             except Exception as error:
                 if not outcome and not _is_disk_failure(error):
                     raise
-                # Whatever the error is: this copy does not hold what another one does.
-                self._give_up(copy, error)
-            # Also after a failure: that copy may hold the transaction, so that no other one may get its number.
+                # Whatever the error, this copy now lacks a transaction that another one holds.
+                self._drop_failed(copy, error)
+            # Also after a failure: the failed copy may hold the transaction, so its zxid must not be used again.
             self._zxid = transaction.zxid
         if not outcome:
             raise StoreUnavailable("no copy of the metadata store is left")
@@ -285,7 +297,7 @@ class StoreCopies:
     # -- failure and end -------------------------------------------------------------------------------------------
 
     def leave(self, path: Path) -> None:
-        """Write no more to the copy at `path`, whose directory has failed, unless it is the last one."""
+        """Stop writing the copy at `path`, whose directory has failed, unless it is the last one."""
         if len(self._copies) > 1:
             for copy in self._copies:
                 if copy.path == path:
@@ -293,23 +305,23 @@ class StoreCopies:
                     _close_all([copy])
                     break
 
-    def _give_up(self, copy: SqliteFile, error: Exception) -> None:
+    def _drop_failed(self, copy: SqliteFile, error: Exception) -> None:
         self._copies.remove(copy)
         _close_all([copy])
         if _is_disk_failure(error):
             self._on_disk_failed(copy.path, error)
         else:
-            logger.error("the metadata store does not use %s until the next start: %s", copy.path, error)
+            logger.error("%s failed and is not used until the next start: %s", copy.path, error)
 
     def close(self) -> None:
-        """End the session. A copy in which that fails is an older one at the next start, which ends it there."""
+        """End the session. If this fails in a copy, the next start treats it as older and ends the session there."""
         if self.session_id:
             transaction = self._next_transaction()
             for copy in self._copies:
                 try:
                     copy.end_session(transaction)
                 except sqlite3.Error as error:
-                    logger.warning("%s: the session ends at the next start: %s", copy.path, error)
+                    logger.warning("%s: cannot end the session, the next start does: %s", copy.path, error)
         _close_all([*self._copies, *self._others.values()])
         self._copies, self._others, self._damaged = [], {}, set()
         self._zxid = self.session_id = 0
@@ -323,12 +335,10 @@ def _close_all(copies: Collection[SqliteFile]) -> None:
             logger.warning("%s: %s", copy.path, error)
 
 
-def _refuse_shortage(error: Exception, path: Path) -> None:
-    """Raises StoreUnavailable if `error` comes of a shortage: the start can be repeated once there is enough."""
+def _raise_if_shortage(error: Exception, path: Path) -> None:
+    """Raise StoreUnavailable if `error` comes from a shortage; the start can be repeated when it is over."""
     if is_shortage(error, path):
-        raise StoreUnavailable(
-            f"{path}: out of descriptors or memory, which is no error of the disk: {error}"
-        ) from error
+        raise StoreUnavailable(f"{path}: out of file descriptors or memory (not a disk failure): {error}") from error
 
 
 def _is_disk_failure(error: Exception) -> bool:
@@ -345,10 +355,10 @@ def _cluster_id(copy: SqliteFile) -> str | None:
         raise StoreUnavailable(f"{copy.path}: {paths.CLUSTER_ID}: {error}") from error
 
 
-def _refuse_mixture(cluster_ids: dict[Path, str]) -> None:
-    """Raises StoreUnavailable unless all copies are of one cluster."""
+def _reject_mixed_clusters(cluster_ids: dict[Path, str]) -> None:
+    """Raise StoreUnavailable unless all copies belong to one cluster."""
     if len(set(cluster_ids.values())) > 1:
-        found = ", ".join(f"{path} is that of cluster {cluster_id}" for path, cluster_id in cluster_ids.items())
+        found = ", ".join(f"{path} belongs to cluster {cluster_id}" for path, cluster_id in cluster_ids.items())
         raise StoreUnavailable(f"the copies of the metadata store belong to different clusters: {found}")
 
 
@@ -357,8 +367,8 @@ def _is_same(copy: SqliteFile, newest: SqliteFile) -> bool:
     return bool(last) and last == newest.sessions()[-1:] and copy.zxid == newest.zxid
 
 
-def _is_beginning(copy: SqliteFile, newest: SqliteFile) -> bool:
-    """Whether the newest copy holds every transaction that this one does."""
+def _is_prefix(copy: SqliteFile, newest: SqliteFile) -> bool:
+    """Return whether the newest copy holds every transaction of `copy`."""
     written = copy.sessions()
     if not written:
         return False

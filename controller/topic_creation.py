@@ -1,7 +1,7 @@
-"""Decides whether a topic can be created or grown, and with which replicas.
+"""Decide whether a topic can be created or given more partitions, and place their replicas.
 
-Owns the checks and the texts that users see. Must not know the store or randomness: where an assignment starts is an
-argument. Every function raises `KafkaError` for what the client got wrong, and changes nothing.
+Owns the checks and their error messages. Must not know the store or draw random numbers: where an assignment starts is
+an argument. Every function raises `KafkaError` for an invalid request and changes nothing.
 """
 
 import re
@@ -22,7 +22,7 @@ from protocol.messages.create_topics import CreatableTopic
 NAME_LENGTH_MAX = 249
 FROM_DEFAULTS = -1
 
-# The most that KRaft's controller takes in one request; the topic's node stays far below the 1 MB of a znode.
+# The limit of KRaft's controller for one request. The topic's node stays far below the 1 MB of a znode.
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -30,7 +30,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass(slots=True)
 class TopicResult:
-    """What became of one entry of a request about topics. Counts are -1 and the id None unless it succeeded."""
+    """The result of one topic in a request. On failure the counts are -1 and the id is None."""
 
     name: str
     error_code: ErrorCode = ErrorCode.NONE
@@ -58,7 +58,7 @@ class NewTopic:
 
 
 def topic_name_problem(name: str) -> str | None:
-    """What is wrong with a topic's name, or None."""
+    """Return why a topic name is invalid, or None."""
     if not name:
         return "the empty string is not allowed"
     if name in (".", ".."):
@@ -71,7 +71,7 @@ def topic_name_problem(name: str) -> str | None:
 
 
 class TopicNames:
-    """The names in use, and which of them a new one would collide with."""
+    """The existing topic names, and those with which a new name would collide."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._by_metric_name: dict[str, list[str]] = {}
@@ -85,17 +85,17 @@ class TopicNames:
         return name in self._by_metric_name.get(_metric_name(name), ())
 
     def colliding_with(self, name: str) -> list[str]:
-        """Other names that metrics could not tell from `name`."""
+        """Return the other names that have the same metric name as `name`."""
         return sorted(other for other in self._by_metric_name.get(_metric_name(name), ()) if other != name)
 
 
 def _metric_name(name: str) -> str:
-    """Metrics have names in which periods become underscores."""
+    """Return the name used in metrics, in which periods become underscores."""
     return name.replace(".", "_")
 
 
 def repeated(names: Iterable[str]) -> Steps[set[str]]:
-    """The names that occur more than once, which makes each of their entries invalid."""
+    """Return the names that occur more than once; each of their entries is invalid."""
     seen: set[str] = set()
     twice = set()
     for name in names:
@@ -115,7 +115,10 @@ def plan_topic(
     start: int,
     shift: int,
 ) -> NewTopic:
-    """The topic that `request` asks for. `racks` has every live broker; `start` and `shift` place the replicas."""
+    """Plan the requested topic.
+
+    `racks` maps all live brokers to their racks; `start` and `shift` place the replicas (see `assign_replicas`).
+    """
     _check_name(request.name, existing)
     overrides = _checked_overrides(request, settings.compaction_lag)
     if request.assignments:
@@ -134,7 +137,7 @@ def plan_topic(
 def plan_partitions(
     request: CreatePartitionsTopic, existing: Mapping[int, ReplicaAssignment], racks: Mapping[int, str | None]
 ) -> dict[int, ReplicaAssignment]:
-    """The partitions to add to a topic that has `existing` ones."""
+    """Plan the partitions to add to a topic that has `existing` ones."""
     added = request.count - len(existing)
     if added < 0:
         raise KafkaError(
@@ -144,7 +147,7 @@ def plan_partitions(
     if added == 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(existing)} partitions.")
     _check_size(added)
-    # Topics made by hand may have gaps; what they have is never assigned anew.
+    # Topics created by hand may have gaps in their numbers; existing partitions are never assigned again.
     first, next_partition = existing[min(existing)].replicas, max(existing) + 1
     replication_factor = len(first)
     if request.assignments is not None:
@@ -159,7 +162,7 @@ def plan_partitions(
         _check_replication_factor_matches(by_partition, replication_factor)
     else:
         _check_replication_factor(replication_factor, racks)
-        # Round robin goes on where the topic's first partition began it.
+        # Continue the round robin where the topic's first partition began it.
         brokers = sorted(racks)
         start = next((index for index, broker in enumerate(brokers) if broker >= first[0]), 0)
         by_partition = assign_replicas(
@@ -229,7 +232,7 @@ def _check_replication_factor(replication_factor: int, racks: Mapping[int, str |
 
 
 def _checked_assignment(request: CreatableTopic) -> dict[int, tuple[int, ...]]:
-    """What the request says (of two lists for one partition the last), on brokers that live or may come later."""
+    """Return the requested assignment; of two lists for one partition, the last. Its brokers need not be alive."""
     by_partition = {it.partition_index: tuple(it.broker_ids) for it in request.assignments}
     _check_size(len(by_partition))
     _check_any_replicas(by_partition)
@@ -258,7 +261,7 @@ def _check_any_replicas(by_partition: Mapping[int, Sequence[int]]) -> None:
 
 
 def _check_replicas(by_partition: Mapping[int, Sequence[int]], racks: Mapping[int, str | None]) -> None:
-    """Each partition has replicas, on different brokers, which live."""
+    """Require replicas on distinct live brokers for each partition."""
     _check_any_replicas(by_partition)
     for partition, replicas in by_partition.items():
         if len(set(replicas)) != len(replicas):

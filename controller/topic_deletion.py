@@ -1,8 +1,8 @@
-"""Which topics' deletion can begin, go on or be finished.
+"""Decide which topic deletions can start, continue or be completed.
 
-Owns the decision. Must not know the store or requests. A topic is deleted once every replica's files are; a replica
-that cannot be deleted now makes the topic ineligible until something changes (its broker comes back, its reassignment
-ends), and never blocks other topics.
+Owns the decision. Must not know the store or requests. A topic is deleted once the files of all its replicas are. A
+replica that cannot be deleted now makes the topic ineligible until something changes (its broker comes back, its
+reassignment ends), and never blocks other topics.
 """
 
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from controller.replica_states import ReplicaState
 
 @dataclass(frozen=True, slots=True)
 class DeletionStep:
-    """`finished` topics can be forgotten, the replicas of `startable` ones told to go."""
+    """`finished` topics can be removed; the replicas of `startable` topics can be deleted."""
 
     finished: tuple[str, ...]
     startable: tuple[str, ...]
 
 
 def next_step(context: ControllerContext) -> DeletionStep:
-    """What can be done now for the topics to be deleted."""
+    """Return what can be done now for the topics to be deleted."""
     finished: list[str] = []
     startable: list[str] = []
     for topic in sorted(context.topics_to_delete):
@@ -35,7 +35,7 @@ def next_step(context: ControllerContext) -> DeletionStep:
 
 
 def replicas_to_delete(context: ControllerContext, topic: str) -> tuple[list[PartitionReplica], list[PartitionReplica]]:
-    """The topic's replicas whose files are still there: those that can be deleted now, and those that cannot."""
+    """Return the topic's replicas whose files still exist: those that can be deleted now, and the others."""
     possible: list[PartitionReplica] = []
     impossible: list[PartitionReplica] = []
     for replica in context.replicas_of(context.partitions_of(topic)):
@@ -46,7 +46,7 @@ def replicas_to_delete(context: ControllerContext, topic: str) -> tuple[list[Par
 
 
 def topics_not_deletable_now(context: ControllerContext) -> set[str]:
-    """Topics to be deleted with a replica on a broker or directory that is gone, or being reassigned."""
+    """Return the topics to be deleted that are being reassigned or have a replica that is offline."""
     return {
         topic
         for topic in context.topics_to_delete

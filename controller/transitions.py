@@ -1,8 +1,10 @@
-"""Moves partitions and replicas from state to state: plan, persist, tell the brokers.
+"""Move partitions and replicas from state to state: plan, persist, send.
 
-Owns the order of these three and what each transition entails (docs/controller.md lists it). Must not know why a
-transition is wanted. Invariants: the state in the context changes only after the store has what it implies; requests
-about a change leave only after the store has it, in one batch a call.
+Owns the order of these three and the actions of each transition (docs/controller.md lists them). Must not know why a
+transition is wanted.
+
+Invariants: the state in the context changes only after the store holds the corresponding data; requests about a change
+leave only after the store holds it, in one batch per call.
 """
 
 import logging
@@ -31,7 +33,7 @@ logger = logging.getLogger("state.change.logger")
 
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
-# Whoever else writes partition states does so once a change; losing the race this often means that something is wrong.
+# Another writer writes a partition state once per change, so this many lost races in a row mean a defect.
 ATTEMPTS_MAX = 10
 
 _Plan = Callable[[Mapping[TopicPartition, Leadership]], Awaitable[LeadershipPlan]]
@@ -57,24 +59,24 @@ class Transitions:
         self.settings = settings
 
     async def send_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
-        """Tell brokers who lives, and how `partitions` stand."""
+        """Send the live brokers, and the states of `partitions`."""
         self._batch.add(SendMetadata(tuple(broker_ids), tuple(partitions)))
         await self._flush()
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
     async def move_partitions(self, partitions: Iterable[TopicPartition], target: PartitionState) -> None:
-        """Move partitions to a state that asks for nothing but its name: new, offline or gone."""
-        assert target is not PartitionState.ONLINE, "that takes an election"
+        """Move partitions to a state that needs no election: NEW, OFFLINE or NON_EXISTENT."""
+        assert target is not PartitionState.ONLINE, "ONLINE requires an election: call elect"
         for partition in await self._movable_partitions(partitions, target):
             self._context.move_partition(partition, target)
 
     async def elect(
         self, partitions: Iterable[TopicPartition], reason: ElectionReason, *, unclean_forced: bool = False
     ) -> dict[TopicPartition, str]:
-        """Move partitions online by electing leaders; return those for which that was not possible, and why.
+        """Move partitions online by electing leaders; return the partitions for which that failed, with the reason.
 
-        A partition that never had a leader gets its first one, for whatever reason it is asked for.
+        A partition that never had a leader gets its first one, whatever the `reason`.
         """
         new: list[TopicPartition] = []
         others: list[TopicPartition] = []
@@ -92,13 +94,13 @@ class Transitions:
         await self._flush()
         failures |= failed
         for partition, why in failures.items():
-            logger.warning("cannot elect a leader of %s: %s", partition, why)
+            logger.warning("cannot elect a leader for %s: %s", partition, why)
         return failures
 
     async def _elect_first(
         self, partitions: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, str], list[TopicPartition]]:
-        """Create states. Returns failures, and partitions that turned out to have a state already."""
+        """Create states. Return the failures, and the partitions that already have a state in the store."""
         plan = LeadershipPlan()
         async for partition in self._turns.through(partitions):
             plan.add(plan_first_leaders(self._context, [partition]))
@@ -109,7 +111,7 @@ class Transitions:
         return plan.failures, written.conflicts
 
     async def renew_epochs(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give partitions a new leader epoch under the same leader, and tell all their replicas."""
+        """Give partitions a new leader epoch under the same leader, and send it to all their replicas."""
 
         async def plan(current: Mapping[TopicPartition, Leadership]) -> LeadershipPlan:
             return await self._planned(current, lambda one: plan_new_epochs(self._context, one))
@@ -122,9 +124,10 @@ class Transitions:
     async def change_isr(
         self, changes: Sequence[ChangeLeadership]
     ) -> tuple[Collection[TopicPartition], Collection[TopicPartition]]:
-        """Write what leaders reported, and tell everybody. Returns the partitions written, and those that lost a race.
+        """Write the ISR that leaders reported and send it to all brokers.
 
-        Lost means that the leader has to look again, so nothing is tried twice.
+        Returns the partitions written, and those whose state another writer changed. These are not retried: the leader
+        must refresh its state first.
         """
         written = await self._store.change_leadership(changes)
         await self._apply(changes, written.leaderships)
@@ -146,7 +149,7 @@ class Transitions:
     async def _topics_unclean_allowed(
         self, current: Mapping[TopicPartition, Leadership], reason: ElectionReason, forced: bool
     ) -> set[str]:
-        """The topics whose configuration permits an unclean election, looked up where it makes a difference."""
+        """Return the topics that allow an unclean election, among those where no in-sync replica is online."""
         if reason is not ElectionReason.OFFLINE:
             return set()
         stuck = {
@@ -163,7 +166,7 @@ class Transitions:
     # -- replicas --------------------------------------------------------------------------------------------------
 
     async def move_replicas(self, replicas: Iterable[PartitionReplica], target: ReplicaState) -> None:
-        """Move replicas to `target`, with all that it entails."""
+        """Move replicas to `target`, with the actions of the transition."""
         movable = []
         async for replica in self._turns.through(replicas):
             if self._context.can_move_replica(replica, target):
@@ -174,7 +177,7 @@ class Transitions:
         if target is ReplicaState.OFFLINE:
             await self._stop(movable)
         async for replica in self._turns.through(movable):
-            for effect in self._entailed(replica, target):
+            for effect in self._effects_of(replica, target):
                 self._batch.add(effect)
             if target is ReplicaState.NON_EXISTENT:
                 assignment = self._context.assignment(replica.partition)
@@ -182,8 +185,8 @@ class Transitions:
             self._context.move_replica(replica, target)
         await self._flush()
 
-    def _entailed(self, replica: PartitionReplica, target: ReplicaState) -> Iterable[SendEffect]:
-        """What the replica's broker is told, but for the way offline."""
+    def _effects_of(self, replica: PartitionReplica, target: ReplicaState) -> Iterable[SendEffect]:
+        """Yield what to send to the replica's broker, for every target but OFFLINE."""
         has_leader = replica.partition in self._context.leaderships
         is_started = self._context.replica_state(replica) is not ReplicaState.NEW
         if target is ReplicaState.NEW and has_leader:
@@ -194,7 +197,7 @@ class Transitions:
             yield SendStopReplica(replica, delete=True)
 
     async def _stop(self, replicas: Sequence[PartitionReplica]) -> None:
-        """Stop replicas, take them out of the in-sync ones, and tell everybody."""
+        """Stop replicas, remove them from the ISR, and send the new states to all brokers."""
         by_broker: dict[int, list[TopicPartition]] = {}
         async for replica in self._turns.through(replicas):
             self._batch.add(SendStopReplica(replica, delete=False))
@@ -212,7 +215,7 @@ class Transitions:
         if unchanged:
             self._batch.add(SendMetadata(tuple(self._context.live_brokers), unchanged))
         for partition, why in failures.items():
-            logger.error("cannot take broker %d out of the in-sync replicas of %s: %s", broker_id, partition, why)
+            logger.error("cannot remove broker %d from the in-sync replicas of %s: %s", broker_id, partition, why)
 
     async def _planned(
         self,
@@ -229,9 +232,9 @@ class Transitions:
     async def _change(
         self, partitions: Sequence[TopicPartition], plan: _Plan
     ) -> tuple[set[TopicPartition], dict[TopicPartition, str]]:
-        """Read states afresh, plan, persist; plan again for those that somebody else wrote in between.
+        """Read the states, plan, persist; repeat for partitions that another writer changed in between.
 
-        Returns the partitions changed, and those for which it was not possible.
+        Returns the partitions changed, and the failures with their reasons.
         """
         changed: set[TopicPartition] = set()
         failures: dict[TopicPartition, str] = {}
@@ -249,14 +252,14 @@ class Transitions:
             self._statistics.unclean_leader_elections += len(planned.unclean & written.leaderships.keys())
             changed |= written.leaderships.keys()
             waiting = written.conflicts
-        failures |= dict.fromkeys(waiting, f"somebody else wrote its state {ATTEMPTS_MAX} times in a row")
+        failures |= dict.fromkeys(waiting, f"another writer changed its state during each of {ATTEMPTS_MAX} attempts")
         return changed, failures
 
     async def _apply(self, changes: Iterable[ChangeLeadership], written: Mapping[TopicPartition, Leadership]) -> None:
-        """Take over what the store now holds, and have the brokers told."""
+        """Apply to the context what the store now holds, and add the requests for the brokers to the batch."""
         self._context.leaderships |= written
         async for change in self._turns.through(changes):
-            # Brokers have been told to forget a topic that is being deleted.
+            # A topic that is being deleted is left out: UpdateMetadata has already removed it from the brokers.
             if change.partition in written and not self._context.is_to_be_deleted(change.partition.topic):
                 self._batch.add(SendLeaderAndIsr(change.recipients, change.partition))
                 self._batch.add(SendLeaderAndIsr(change.new_recipients, change.partition, is_new=True))

@@ -1,7 +1,7 @@
-"""How the controller gives way to other work on its event loop in the middle of an event.
+"""Let the controller yield to other work on its event loop in the middle of an event.
 
 Owns the pace of the event that is being processed. Must not know how slices are measured or shared. Events are still
-processed one after the other: nothing but the event itself changes what the controller knows between two slices.
+processed one after the other: between two slices only the event itself changes the controller's state.
 """
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
@@ -10,14 +10,14 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
-"""Work that may be interrupted wherever it yields, and what it returns."""
+"""Work that may be interrupted at each `yield`; T is its return value."""
 
 
 class Pace(Protocol):
-    """The slices of one event."""
+    """The time slices of one event."""
 
     async def keep(self) -> None:
-        """Return at once while this slice lasts, else when the next one begins."""
+        """Return at once during this slice, else when the next one begins."""
 
 
 class Turns:
@@ -27,18 +27,18 @@ class Turns:
         self._pace = new_pace()
 
     def begin(self) -> None:
-        """An event begins."""
+        """Begin an event."""
         self._pace = self._new_pace()
 
     async def through(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The items; may give way after each."""
+        """Yield the items; other work may run after each."""
         pace = self._pace
         for item in items:
             yield item
             await pace.keep()
 
     async def finished(self, steps: Steps[T]) -> T:
-        """Do all steps; may give way after each."""
+        """Run all steps and return their result; other work may run after each."""
         pace = self._pace
         while True:
             try:

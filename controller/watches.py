@@ -1,8 +1,8 @@
-"""One-shot watches of a store that notices changes itself, as ZooKeeper's server keeps them.
+"""One-shot watches for a store that detects changes itself, with the semantics of ZooKeeper's server.
 
-Owns which callbacks wait for which path. Must not know where nodes are kept: the store reports what a committed
-transaction did, in order. Invariant: a callback is called at most once for each time it was armed, and arming the same
-callback twice before it fires counts once.
+Owns which callbacks wait for which path. Must not know where nodes are kept: the store reports the changes of each
+committed transaction, in order. Invariant: a callback is called at most once each time it is armed; arming it twice
+before it fires counts once.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class Watches:
         self._children.setdefault(path, {})[watch] = None
 
     def fire(self, changes: Iterable[WatchEvent]) -> None:
-        """Tell the watchers of each changed node, and of the parent of each that came or went."""
+        """Call the watches of each changed node, and of the parent of each that was created or deleted."""
         for change in changes:
             waiting = self._data.pop(change.path, {})
             if change.kind is WatchKind.DELETED:

@@ -1,5 +1,5 @@
-"""What the elected controller does, one module a subject. Each plans with the pure modules of `controller` and performs
-through `Transitions` and `FencedStore`; each handler is run to its end before the next event's.
+"""Handle the events of the elected controller, one module per subject.
 
-They own what happens; the pure modules own what is decided. None of them knows how brokers are reached or nodes kept.
+Each module plans with the pure modules of `controller` and performs the plan through `Transitions` and `FencedStore`. A
+handler completes before the next event starts. None of them knows how brokers are reached or nodes are kept.
 """

@@ -1,6 +1,6 @@
-"""Follows brokers as they come, go, come back, shut down or lose a log directory.
+"""Handle brokers that register, fail, restart, shut down or lose a log directory.
 
-Owns what each of these entails for partitions and replicas (docs/controller.md).
+Owns the consequences of each for partitions and replicas (docs/controller.md).
 """
 
 import logging
@@ -15,7 +15,7 @@ from controller.events import (
     BrokerModified,
     BrokersChanged,
     ControlledShutdown,
-    LeaderAndIsrAnswered,
+    LeaderAndIsrResponseReceived,
     LogDirEventsNotified,
 )
 from controller.leadership import ElectionReason
@@ -36,7 +36,7 @@ class Brokers:
         self._elections = elections
 
     async def read(self) -> dict[int, Broker]:
-        """The registered brokers by id. `BrokersChanged` is queued with the next change of the list."""
+        """Return the registered brokers by id. `BrokersChanged` is queued at the next change of the list."""
         names = await self._term.store.store.children(paths.BROKER_IDS, self._term.on_change(BrokersChanged()))
         ids = sorted(int(name) for name in names if name.isdecimal())
         return await self._term.store.read_brokers(ids, self._term.on_broker_change())
@@ -44,7 +44,7 @@ class Brokers:
     # -- coming and going ------------------------------------------------------------------------------------------
 
     async def brokers_changed(self, _: BrokersChanged) -> None:
-        """Compare the registered brokers with the known ones; a higher epoch is a broker that died and came back."""
+        """Compare the registered brokers with the known ones; a higher epoch means that a broker restarted."""
         registered = await self.read()
         known = self._context.live_brokers
         new = {it: broker for it, broker in registered.items() if it not in known}
@@ -59,7 +59,7 @@ class Brokers:
             await self._lose(dead)
 
     async def broker_modified(self, event: BrokerModified) -> None:
-        """Tell all brokers of the listeners that one of them advertises now."""
+        """Send the changed listeners of one broker to all brokers."""
         found = await self._term.store.read_brokers([event.broker_id], self._term.on_broker_change())
         broker = found.get(event.broker_id)
         known = self._context.live_brokers.get(event.broker_id)
@@ -89,10 +89,10 @@ class Brokers:
             self._context.live_brokers.pop(broker_id, None)
             self._context.shutting_down.discard(broker_id)
             self._context.offline_directory_replicas.pop(broker_id, None)
-        await self._replicas_went_offline(self._context.replicas_on(broker_ids))
+        await self._handle_offline_replicas(self._context.replicas_on(broker_ids))
 
-    async def _replicas_went_offline(self, replicas: Iterable[PartitionReplica]) -> None:
-        """Elect other leaders, then take the replicas out of the in-sync ones."""
+    async def _handle_offline_replicas(self, replicas: Iterable[PartitionReplica]) -> None:
+        """Elect other leaders, then remove the replicas from the ISR."""
         staying: list[PartitionReplica] = []
         to_delete: list[PartitionReplica] = []
         for replica in replicas:
@@ -109,13 +109,13 @@ class Brokers:
         if to_delete:
             await self._deletions.fail(to_delete)
         if not leaderless:
-            # Nobody has been told yet that there are fewer brokers.
+            # No request has yet told the brokers that one of them is gone.
             await transitions.send_metadata(self._context.live_brokers)
 
     # -- shutting down ---------------------------------------------------------------------------------------------
 
     async def controlled_shutdown(self, event: ControlledShutdown) -> list[TopicPartition]:
-        """Move what can be moved off a broker that wants to stop; return the partitions that it still leads."""
+        """Move leadership off a broker that shuts down; return the partitions that it still leads."""
         broker_id = event.broker_id
         broker = self._context.live_brokers.get(broker_id)
         if broker is None:
@@ -139,7 +139,7 @@ class Brokers:
     # -- log directories -------------------------------------------------------------------------------------------
 
     async def log_dir_events_notified(self, event: LogDirEventsNotified) -> None:
-        """Ask brokers that lost a log directory which replicas were in it, by telling them all of theirs again."""
+        """Send LeaderAndIsr for all replicas of brokers with an offline log directory, to learn which are in it."""
         folder = paths.LOG_DIR_EVENT_NOTIFICATIONS
         names = await self._term.store.store.children(folder, self._term.on_change(event))
         notes = [f"{folder}/{name}" for name in names]
@@ -148,8 +148,8 @@ class Brokers:
         await self._term.transitions.move_replicas(replicas, ReplicaState.ONLINE)
         await self._term.store.remove(notes)
 
-    async def leader_and_isr_answered(self, event: LeaderAndIsrAnswered) -> None:
-        """A broker says which replicas it could not open; what it could before may have come back."""
+    async def leader_and_isr_response_received(self, event: LeaderAndIsrResponseReceived) -> None:
+        """Apply the errors of a LeaderAndIsr response: replicas in offline log directories, and recovered ones."""
         if event.response.error_code or event.broker_id not in self._context.live_brokers:
             return
         failed: set[TopicPartition] = set()
@@ -167,7 +167,7 @@ class Brokers:
             return
         self._context.offline_directory_replicas[event.broker_id] = (before - opened) | failed
         if newly_failed:
-            await self._replicas_went_offline([PartitionReplica(it, event.broker_id) for it in sorted(newly_failed)])
+            await self._handle_offline_replicas([PartitionReplica(it, event.broker_id) for it in sorted(newly_failed)])
         if recovered:
             await self._elections.elect_missing()
             await self._term.transitions.send_metadata(self._context.live_brokers, sorted(recovered))

@@ -1,7 +1,7 @@
-"""The elected controller: takes over at the beginning of its term, then gives each event to its subject.
+"""The elected controller: initializes its state at the start of a term, then dispatches each event to its handler.
 
-Owns the order of taking over and the table of handlers. Must not know how it was elected or what resigning entails: it
-is thrown away as a whole. `ControllerMoved` from any handler means that the term is over.
+Owns the order of the initialization and the table of handlers. Must not know how it was elected or how it resigns: it
+is dropped as a whole. `ControllerMoved` from any handler means that the term is over.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,7 +22,7 @@ from controller.replica_states import ReplicaState
 from controller.settings import ControllerSettings
 from controller.state_store import Create, NodeExists
 
-# Handlers take exactly the event under which they stand, which a mapping cannot say.
+# Each handler accepts only the event type of its entry, which the type of a mapping cannot express.
 Handler = Callable[..., Awaitable[object]]
 
 
@@ -42,14 +42,14 @@ class ActiveController:
             events.BrokerModified: self._brokers.broker_modified,
             events.ControlledShutdown: self._brokers.controlled_shutdown,
             events.LogDirEventsNotified: self._brokers.log_dir_events_notified,
-            events.LeaderAndIsrAnswered: self._brokers.leader_and_isr_answered,
+            events.LeaderAndIsrResponseReceived: self._brokers.leader_and_isr_response_received,
             events.TopicsChanged: self._topics.topics_changed,
             events.TopicModified: self._topics.topic_modified,
             events.CreateTopics: self._topics.create_topics,
             events.CreatePartitions: self._topics.create_partitions,
             events.DeleteTopics: self.deletions.delete_topics,
             events.DeletionsChanged: self.deletions.deletions_changed,
-            events.StopReplicaAnswered: self.deletions.stop_replica_answered,
+            events.StopReplicaResponseReceived: self.deletions.stop_replica_response_received,
             events.ElectLeaders: self.elections.elect_leaders,
             events.PreferredElectionNodeChanged: self.elections.node_changed,
             events.RebalanceDue: self.elections.rebalance,
@@ -63,15 +63,19 @@ class ActiveController:
         }
 
     async def handle(self, event: Event) -> object:
-        """Process one event to its end and return its result. Raises KafkaError where that is the result."""
+        """Process one event to completion and return its result.
+
+        Raises:
+            KafkaError: the result is an error.
+        """
         return await self._handlers[type(event)](event)
 
     def reconfigure(self, settings: ControllerSettings) -> None:
-        """Take over changed configuration values."""
+        """Apply changed configuration values."""
         self._term.settings = self._term.transitions.settings = settings
 
     def gauges(self) -> dict[str, Callable[[], int]]:
-        """Kafka's gauges by name. Each is computed when it is asked; some go over all partitions."""
+        """Return Kafka's gauges by name. Each is computed when its function is called; some visit all partitions."""
         context = self.context
         return {
             "ActiveBrokerCount": lambda: len(context.live_brokers),
@@ -80,7 +84,7 @@ class ActiveController:
             "OfflinePartitionsCount": self._offline_count,
             "PreferredReplicaImbalanceCount": self.elections.imbalance_count,
             "TopicsToDeleteCount": lambda: len(context.topics_to_delete),
-            "ReplicasToDeleteCount": lambda: len(self._doomed_replicas()),
+            "ReplicasToDeleteCount": lambda: len(self._replicas_to_delete()),
             "TopicsIneligibleToDeleteCount": lambda: len(context.topics_ineligible_for_deletion),
             "ReplicasIneligibleToDeleteCount": self._ineligible_count,
         }
@@ -89,7 +93,7 @@ class ActiveController:
         context = self.context
         return sum(not context.is_to_be_deleted(it.topic) for it in context.partitions_without_leader())
 
-    def _doomed_replicas(self) -> list[PartitionReplica]:
+    def _replicas_to_delete(self) -> list[PartitionReplica]:
         context = self.context
         return [
             replica
@@ -98,13 +102,13 @@ class ActiveController:
         ]
 
     def _ineligible_count(self) -> int:
-        states = map(self.context.replica_state, self._doomed_replicas())
+        states = map(self.context.replica_state, self._replicas_to_delete())
         return sum(state is ReplicaState.DELETION_INELIGIBLE for state in states)
 
-    async def take_over(self) -> None:
-        """Learn how everything stands and bring it to where it should be.
+    async def initialize(self) -> None:
+        """Load the state of the cluster, send it to the brokers, and resume unfinished work.
 
-        Brokers hear who lives before they hear who leads, so that a new leader knows where its followers are.
+        The live brokers are sent before the leaders, so that a new leader knows the addresses of its followers.
         """
         await self._ensure_feature_node()
         await self._drop_old_notifications()
@@ -125,7 +129,7 @@ class ActiveController:
                 return
 
     async def _drop_old_notifications(self) -> None:
-        """What they tell of is read afresh in a moment. Those that come later are watched for."""
+        """Delete old notifications: everything they could report is read next. Later ones fire the watch."""
         for event, folder in (
             (events.IsrChangesNotified(), paths.ISR_CHANGE_NOTIFICATIONS),
             (events.LogDirEventsNotified(), paths.LOG_DIR_EVENT_NOTIFICATIONS),
@@ -145,12 +149,12 @@ class ActiveController:
         await self.deletions.load()
 
     async def _start_replicas(self) -> None:
-        """Every replica hears how things stand; brokers ignore what is not news to them."""
+        """Send its state to each replica; brokers ignore what they know already."""
         online: list[PartitionReplica] = []
         offline: list[PartitionReplica] = []
         for replica in self.context.replicas_of(self.context.all_partitions()):
             is_online = self.context.is_replica_online(replica.broker_id, replica.partition)
-            # A broker that went while there was no controller may have failed to delete it, too.
+            # A broker that failed while there was no controller may also have failed to delete the replica.
             state = ReplicaState.ONLINE if is_online else ReplicaState.DELETION_INELIGIBLE
             self.context.replica_states[replica] = state
             (online if is_online else offline).append(replica)

@@ -1,7 +1,7 @@
-"""Deletes topics, over as many events as the brokers take to answer.
+"""Delete topics. A deletion spans as many events as the brokers need to respond.
 
-Owns the steps and their order (docs/controller.md). A deletion that was begun is finished by whichever controller
-comes: the request stands in the store until the last trace of the topic is gone.
+Owns the steps and their order (docs/controller.md). A later controller completes a deletion that was started: the
+request stays in the store until all nodes of the topic are gone.
 """
 
 import logging
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from controller import paths
 from controller.active.term import Term
-from controller.events import DeleteTopics, DeletionsChanged, StopReplicaAnswered
+from controller.events import DeleteTopics, DeletionsChanged, StopReplicaResponseReceived
 from controller.model import PartitionReplica
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
@@ -29,7 +29,7 @@ class Deletions:
     # -- events ----------------------------------------------------------------------------------------------------
 
     async def delete_topics(self, event: DeleteTopics) -> list[TopicResult]:
-        """Begin to delete what can be deleted; one result a name."""
+        """Start the valid deletions; return one result per name."""
         results = [TopicResult(name) for name in event.names]
         twice = await self._term.turns.finished(repeated(event.names))
         wanted: list[str] = []
@@ -42,22 +42,24 @@ class Deletions:
         fresh = [name for name in wanted if not self._context.is_to_be_deleted(name)]
         if fresh:
             await self._term.store.request_deletion(fresh)
-            await self._enlist(fresh)
+            await self._schedule(fresh)
         return results
 
     async def deletions_changed(self, event: DeletionsChanged) -> None:
-        """Take up what was requested through the store, and drop requests that mean nothing."""
+        """Start deletions requested through the store, and delete requests that are void."""
         requested = await self._term.store.store.children(paths.DELETE_TOPICS, self._term.on_change(event))
         enabled = self._term.settings.delete_topic_enable
         void = [topic for topic in requested if not enabled or topic not in self._context.topic_ids]
         if void:
-            logger.warning("ignoring requests to delete %s", ", ".join(void))
+            logger.warning(
+                "ignoring requests to delete %s: the topic is unknown, or delete.topic.enable is false", ", ".join(void)
+            )
             await self._term.store.remove([paths.delete_topic_path(topic) for topic in void])
         fresh = [it for it in requested if it not in void and not self._context.is_to_be_deleted(it)]
         if fresh:
-            await self._enlist(fresh)
+            await self._schedule(fresh)
 
-    async def stop_replica_answered(self, event: StopReplicaAnswered) -> None:
+    async def stop_replica_response_received(self, event: StopReplicaResponseReceived) -> None:
         """A broker has deleted replicas, or failed to."""
         errors = {(it.topic_name, it.partition_index): it.error_code for it in event.response.partition_errors}
         done: list[PartitionReplica] = []
@@ -67,17 +69,17 @@ class Deletions:
             if self._context.replica_state(replica) is ReplicaState.DELETION_STARTED:
                 code = event.response.error_code or errors.get(partition, ErrorCode.NONE)
                 (failed if code else done).append(replica)
-        # Replicas that a reassignment leaves behind are deleted by the move itself and wait for nobody.
+        # Replicas removed by a reassignment are in another state: the move deletes them and does not wait.
         await self._term.transitions.move_replicas(done, ReplicaState.DELETION_SUCCESSFUL)
         if failed:
             await self.fail(failed)
         elif done:
             await self.resume()
 
-    # -- what others ask -------------------------------------------------------------------------------------------
+    # -- calls of other handlers -----------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """At the start of a term: learn what is to be deleted, before brokers are told anything."""
+        """Load the requested deletions at the start of a term, before any request is sent to brokers."""
         requested = await self._term.store.store.children(paths.DELETE_TOPICS, self._term.on_change(DeletionsChanged()))
         if self._term.settings.delete_topic_enable:
             self._context.topics_to_delete |= self._context.topic_ids.keys() & set(requested)
@@ -86,11 +88,11 @@ class Deletions:
             await self._term.store.remove([paths.delete_topic_path(topic) for topic in void])
 
     def mark_ineligible(self, topics: Iterable[str]) -> None:
-        """Hold back the deletion of those of `topics` that are to be deleted."""
+        """Suspend the deletion of those of `topics` that are to be deleted."""
         self._context.topics_ineligible_for_deletion |= self._context.topics_to_delete & set(topics)
 
     async def resume(self, topics: Collection[str] = ()) -> None:
-        """Go on with all deletions; what held back `topics` is over."""
+        """Continue all deletions; those of `topics` are eligible again."""
         self._context.topics_ineligible_for_deletion -= set(topics)
         step = next_step(self._context)
         for topic in step.finished:
@@ -99,7 +101,7 @@ class Deletions:
             await self._start(step.startable)
 
     async def fail(self, replicas: Sequence[PartitionReplica]) -> None:
-        """These replicas cannot be deleted now."""
+        """Suspend the deletion of the topics of these replicas, which cannot be deleted now."""
         started = [it for it in replicas if self._context.can_move_replica(it, ReplicaState.DELETION_INELIGIBLE)]
         await self._term.transitions.move_replicas(started, ReplicaState.DELETION_INELIGIBLE)
         self.mark_ineligible({replica.partition.topic for replica in replicas})
@@ -115,14 +117,14 @@ class Deletions:
         if name not in self._context.topic_ids:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    async def _enlist(self, topics: Sequence[str]) -> None:
+    async def _schedule(self, topics: Sequence[str]) -> None:
         self._context.topics_to_delete |= set(topics)
         reassigning = {partition.topic for partition in self._context.reassigning}
         self.mark_ineligible(reassigning & set(topics))
         await self.resume()
 
     async def _start(self, topics: Sequence[str]) -> None:
-        """Make brokers forget the topics, stop their replicas, and have those that can be reached deleted."""
+        """Remove the topics from the brokers' metadata, stop their replicas, and delete those that are online."""
         partitions = [partition for topic in topics for partition in self._context.partitions_of(topic)]
         unseen = [it for it in partitions if it.topic not in self._context.topics_with_deletion_started]
         transitions, through = self._term.transitions, self._term.turns.through
@@ -149,7 +151,7 @@ class Deletions:
         try:
             await self._term.store.remove_topic(topic)
         except NotEmpty as error:
-            logger.error("cannot remove topic %s: %s has children that do not belong there", topic, error.path)
+            logger.error("cannot delete topic %s: %s has unexpected children; delete them by hand", topic, error.path)
             self.mark_ineligible([topic])
             return
         await self._term.transitions.move_replicas(replicas, ReplicaState.NON_EXISTENT)

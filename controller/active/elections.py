@@ -1,6 +1,6 @@
-"""Elects leaders on request, and brings leadership back to the preferred replicas.
+"""Elect leaders on request, and move leadership back to the preferred replicas.
 
-Owns which partitions need an election. How one is decided is `controller.election`'s.
+Owns which partitions need an election. `controller.election` decides it.
 """
 
 import logging
@@ -36,7 +36,7 @@ class Elections:
         self._context = term.context
 
     async def elect_leaders(self, event: ElectLeaders) -> dict[TopicPartition, ApiError]:
-        """Elect where needed; one result a partition. Asked for all, those without need are left out."""
+        """Elect where needed; return one result per partition. Without `partitions`, omit those without need."""
         if event.partitions is None:
             needed = [
                 it
@@ -85,7 +85,7 @@ class Elections:
         }
 
     async def node_changed(self, event: PreferredElectionNodeChanged) -> None:
-        """Do the elections that an old tool asks for, and take its node away."""
+        """Perform the elections that an old tool requests, and delete its node."""
         store = self._term.store
         if await store.store.exists(paths.PREFERRED_REPLICA_ELECTION, self._term.on_change(event)) is None:
             return
@@ -95,13 +95,13 @@ class Elections:
         except NoNode:
             return
         except paths.Undecodable as error:
-            logger.error("ignoring an election that cannot be read: %s", error)
+            logger.error("ignoring an election that cannot be decoded: %s", error)
             partitions = []
         await self.elect_leaders(ElectLeaders(ElectionType.PREFERRED, partitions))
         await store.remove([paths.PREFERRED_REPLICA_ELECTION])
 
     async def elect_missing(self, topic: str | None = None) -> None:
-        """Try all partitions that have no leader, of one topic or of all."""
+        """Retry the election of all partitions without a leader, of one topic or of all."""
         partitions = [
             partition
             for partition in self._context.partitions_in(PartitionState.NEW, PartitionState.OFFLINE)
@@ -110,18 +110,18 @@ class Elections:
         await self._term.transitions.elect(partitions, ElectionReason.OFFLINE)
 
     async def unclean_election_enabled(self, event: UncleanElectionEnabled) -> None:
-        """Partitions that only waited for the permission get a leader now."""
+        """Elect leaders for partitions that an unclean election can now bring online."""
         await self.elect_missing(event.topic)
 
     async def rebalance(self, _: RebalanceDue) -> None:
-        """Elect preferred leaders where too many of a broker's are elsewhere."""
+        """Elect preferred leaders for each broker whose imbalance exceeds the limit."""
         limit = self._term.settings.leader_imbalance_per_broker_percentage
         for broker_id, preferred in sorted(self._partitions_by_preferred_leader().items()):
             elsewhere = [it for it in preferred if self._context.leaderships[it].state.leader != broker_id]
             if len(elsewhere) * 100 > limit * len(preferred):
-                await self._bring_back(broker_id, elsewhere)
+                await self._elect_preferred(broker_id, elsewhere)
 
-    async def _bring_back(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
+    async def _elect_preferred(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
         candidates = [
             it
             for it in partitions
@@ -130,7 +130,11 @@ class Elections:
             and it not in self._context.reassigning
         ]
         if candidates:
-            logger.info("bringing leadership of %d partitions back to broker %d", len(candidates), broker_id)
+            logger.info(
+                "moving leadership of %d partitions back to broker %d, their preferred leader",
+                len(candidates),
+                broker_id,
+            )
             await self._term.transitions.elect(candidates, ElectionReason.PREFERRED)
 
     def _partitions_by_preferred_leader(self) -> dict[int, list[TopicPartition]]:
@@ -141,7 +145,7 @@ class Elections:
         return by_broker
 
     def imbalance_count(self) -> int:
-        """Partitions not led by their preferred replica."""
+        """Return the number of partitions that their preferred replica does not lead."""
         return sum(
             self._context.leaderships[it].state.leader != broker_id
             for broker_id, preferred in self._partitions_by_preferred_leader().items()

@@ -1,6 +1,6 @@
-"""Takes over the in-sync replicas that leaders report.
+"""Apply the in-sync replicas that leaders report.
 
-Owns both ways: AlterPartition requests, and the notifications of leaders that wrote the state by themselves.
+Owns both ways of reporting: AlterPartition requests, and notifications of leaders that wrote the state themselves.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from protocol.messages.alter_partition import (
     TopicResult,
 )
 
-# From here on topics are named by their ids.
+# From this version on, topics are named by id.
 FIRST_VERSION_WITH_TOPIC_IDS = 2
 
 
@@ -32,7 +32,7 @@ class IsrChanges:
         self._reassignments = reassignments
 
     async def alter_partition(self, event: AlterPartition) -> AlterPartitionResponse:
-        """Write the states that may be, in one go, and answer with those that are."""
+        """Check all reported states, write the valid ones in one batch, and return the response."""
         request = event.request
         broker = self._context.live_brokers.get(request.broker_id)
         if broker is None or request.broker_epoch != broker.epoch:
@@ -51,8 +51,8 @@ class IsrChanges:
                     errors[partition] = error.code
         written, conflicts = await self._term.transitions.change_isr(changes)
         errors |= dict.fromkeys(conflicts, ErrorCode.INVALID_UPDATE_VERSION)
-        # Before moves are completed, which may elect another leader: it is told of that by itself.
-        response = AlterPartitionResponse(topics=self._answer(request, names, errors))
+        # The response is built before moves are completed: these may elect another leader, which LeaderAndIsr reports.
+        response = AlterPartitionResponse(topics=self._results(request, names, errors))
         await self._reassignments.complete(written)
         return response
 
@@ -61,7 +61,7 @@ class IsrChanges:
             return topic.topic_name
         return self._context.topic_names.get(topic.topic_id)
 
-    def _answer(
+    def _results(
         self,
         request: AlterPartitionRequest,
         names: Iterable[str | None],
@@ -95,7 +95,7 @@ class IsrChanges:
         )
 
     async def changes_notified(self, event: IsrChangesNotified) -> None:
-        """Read again the states that leaders wrote, and tell everybody."""
+        """Read the states that leaders wrote themselves, and send them to all brokers."""
         folder = paths.ISR_CHANGE_NOTIFICATIONS
         store = self._term.store
         names = await store.store.children(folder, self._term.on_change(event))

@@ -1,6 +1,6 @@
-"""Hands out blocks of producer ids, each only once (KIP-730).
+"""Allocate blocks of producer ids, each only once (KIP-730).
 
-Owns the one node that says which blocks are given away. Must not know what a broker does with its block.
+Owns the node that records the last allocated block. Must not know what a broker does with its block.
 """
 
 from controller import paths
@@ -17,7 +17,7 @@ class ProducerIdBlocks:
         self._term = term
 
     async def allocate(self, event: AllocateProducerIds) -> range:
-        """The next block, recorded before it is returned: a crash loses a block but never gives it twice."""
+        """Return the next block, recorded before it is returned: a crash loses a block but never repeats it."""
         broker = self._term.context.live_brokers.get(event.broker_id)
         if broker is None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
@@ -28,7 +28,7 @@ class ProducerIdBlocks:
         return block
 
     async def _try_to_reserve(self, broker_id: int) -> range | None:
-        """The block after the last one; None when somebody else took it first (older brokers write the node too)."""
+        """Return the next block, or None if another writer took it first (older brokers write the node too)."""
         node = await self._term.store.store.get(paths.PRODUCER_ID_BLOCK)
         last_block = paths.decode_producer_id_block(node.data)
         first = 0 if last_block is None else last_block.last + 1

@@ -1,7 +1,7 @@
-"""Moves partitions to other brokers, over as many events as the new replicas take to catch up.
+"""Move partitions to other brokers. A move spans as many events as the new replicas need to catch up.
 
-Owns the phases and their order (docs/controller.md). The topic's node says at every moment how far a move has come, so
-that whichever controller comes goes on from there. Moves do not wait for each other.
+Owns the phases and their order (docs/controller.md). The topic's node always records the progress of a move, so that a
+later controller continues from there. Moves do not wait for each other.
 """
 
 import logging
@@ -30,7 +30,7 @@ class Reassignments:
     # -- events ----------------------------------------------------------------------------------------------------
 
     async def alter_reassignments(self, event: AlterReassignments) -> dict[TopicPartition, ApiError]:
-        """Begin, replace or cancel moves; one result a partition."""
+        """Start, replace or cancel moves; return one result per partition."""
         results: dict[TopicPartition, ApiError] = {}
         async for partition, target in self._term.turns.through(event.targets.items()):
             try:
@@ -41,14 +41,14 @@ class Reassignments:
         return results
 
     async def list_reassignments(self, event: ListReassignments) -> dict[TopicPartition, ReplicaAssignment]:
-        """The moves that are not complete, of the partitions asked for."""
+        """Return the moves in progress, of the requested partitions or of all."""
         wanted = self._context.reassigning
         if event.partitions is not None:
             wanted = wanted & event.partitions
         return {partition: self._context.assignment(partition) for partition in sorted(wanted)}
 
     async def node_changed(self, event: ReassignmentNodeChanged) -> None:
-        """Take over what an old tool asks for; its node goes when all that it asks for is recorded in the topics."""
+        """Start the moves that an old tool requests; delete its node once all of them are recorded in the topics."""
         store = self._term.store
         if await store.store.exists(paths.REASSIGN_PARTITIONS, self._term.on_change(event)) is None:
             return
@@ -58,7 +58,7 @@ class Reassignments:
         except NoNode:
             return
         except paths.Undecodable as error:
-            logger.error("ignoring a reassignment that cannot be read: %s", error)
+            logger.error("ignoring a reassignment that cannot be decoded: %s", error)
             targets = {}
         for partition, target in targets.items():
             try:
@@ -67,26 +67,26 @@ class Reassignments:
                 logger.error("cannot reassign %s to %s: %s", partition, list(target), error)
         await store.remove([paths.REASSIGN_PARTITIONS])
 
-    # -- what others ask -------------------------------------------------------------------------------------------
+    # -- calls of other handlers -----------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """At the start of a term: the moves that the last one left unfinished."""
+        """Load the unfinished moves at the start of a term."""
         for partition in self._context.all_partitions():
             if self._context.assignment(partition).is_being_reassigned:
                 self._context.reassigning.add(partition)
 
     async def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Go on with those of `partitions` that are being moved, because something about them has changed."""
+        """Continue the moves of those of `partitions` that are being moved, because their state has changed."""
         for partition in sorted(self._context.reassigning & set(partitions)):
             await self._advance(partition)
 
     async def resume_on(self, broker_ids: Iterable[int]) -> None:
-        """Go on with the moves to brokers that have just come."""
+        """Continue the moves to brokers that have just registered."""
         came = set(broker_ids)
         await self.resume([it for it in self._context.reassigning if came & set(self._context.assignment(it).target)])
 
     async def complete(self, partitions: Iterable[TopicPartition]) -> None:
-        """Finish those moves whose targets are all in sync now."""
+        """Complete the moves whose target replicas are all in sync."""
         ready = [it for it in partitions if it in self._context.reassigning and self._is_complete(it)]
         await self.resume(ready)
 
@@ -107,21 +107,21 @@ class Reassignments:
         if self._is_complete(partition):
             await self._complete(partition)
         else:
-            await self._let_catch_up(partition)
+            await self._start_new_replicas(partition)
 
     def _is_complete(self, partition: TopicPartition) -> bool:
         leadership = self._context.leaderships.get(partition)
         return leadership is not None and is_complete(self._context.assignment(partition), leadership.state.isr)
 
-    async def _let_catch_up(self, partition: TopicPartition) -> None:
-        """Tell all replicas, old and new, of the move; the leader reports when the new ones are in sync."""
+    async def _start_new_replicas(self, partition: TopicPartition) -> None:
+        """Send the move to all replicas, old and new; the leader reports when the new ones are in sync."""
         await self._term.transitions.renew_epochs([partition])
         adding = [PartitionReplica(partition, it) for it in self._context.assignment(partition).adding]
         absent = [it for it in adding if self._context.replica_state(it) is ReplicaState.NON_EXISTENT]
         await self._term.transitions.move_replicas(absent, ReplicaState.NEW)
 
     async def _complete(self, partition: TopicPartition) -> None:
-        """Everything in sync: hand over, drop what is not needed, and record it last, so that a crash repeats this."""
+        """Hand over leadership, drop the removed replicas, and record the result last, so that a crash repeats this."""
         assignment = self._context.assignment(partition)
         transitions = self._term.transitions
         await transitions.move_replicas(
@@ -138,7 +138,7 @@ class Reassignments:
         await self._deletions.resume([partition.topic])
 
     async def _hand_over(self, partition: TopicPartition, completed: ReplicaAssignment) -> None:
-        """Elect a leader among the new replicas if the old one is not of them, else tell all of the new list."""
+        """Elect a leader among the target replicas if the current one is not a target, else renew the epoch."""
         leader = self._context.leaderships[partition].state.leader
         if leader in completed.replicas and self._context.is_replica_online(leader, partition):
             await self._term.transitions.renew_epochs([partition])
@@ -152,7 +152,7 @@ class Reassignments:
         self._context.put_assignment(partition, assignment)
 
     async def _drop(self, partition: TopicPartition, broker_ids: Iterable[int]) -> None:
-        """Stop replicas and have them deleted. Nobody waits for the files: a broker that is down finds them stray."""
+        """Stop and delete replicas without waiting for the files: a broker that is down finds them as stray later."""
         replicas = [PartitionReplica(partition, broker_id) for broker_id in broker_ids]
         for target in (
             ReplicaState.OFFLINE,

@@ -1,8 +1,7 @@
-"""One term of office: what the subjects of `controller.active` share from an election to the resignation.
+"""One term: the objects that the handlers in `controller.active` share from election to resignation.
 
-Owns nothing but the references, and the watches through which the store's changes get into the queue. Everything in it
-is thrown away on resigning, so that no belief of one term reaches the next; only watches stay, and they mean the same
-in every term.
+Owns the references, and the watches that queue events for changes in the store. Everything here is dropped on
+resignation, so that no state of one term reaches the next. Only watches stay; they mean the same in every term.
 """
 
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from controller.turns import Turns
 
 @dataclass(frozen=True, slots=True)
 class _Queue:
-    """A watch that queues an event. Those for the same event are equal, so a store arms only one of them."""
+    """A watch that queues an event. Watches for the same event are equal, so a store arms only one of them."""
 
     put: Callable[[Event], None]
     event: Event
@@ -31,7 +30,7 @@ class _Queue:
 
 @dataclass(frozen=True, slots=True)
 class _QueueForNode:
-    """The same where the event depends on which of many nodes changed."""
+    """A watch whose event depends on which of many nodes changed."""
 
     put: Callable[[Event], None]
     event_of: Callable[[str], Event]
@@ -42,7 +41,7 @@ class _QueueForNode:
 
 @dataclass(slots=True)
 class Term:
-    """`put` is the same for every term of a controller."""
+    """The objects of one term. `put` is the same in every term of a controller."""
 
     context: ControllerContext
     store: FencedStore
@@ -53,15 +52,15 @@ class Term:
     turns: Turns
 
     def on_change(self, event: Event) -> Watch:
-        """A watch that queues `event`."""
+        """Return a watch that queues `event`."""
         return _Queue(self.put, event)
 
     def on_topic_change(self) -> Watch:
-        """A watch for the nodes of topics."""
+        """Return a watch for topic nodes."""
         return _QueueForNode(self.put, TopicModified)
 
     def on_broker_change(self) -> Watch:
-        """A watch for the registrations of brokers."""
+        """Return a watch for broker registrations."""
         return _QueueForNode(self.put, _broker_modified)
 
 

@@ -1,6 +1,6 @@
-"""Creates topics and adds partitions, asked for by clients or written into the store by hand.
+"""Create topics and add partitions, requested by clients or written into the store by hand.
 
-Owns both ways to a topic, which end in the same steps: learn of it, watch it, give its partitions their first leaders.
+Owns both ways, which end in the same steps: add the topic to the context, watch it, elect its first leaders.
 """
 
 import logging
@@ -31,7 +31,7 @@ class Topics:
     # -- creation --------------------------------------------------------------------------------------------------
 
     async def create_topics(self, event: CreateTopics) -> list[TopicResult]:
-        """Create what can be created; one result an entry. The topics have leaders in the store when this returns."""
+        """Create the valid topics; return one result per entry. On return the store holds their leaders."""
         twice = await self._term.turns.finished(repeated(topic.name for topic in event.topics))
         results: list[TopicResult] = []
         created: list[str] = []
@@ -70,7 +70,7 @@ class Topics:
         return {broker_id: broker.rack for broker_id, broker in self._context.live_brokers.items()}
 
     def _new_topic_id(self) -> UUID:
-        """A random id that no topic has, and that no tool takes for an option."""
+        """Return an unused random id that does not begin with `-`, which tools would parse as an option."""
         while True:
             topic_id = UUID(int=self._term.random.getrandbits(128), version=4)
             if topic_id not in self._context.topic_names and not paths.encode_uuid(topic_id).startswith("-"):
@@ -80,7 +80,7 @@ class Topics:
         try:
             await self._term.store.create_topic(name, topic, overrides)
         except NodeExists as error:
-            # Written by hand in this very moment; the watch takes it up.
+            # Created by hand at the same time; the watch reports it.
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
         except DataTooLarge as error:
             raise KafkaError(
@@ -88,15 +88,15 @@ class Topics:
             ) from error
 
     async def topics_changed(self, event: TopicsChanged) -> None:
-        """Take up topics that somebody else created, and forget those that somebody else removed."""
+        """Add topics that another writer created, and remove those that another writer removed."""
         names = set(await self._term.store.store.children(paths.TOPICS, self._term.on_change(event)))
         for name in sorted(self._context.topic_ids.keys() - names):
-            logger.warning("topic %s was removed from the store by somebody else", name)
+            logger.warning("topic %s was removed from the store by another writer", name)
             self._context.remove_topic(name)
         await self._begin(await self.load(names - self._context.topic_ids.keys()))
 
     async def load(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Read and watch topics; one that has no id yet is given one."""
+        """Read and watch topics; a topic without an id gets one."""
         topics = await self._term.store.read_topics(sorted(names), self._term.on_topic_change())
         for name, topic in topics.items():
             if topic.topic_id is None:
@@ -110,7 +110,7 @@ class Topics:
         await self._start([partition for name in topics for partition in self._context.partitions_of(name)])
 
     async def _start(self, partitions: list[TopicPartition]) -> None:
-        """Bring partitions nobody has led into being."""
+        """Create new partitions and elect their first leaders."""
         transitions, replicas = self._term.transitions, self._context.replicas_of(partitions)
         await transitions.move_partitions(partitions, PartitionState.NEW)
         await transitions.move_replicas(replicas, ReplicaState.NEW)
@@ -120,7 +120,7 @@ class Topics:
     # -- more partitions -------------------------------------------------------------------------------------------
 
     async def create_partitions(self, event: CreatePartitions) -> list[TopicResult]:
-        """Grow topics; one result a name."""
+        """Add partitions to topics; return one result per name."""
         twice = await self._term.turns.finished(repeated(topic.name for topic in event.topics))
         results: list[TopicResult] = []
         async for request in self._term.turns.through({topic.name: topic for topic in event.topics}.values()):
@@ -160,7 +160,7 @@ class Topics:
         await self._start([TopicPartition(name, partition) for partition in added])
 
     async def topic_modified(self, event: TopicModified) -> None:
-        """Start partitions that somebody wrote into the topic's node."""
+        """Start partitions that were added to the topic's node by hand."""
         name = event.topic
         topic = (await self._term.store.read_topics([name], self._term.on_topic_change())).get(name)
         known = self._context.assignments.get(name)
@@ -170,7 +170,7 @@ class Topics:
         if not added:
             return
         if self._context.is_to_be_deleted(name):
-            logger.warning("topic %s is being deleted: taking back the partitions that were added to it", name)
+            logger.warning("topic %s is being deleted: removing the partitions that were added to its node", name)
             await self._term.store.write_topic(name, self._context.topic(name))
             return
         self._context.assignments[name] |= added

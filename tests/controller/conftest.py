@@ -1,4 +1,4 @@
-"""A tree, and sessions with it."""
+"""A store in memory, and sessions on it."""
 
 from collections.abc import AsyncIterator
 

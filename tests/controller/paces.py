@@ -1,4 +1,4 @@
-"""Work of the controller without anybody to give way to."""
+"""A pace for controllers that never yields to other work."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from tests.controller.paces import Unpaced
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore, MemoryTree
 
-# Turns of the event loop without anything happening after which nothing more will.
+# Iterations of the event loop without a change, after which nothing more will happen.
 QUIET_TURNS = 30
 TURNS_MAX = 100_000
 
@@ -326,7 +326,7 @@ class ScriptedCluster:
             broker_epoch=self.tree.entries[paths.broker_path(int(leader))].czxid,
             topics=[
                 TopicData(
-                    topic_id=self.controller._office.context.topic_ids[partition.topic],  # type: ignore[union-attr]
+                    topic_id=self.controller._active_term.context.topic_ids[partition.topic],  # type: ignore[union-attr]
                     partitions=[
                         PartitionData(
                             partition_index=partition.partition,

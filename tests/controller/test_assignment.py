@@ -39,7 +39,7 @@ def test_later_partitions_continue_the_round() -> None:
 
 @pytest.mark.parametrize("broker_count", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("rack_count", [0, 1, 2, 3])
-def test_what_holds_always(broker_count: int, rack_count: int) -> None:
+def test_assignment_invariants_hold_for_any_input(broker_count: int, rack_count: int) -> None:
     racks = {broker: f"r{broker % rack_count}" if rack_count else None for broker in range(broker_count)}
     for replication_factor in range(1, broker_count + 1):
         for start in range(broker_count):
@@ -62,7 +62,7 @@ def test_followers_are_spread() -> None:
     assert set(followers) == {1, 2, 3, 4, 5}
 
 
-def test_some_brokers_without_a_rack_make_racks_not_count() -> None:
+def test_racks_are_ignored_unless_every_broker_has_one() -> None:
     racks = {0: "a", 1: None, 2: "b"}
     assert assign_replicas(racks, 3, 2, start=0, shift=0) == {0: (0, 1), 1: (1, 2), 2: (2, 0)}
 

@@ -95,7 +95,7 @@ async def test_validate_only_creates_nothing(store: MemoryStore, tree: MemoryTre
     await controller.stop()
 
 
-async def test_calls_before_and_after_office(store: MemoryStore) -> None:
+async def test_calls_fail_with_not_controller_outside_a_term(store: MemoryStore) -> None:
     idle = Controller(2, store, OneBroker(), ControllerSettings(), ManualClock(), Random(0), Unpaced)
     controller, _, _ = await start_alone(store)
     await controller.stop()
@@ -154,7 +154,7 @@ async def test_a_lost_race_for_producer_ids_is_run_again(
     await controller.stop()
 
 
-async def test_alter_partition_of_an_earlier_life(store: MemoryStore) -> None:
+async def test_alter_partition_with_an_old_broker_epoch_is_stale(store: MemoryStore) -> None:
     controller, _, epoch = await start_alone(store)
     with pytest.raises(KafkaError) as caught:
         await controller.alter_partition(AlterPartitionRequest(broker_id=1, broker_epoch=epoch - 1, topics=[]), 3)
@@ -181,7 +181,7 @@ class FailingStore(MemoryStore):
             raise StoreUnavailable("the disk is full")
 
 
-async def test_after_an_unexpected_failure_everything_is_read_afresh(
+async def test_unexpected_failure_starts_a_new_term_that_reads_everything(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("controller.controller.RETRY_PAUSE_SECONDS_MIN", 0.0)
@@ -200,7 +200,7 @@ async def test_after_an_unexpected_failure_everything_is_read_afresh(
     await cluster.close()
 
 
-async def test_an_unclean_election_waits_for_permission() -> None:
+async def test_unclean_election_happens_only_once_enabled() -> None:
     cluster = ScriptedCluster()
     for command in ("start 1 2 3", "create t assignment=2,3", "kill 3", "kill 2", "start 3"):
         await cluster.run(command)
@@ -213,7 +213,7 @@ async def test_an_unclean_election_waits_for_permission() -> None:
     await cluster.close()
 
 
-async def test_a_slow_deletion_does_not_keep_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_deletion_does_not_delay_the_response(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.controller.DELETION_WAIT_SECONDS_MAX", 0.01)
     cluster = ScriptedCluster()
     for command in ("start 1", "create t", "hold 1"):
@@ -236,7 +236,7 @@ async def test_deletion_can_be_disabled() -> None:
     await cluster.close()
 
 
-async def test_a_thousand_partitions_are_one_request_a_broker() -> None:
+async def test_thousand_partitions_are_one_request_per_broker() -> None:
     cluster = ScriptedCluster()
     await cluster.run("start 1 2")
     lines = await cluster.run("create t partitions=1000 rf=2")
@@ -248,7 +248,7 @@ async def test_a_thousand_partitions_are_one_request_a_broker() -> None:
     await cluster.close()
 
 
-async def test_watches_do_not_pile_up_over_terms() -> None:
+async def test_watches_do_not_accumulate_over_terms() -> None:
     cluster = ScriptedCluster()
     for command in ("start 1", "create t", "create u partitions=3"):
         await cluster.run(command)
@@ -265,7 +265,7 @@ async def test_watches_do_not_pile_up_over_terms() -> None:
     await cluster.close()
 
 
-async def test_two_topics_that_somebody_gave_the_same_id() -> None:
+async def test_two_topics_with_the_same_id_are_both_served() -> None:
     cluster = ScriptedCluster()
     await cluster.run("start 1")
     for name in ("one", "two"):

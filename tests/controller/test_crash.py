@@ -1,4 +1,4 @@
-"""kill -9 before every single write of a controller: whoever starts next repairs what was left half done."""
+"""kill -9 before each write of a controller: the next start or controller completes what was interrupted."""
 
 import asyncio
 import itertools
@@ -100,7 +100,7 @@ def _leave() -> None:
         task.cancel()
 
 
-async def test_a_broker_that_runs_alone_repairs_at_start() -> None:
+async def test_standalone_broker_completes_an_interrupted_change_at_start() -> None:
     for writes in itertools.count():
         cluster, promised, has_crashed = await _crash("1", CREATE_AND_DELETE, writes)
         _leave()
@@ -117,7 +117,7 @@ async def test_a_broker_that_runs_alone_repairs_at_start() -> None:
     assert writes >= 15
 
 
-async def test_another_controller_goes_on() -> None:
+async def test_next_controller_completes_an_interrupted_change() -> None:
     for writes in itertools.count():
         cluster, promised, has_crashed = await _crash("1 2 3", MOVE_AND_ELECT, writes)
         _check_repaired(cluster)

@@ -1,4 +1,4 @@
-"""The pictures in docs/controller.md are drawn from the tables, and current. Run with REWRITE=1 to draw them again."""
+"""The diagrams in docs/controller.md are generated from the tables. Run with REWRITE=1 to generate them again."""
 
 import os
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures_are_current(name: str) -> None:
+def test_state_diagrams_match_the_tables(name: str) -> None:
     page = PAGE.read_text()
     begin = page.index("\n", page.index(f"<!-- picture of {name}:"))
     end = page.index("<!-- end -->", begin)

@@ -50,13 +50,13 @@ def test_reassigned_takes_the_first_qualified_target() -> None:
         assert leader_when_reassigned(target, isr, live) == (qualified[0] if qualified else None)
 
 
-def test_preferred_is_the_head_or_nobody() -> None:
+def test_preferred_leader_is_the_head_of_the_assignment_or_none() -> None:
     for assignment, isr, live in _cases():
         expected = assignment[0] if assignment and assignment[0] in set(isr) & set(live) else None
         assert preferred_leader(assignment, isr, live) == expected
 
 
-def test_shutdown_passes_over_those_shutting_down() -> None:
+def test_controlled_shutdown_skips_brokers_that_shut_down() -> None:
     for assignment, isr, live in _cases():
         for shutting_down in _subsets():
             qualified = [it for it in assignment if it in isr and it in live and it not in shutting_down]

@@ -42,7 +42,7 @@ async def test_resigning_does_not_remove_the_next_controller(store: MemoryStore,
     assert await node.current(lambda _: None) == 2
 
 
-async def test_only_the_own_sessions_leftover_is_removed(store: MemoryStore, other_store: MemoryStore) -> None:
+async def test_only_a_leftover_node_of_this_session_is_removed(store: MemoryStore, other_store: MemoryStore) -> None:
     node = ControllerNode(1, store, CLOCK)
     assert not await node.remove_leftover()
     await node.elect()
@@ -70,14 +70,14 @@ class ForgetfulStore(MemoryStore):
         return await super().multi(operations)
 
 
-async def test_a_lost_answer_is_recognised_as_a_win(tree: MemoryTree, store: MemoryStore) -> None:
+async def test_lost_response_to_a_winning_write_is_recognised(tree: MemoryTree, store: MemoryStore) -> None:
     await store.create(paths.CONTROLLER_EPOCH, b"7")
     forgetful = ForgetfulStore(tree)
     await forgetful.open()
     assert await ControllerNode(1, forgetful, CLOCK).elect() == Won(epoch=8, epoch_version=1)
 
 
-async def test_a_migrated_cluster_has_other_controllers(store: MemoryStore) -> None:
+async def test_no_election_in_a_cluster_led_by_kraft(store: MemoryStore) -> None:
     await store.create(paths.MIGRATION, b'{"version":0,"kraft_controller_id":-1}')
     node = ControllerNode(1, store, CLOCK)
     won = await node.elect()

@@ -53,7 +53,7 @@ async def test_a_change_is_written_with_its_notification(controlled: MemoryStore
     ("entity", "kept"),
     [(TOPIC, True), (paths.broker_entity(1), True), (paths.broker_entity(None), True), (USER, False)],
 )
-async def test_the_last_override_removed(
+async def test_removing_the_last_override_deletes_nodes_of_users_clients_and_ips(
     controlled: MemoryStore, tree: MemoryTree, entity: ConfigEntity, kept: bool
 ) -> None:
     await _change(controlled, entity, a="1")
@@ -88,7 +88,7 @@ async def test_two_writers_lose_nothing(controlled: MemoryStore, other_store: Me
     assert set(await topic_overrides(controlled, "events")) == {"a0", "a1", "a2", "b0", "b1", "b2"}
 
 
-async def test_an_edit_that_refuses_changes_nothing(controlled: MemoryStore, tree: MemoryTree) -> None:
+async def test_edit_that_raises_changes_nothing(controlled: MemoryStore, tree: MemoryTree) -> None:
     def refuse(before: Mapping[str, str]) -> Mapping[str, str]:
         raise KafkaError(ErrorCode.INVALID_CONFIG)
 
@@ -102,7 +102,7 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_listener_hears_each_change_in_order(controlled: MemoryStore, other_store: MemoryStore) -> None:
+async def test_listener_is_called_for_each_change_in_order(controlled: MemoryStore, other_store: MemoryStore) -> None:
     await _change(controlled, USER, a="1")
     heard: list[ConfigEntity] = []
     listener = ConfigChangeListener(other_store, ManualClock(0), heard.append)

@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode, KafkaError
 from tests.support.manual_clock import ManualClock
 
 
-async def test_one_at_a_time_in_order() -> None:
+async def test_events_are_processed_one_at_a_time_in_order() -> None:
     running: list[Event] = []
     done: list[Event] = []
 
@@ -34,7 +34,7 @@ async def test_one_at_a_time_in_order() -> None:
     await queue.stop()
 
 
-async def test_errors_reach_the_caller_and_stop_nothing() -> None:
+async def test_error_reaches_the_caller_and_the_queue_continues() -> None:
     async def process(event: Event) -> object:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
 

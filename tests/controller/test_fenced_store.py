@@ -72,7 +72,9 @@ async def test_one_conflict_does_not_stop_the_others(fenced: FencedStore, store:
     assert {it.partition_epoch for it in written.leaderships.values()} == {1}
 
 
-async def test_parents_that_are_there_do_not_matter_but_a_state_does(fenced: FencedStore, store: MemoryStore) -> None:
+async def test_existing_parents_are_ignored_but_an_existing_state_conflicts(
+    fenced: FencedStore, store: MemoryStore
+) -> None:
     await fenced.create_topic("t", TOPIC, {})
     await store.create(paths.partitions_path("t"))
     await store.create(paths.partition_path(TopicPartition("t", 0)))
@@ -83,7 +85,7 @@ async def test_parents_that_are_there_do_not_matter_but_a_state_does(fenced: Fen
     assert sorted(it.partition for it in written.leaderships) == [0, 2]
 
 
-async def test_nothing_is_written_after_another_was_elected(
+async def test_nothing_is_written_after_another_controller_was_elected(
     fenced: FencedStore, store: MemoryStore, tree: MemoryTree
 ) -> None:
     await store.set(paths.CONTROLLER_EPOCH, b"6")
@@ -101,7 +103,7 @@ async def test_nothing_is_written_after_another_was_elected(
     assert tree.dump() == before
 
 
-async def test_a_topic_that_exists_is_left_as_it_is(fenced: FencedStore) -> None:
+async def test_creating_an_existing_topic_changes_nothing(fenced: FencedStore) -> None:
     await fenced.create_topic("t", TOPIC, {"a": "1"})
     with pytest.raises(NodeExists):
         await fenced.create_topic("t", TOPIC, {"a": "2"})
@@ -142,7 +144,7 @@ async def test_foreign_nodes_below_a_topic_are_not_deleted(fenced: FencedStore, 
     assert (await store.get("/brokers/topics/t/notes")).data == b"mine"
 
 
-async def test_what_cannot_be_read_is_left_out(
+async def test_nodes_that_cannot_be_decoded_are_left_out(
     fenced: FencedStore, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     await store.create(paths.topic_path("bad"), b"nonsense")

@@ -1,4 +1,4 @@
-"""The answer to every kind of AlterPartition, in the order of the checks."""
+"""The result of every kind of AlterPartition, in the order of the checks."""
 
 import pytest
 
@@ -60,7 +60,7 @@ REFUSED: list[tuple[PartitionData, ErrorCode]] = [
 
 
 @pytest.mark.parametrize(("reported", "code"), REFUSED)
-def test_refused(reported: PartitionData, code: ErrorCode) -> None:
+def test_invalid_report_is_rejected(reported: PartitionData, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as caught:
         plan_isr_change(_context(), 1, PARTITION, reported, version=3)
     assert caught.value.code == code
@@ -79,21 +79,21 @@ def test_unknown_partition() -> None:
 
 
 @pytest.mark.parametrize("partition_epoch", [5, 4, 0])
-def test_already_so_is_success_even_from_a_leader_that_is_behind(partition_epoch: int) -> None:
+def test_report_equal_to_the_current_state_succeeds_with_an_old_partition_epoch(partition_epoch: int) -> None:
     assert plan_isr_change(_context(), 1, PARTITION, _reported((1, 2), partition_epoch=partition_epoch), 3) is None
 
 
-def test_accepted() -> None:
+def test_valid_report_is_accepted() -> None:
     change = plan_isr_change(_context(), 1, PARTITION, _reported((1,)), version=3)
     assert change == ChangeLeadership(PARTITION, LeaderAndIsr(1, 7, (1,)), expected_version=5)
 
 
-def test_accepted_from_the_older_field() -> None:
+def test_isr_in_the_field_of_older_versions_is_accepted() -> None:
     reported = PartitionData(partition_index=0, leader_epoch=7, new_isr=[1], partition_epoch=5)
     change = plan_isr_change(_context(), 1, PARTITION, reported, version=2)
     assert change == ChangeLeadership(PARTITION, LeaderAndIsr(1, 7, (1,)), expected_version=5)
 
 
-def test_recovered() -> None:
+def test_leader_reports_recovered() -> None:
     change = plan_isr_change(_context(RECOVERING), 1, PARTITION, _reported((1, 2)), version=3)
     assert change == ChangeLeadership(PARTITION, LeaderAndIsr(1, 7, (1, 2)), expected_version=5)

@@ -1,4 +1,4 @@
-"""Which modules of the controller decide and do nothing else: they import nothing that waits, reads or rolls dice."""
+"""The decision modules of the controller are pure: they import no module for I/O, time or randomness."""
 
 import ast
 from pathlib import Path
@@ -39,7 +39,7 @@ def _imported(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("module", PURE)
-def test_deciding_modules_are_pure(module: str) -> None:
+def test_decision_modules_do_no_io(module: str) -> None:
     imported = _imported(CONTROLLER / f"{module}.py")
     assert not {name.split(".")[0] for name in imported} & IMPURE
     ours = {name.split(".")[1] for name in imported if name.startswith("controller.")}
@@ -47,7 +47,7 @@ def test_deciding_modules_are_pure(module: str) -> None:
     assert ours <= {*PURE, "broker_channels", "settings", "turns"}
 
 
-def test_nobody_reads_the_clock() -> None:
+def test_no_module_reads_the_system_clock() -> None:
     """Time comes in through `Clock`."""
     for path in CONTROLLER.rglob("*.py"):
         assert not {"time", "datetime"} & _imported(path), path

@@ -1,4 +1,4 @@
-"""What each plan writes and who is told, as tables over one partition."""
+"""The changes and recipients of each plan, as tables over one partition."""
 
 import pytest
 
@@ -51,13 +51,13 @@ def test_first_leaders(replicas: tuple[int, ...], live: tuple[int, ...], isr: tu
     assert plan.changes == [ChangeLeadership(PARTITION, LeaderAndIsr(isr[0], 0, isr), None, new_recipients=isr)]
 
 
-def test_nobody_alive_is_no_first_leader() -> None:
+def test_first_election_without_live_replicas_fails() -> None:
     plan = plan_first_leaders(_context(ReplicaAssignment((1, 2)), live=(3,)), [PARTITION])
     assert plan.changes == []
     assert plan.failures == {PARTITION: "none of the assigned replicas [1, 2] is alive"}
 
 
-# reason, replicas, leader, isr, live, shutting down -> leader, isr, who is told
+# reason, replicas, leader, isr, live, shutting down -> leader, isr, recipients
 ELECTIONS = [
     (ElectionReason.OFFLINE, (1, 2, 3), 1, (1, 2, 3), (2, 3), (), 2, (2, 3), (2, 3)),
     (ElectionReason.OFFLINE, (1, 2, 3), 1, (1, 3), (2, 3), (), 3, (3,), (2, 3)),
@@ -103,7 +103,7 @@ def test_a_reassigned_partition_gets_a_leader_of_the_target() -> None:
     assert plan.changes == [ChangeLeadership(PARTITION, LeaderAndIsr(2, 8, (1, 2, 3)), 9, (2, 3, 1))]
 
 
-def test_unclean_election_starts_over_with_the_new_leader_alone() -> None:
+def test_unclean_election_leaves_the_leader_alone_in_the_isr() -> None:
     context = _context(ReplicaAssignment((1, 2, 3)), live=(2, 3))
     plan = plan_elections(context, _now(1, (1,)), ElectionReason.OFFLINE, {"t"})
     state = LeaderAndIsr(2, 8, (2,), LeaderRecoveryState.RECOVERING)
@@ -132,13 +132,13 @@ def test_removal_from_isr(
         assert plan.changes == [ChangeLeadership(PARTITION, LeaderAndIsr(after[0], 8, after[1]), 9, others)]
 
 
-def test_new_epochs_announce_added_replicas_as_new() -> None:
+def test_new_epoch_sends_is_new_to_added_replicas() -> None:
     context = _context(ReplicaAssignment((2, 3, 1), adding=(3,), removing=(1,)))
     plan = plan_new_epochs(context, _now(1, (1, 2)))
     assert plan.changes == [ChangeLeadership(PARTITION, LeaderAndIsr(1, 8, (1, 2)), 9, (2, 1), (3,))]
 
 
-def test_what_a_newer_controller_wrote_is_not_touched() -> None:
+def test_state_of_a_newer_controller_is_not_changed() -> None:
     context = _context(ReplicaAssignment((1, 2)))
     current = _now(1, (1, 2), controller_epoch=6)
     for plan in (
@@ -147,4 +147,4 @@ def test_what_a_newer_controller_wrote_is_not_touched() -> None:
         plan_new_epochs(context, current),
     ):
         assert plan.changes == []
-        assert plan.failures == {PARTITION: "written by a controller of epoch 6"}
+        assert plan.failures == {PARTITION: "written by a newer controller, of epoch 6"}

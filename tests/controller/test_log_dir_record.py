@@ -1,4 +1,4 @@
-"""Which log directories a start must not use, and what it records of those that it does."""
+"""Which log directories a start must refuse, and what it records of the others."""
 
 import pytest
 
@@ -50,7 +50,7 @@ async def test_what_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/data/a", "/data/ä b", "/a%2Fb", "/data/\udce4"])
-def test_a_directory_has_one_node(path: str) -> None:
+def test_each_directory_has_one_node(path: str) -> None:
     node = paths.log_dir_in_use_path(path)
     assert node.count("/") == 3
     assert paths.log_dir_of_name(node.rpartition("/")[2]) == path

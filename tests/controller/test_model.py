@@ -33,7 +33,7 @@ def test_every_move_leads_from_the_original_to_the_target() -> None:
             assert len(set(moving.replicas)) == len(moving.replicas)
 
 
-def test_the_next_epoch() -> None:
+def test_election_raises_the_leader_epoch_by_one() -> None:
     state = LeaderAndIsr(1, 4, (1, 2))
     assert state.with_leader(2) == LeaderAndIsr(2, 5, (1, 2))
     assert state.with_leader(-1, (2,)) == LeaderAndIsr(-1, 5, (2,))

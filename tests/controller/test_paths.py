@@ -1,4 +1,4 @@
-"""Nodes as Apache Kafka 3.9.1 wrote them, byte for byte both ways; older versions; and data that fits nothing."""
+"""Nodes as Apache Kafka 3.9.1 wrote them, byte for byte in both directions; older versions; malformed data."""
 
 import json
 import random
@@ -81,7 +81,7 @@ GOLDEN: list[tuple[bytes, bytes]] = [
 
 
 @pytest.mark.parametrize(("encoded", "node"), GOLDEN)
-def test_written_as_kafka_writes(encoded: bytes, node: bytes) -> None:
+def test_encoding_equals_kafkas(encoded: bytes, node: bytes) -> None:
     assert encoded == node
 
 
@@ -212,7 +212,7 @@ def test_config_changes_of_version_1() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "topics", "nosuch/x", "topics/a/b", "users/a/topics/b", "users/a/clients"])
-def test_paths_of_no_entity(path: str) -> None:
+def test_paths_that_name_no_entity_are_undecodable(path: str) -> None:
     with pytest.raises(Undecodable):
         paths.parse_config_entity_path(path)
 
@@ -222,7 +222,7 @@ def test_sequences(name: str, sequence: int) -> None:
     assert paths.sequence_of(name) == sequence
 
 
-def test_a_name_without_a_sequence() -> None:
+def test_name_without_a_sequence_number_is_undecodable() -> None:
     with pytest.raises(Undecodable):
         paths.sequence_of("config_change")
 
@@ -249,7 +249,7 @@ ODD_VALUES = [b"null", b"true", b"-1", b'"x"', b"[]", b"{}", b"[null]", b'{"0":n
 
 
 @pytest.mark.parametrize("index", range(len(DECODERS)))
-def test_only_undecodable_escapes(index: int) -> None:
+def test_decoders_raise_only_undecodable(index: int) -> None:
     """Truncated, mutated, or with members of other types: a value or `Undecodable`."""
     decode, node = DECODERS[index]
     random_source = random.Random(index)

@@ -1,4 +1,4 @@
-"""What can be asked of a reassignment, and when one is complete."""
+"""Checks of a requested reassignment, and the test for its completion."""
 
 import pytest
 
@@ -38,13 +38,13 @@ def _context(assignment: ReplicaAssignment) -> ControllerContext:
         (None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."),
     ],
 )
-def test_refused(target: tuple[int, ...] | None, code: ErrorCode, message: str) -> None:
+def test_invalid_target_is_rejected(target: tuple[int, ...] | None, code: ErrorCode, message: str) -> None:
     with pytest.raises(KafkaError) as caught:
         plan_reassignment(_context(ReplicaAssignment((1, 2))), PARTITION, target)
     assert (caught.value.code, caught.value.message) == (code, message)
 
 
-def test_unknown_or_going() -> None:
+def test_reassignment_of_an_unknown_or_deleted_partition_is_rejected() -> None:
     context = _context(ReplicaAssignment((1, 2)))
     context.topics_to_delete.add("t")
     for partition in (PARTITION, TopicPartition("t", 1), TopicPartition("nosuch", 0)):
@@ -53,13 +53,13 @@ def test_unknown_or_going() -> None:
         assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_dead_broker_may_stay_but_not_come() -> None:
+def test_dead_broker_may_stay_in_the_assignment_but_not_be_added() -> None:
     context = _context(ReplicaAssignment((1, 2)))
     del context.live_brokers[2]
     assert plan_reassignment(context, PARTITION, (2, 1)) == ReplicaAssignment((2, 1))
 
 
-def test_cancelling_takes_the_added_out_of_the_current_list() -> None:
+def test_cancelling_removes_the_added_replicas() -> None:
     moving = ReplicaAssignment((2, 3, 1), adding=(3,), removing=(1,))
     assert plan_reassignment(_context(moving), PARTITION, None) == ReplicaAssignment((2, 1))
 
@@ -67,5 +67,5 @@ def test_cancelling_takes_the_added_out_of_the_current_list() -> None:
 @pytest.mark.parametrize(
     ("isr", "complete"), [((1, 2, 3), True), ((2, 3), True), ((1, 2), False), ((3,), False), ((), False)]
 )
-def test_complete(isr: tuple[int, ...], complete: bool) -> None:
+def test_reassignment_is_complete_once_the_target_is_in_sync(isr: tuple[int, ...], complete: bool) -> None:
     assert is_complete(ReplicaAssignment((2, 3, 1), adding=(3,), removing=(1,)), isr) is complete

@@ -1,4 +1,4 @@
-"""Joining: who may, under which id, and what happens when several do at once."""
+"""Registration: rejected ids, chosen ids, and several brokers that start at the same time."""
 
 import asyncio
 
@@ -42,7 +42,7 @@ async def test_brokers_that_start_together_agree(tree: MemoryTree) -> None:
     assert len(ids[0]) == 22
 
 
-async def test_no_cluster_is_made_up_for_data_that_belong_to_one(tree: MemoryTree) -> None:
+async def test_no_cluster_id_is_generated_for_data_of_another_cluster(tree: MemoryTree) -> None:
     store = MemoryStore(tree)
     await store.open()
     with pytest.raises(IdentityError, match="belong to cluster one"):
@@ -52,7 +52,7 @@ async def test_no_cluster_is_made_up_for_data_that_belong_to_one(tree: MemoryTre
     assert await ensure_cluster_id(store, stored="one") == made_up
 
 
-async def test_roots_of_which_some_exist(tree: MemoryTree) -> None:
+async def test_missing_roots_are_created_beside_existing_ones(tree: MemoryTree) -> None:
     store = MemoryStore(tree)
     await store.open()
     await store.create("/brokers")
@@ -103,7 +103,7 @@ async def test_generated_ids_differ(store: MemoryStore) -> None:
         (-1, None, False, "broker.id is not set"),
     ],
 )
-async def test_refused_ids(
+async def test_contradicting_broker_ids_are_rejected(
     store: MemoryStore, configured: int, stored: int | None, generation_enabled: bool, why: str
 ) -> None:
     with pytest.raises(IdentityError, match=why):
@@ -116,7 +116,7 @@ async def test_refused_ids(
         )
 
 
-def test_data_of_another_cluster() -> None:
+def test_data_of_another_cluster_are_rejected() -> None:
     check_cluster_id(stored=None, cluster_id="a")
     check_cluster_id(stored="a", cluster_id="a")
     with pytest.raises(IdentityError, match="belong to cluster b"):
@@ -139,7 +139,7 @@ async def test_an_id_belongs_to_one_broker(store: MemoryStore, other_store: Memo
         await register_broker(other_store, REGISTRATION)
 
 
-async def test_the_node_of_ones_own_lost_session_is_replaced(store: MemoryStore, other_store: MemoryStore) -> None:
+async def test_registration_of_the_previous_session_is_replaced(store: MemoryStore, other_store: MemoryStore) -> None:
     epoch = await register_broker(store, REGISTRATION)
     again = await register_broker(other_store, REGISTRATION, previous_session_id=store.session_id)
     assert again > epoch

@@ -81,7 +81,7 @@ def _batch(context: ControllerContext) -> RequestBatch:
     return RequestBatch(context, controller_id=1, inter_broker_listener="INTERNAL")
 
 
-def test_creation_says_what_kafka_says() -> None:
+def test_creation_sends_what_kafka_sends() -> None:
     batch = _batch(_context())
     for partition in (P0, P1):
         batch.add(SendLeaderAndIsr((1, 2, 3), partition, is_new=True))
@@ -102,7 +102,7 @@ def test_creation_says_what_kafka_says() -> None:
     assert result_of(batch.drain()) == []
 
 
-def test_deletion_says_what_kafka_says() -> None:
+def test_deletion_sends_what_kafka_sends() -> None:
     context = _context()
     context.put_topic("ibt", Topic(context.topic_ids["ibt"], dict.fromkeys(range(3), ReplicaAssignment((1, 2, 3)))))
     context.topics_to_delete.add("ibt")
@@ -143,7 +143,7 @@ def test_a_broker_gets_one_request_of_a_kind() -> None:
     assert (state.delete_partition, state.leader_epoch) == (True, 0)
 
 
-def test_the_dead_get_nothing_and_are_offline_in_what_others_get() -> None:
+def test_dead_brokers_get_no_request_and_are_offline_in_those_of_others() -> None:
     context = _context()
     del context.live_brokers[2]
     batch = _batch(context)

@@ -80,7 +80,7 @@ async def test_a_missing_folder_is_an_error_not_a_new_folder(tmp_path: Path) -> 
         await SqliteStore([tmp_path / "nowhere" / "metadata.sqlite"], ManualClock()).open()
 
 
-async def test_a_cancelled_write_still_tells_watchers(tmp_path: Path) -> None:
+async def test_cancelled_write_still_fires_watches(tmp_path: Path) -> None:
     store = SqliteStore([tmp_path / "metadata.sqlite"], ManualClock())
     await store.open()
     seen: list[WatchEvent] = []

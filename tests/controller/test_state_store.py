@@ -88,7 +88,7 @@ REFUSED: list[tuple[Operation, type[StoreError]]] = [
 
 
 @pytest.mark.parametrize(("operation", "error"), REFUSED)
-async def test_a_refused_operation_undoes_its_multi(
+async def test_rejected_operation_rolls_back_its_multi(
     store: StateStore, operation: Operation, error: type[StoreError]
 ) -> None:
     await store.multi([Create("/a", b"1"), Create("/a/b"), Create("/eph", ephemeral=True)])
@@ -107,7 +107,7 @@ async def test_operations_see_those_before_them_and_share_a_zxid(store: StateSto
     assert stat.czxid == stat.mzxid
 
 
-async def test_reading_what_is_not_there(store: StateStore) -> None:
+async def test_reading_a_missing_node_raises_no_node(store: StateStore) -> None:
     with pytest.raises(NoNode):
         await store.get("/a")
     with pytest.raises(NoNode):
@@ -130,7 +130,7 @@ async def test_sequence_counts_every_child_the_parent_ever_had(store: StateStore
     assert await store.create("/s/n_", sequential=True) == "/s/n_0000000002"
 
 
-async def test_an_ephemeral_goes_with_its_session(store: StateStore) -> None:
+async def test_ephemeral_node_is_deleted_with_its_session(store: StateStore) -> None:
     await store.create("/e", b"x", ephemeral=True)
     stat = await store.exists("/e")
     assert stat is not None
@@ -148,7 +148,7 @@ async def test_an_ephemeral_goes_with_its_session(store: StateStore) -> None:
     assert reborn.czxid > stat.czxid
 
 
-async def test_watches_fire_once_before_the_writer_goes_on(store: StateStore) -> None:
+async def test_watches_fire_once_before_the_writer_resumes(store: StateStore) -> None:
     seen: list[WatchEvent] = []
     await store.exists("/a", seen.append)
     await store.children("/", seen.append)
@@ -162,7 +162,7 @@ async def test_watches_fire_once_before_the_writer_goes_on(store: StateStore) ->
     assert seen[2:] == [WatchEvent(WatchKind.CHANGED, "/a")]
 
 
-async def test_a_deletion_tells_watchers_of_node_children_and_parent(store: StateStore) -> None:
+async def test_deletion_fires_watches_of_node_children_and_parent(store: StateStore) -> None:
     await store.create("/a")
     seen: list[str] = []
     await store.get("/a", lambda event: seen.append(f"data {event.kind.value}"))

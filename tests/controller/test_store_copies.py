@@ -1,4 +1,4 @@
-"""The store in several places: what a start makes of the copies that it finds, and what a lost one costs."""
+"""The store in several directories: how a start treats the copies it finds, and what the loss of one costs."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_copy_that_is_up_to_date_is_not_written_again(disks: Disks) -> None:
     assert [disks.path(name).stat().st_ino for name in NAMES] == before
 
 
-def test_session_ids_rise_whichever_copies_are_there(disks: Disks) -> None:
+def test_session_ids_rise_whichever_copies_exist(disks: Disks) -> None:
     seen = []
     disks.new_cluster().close()
     for left in subsets(NAMES):
@@ -184,9 +184,7 @@ def test_a_copy_without_a_cluster_never_replaces_one_that_has_one(disks: Disks) 
     assert not list(disks.folder.glob("*/metadata.sqlite.*"))
 
 
-def test_of_copies_that_were_written_apart_the_newest_is_used_and_the_other_kept(
-    disks: Disks, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_diverged_copies_use_the_newest_and_keep_the_other(disks: Disks, caplog: pytest.LogCaptureFixture) -> None:
     disks.new_cluster(["a", "b"]).close()
     for name, count in (("a", 5), ("b", 2)):
         store = disks.open([name])
@@ -207,7 +205,7 @@ def test_of_copies_that_were_written_apart_the_newest_is_used_and_the_other_kept
     assert str(kept) in line
 
 
-def test_copies_written_apart_are_told_apart_even_if_they_counted_as_far(disks: Disks) -> None:
+def test_diverged_copies_are_detected_even_with_the_same_zxid(disks: Disks) -> None:
     disks.new_cluster(["a", "b"]).close()
     for name in ("a", "b"):
         store = disks.open([name])
@@ -256,7 +254,7 @@ def test_an_empty_file_is_filled(disks: Disks) -> None:
     assert disks.tree_of("a") == disks.tree_of("b")
 
 
-def test_a_damaged_copy_beside_none_that_holds_a_cluster_is_left_alone(disks: Disks) -> None:
+def test_damaged_copy_without_a_valid_one_is_left_unchanged(disks: Disks) -> None:
     disks.new_cluster(["a"]).close()
     spoil_start(disks.path("a"))
     disks.open(["b"]).close()
@@ -285,7 +283,7 @@ def test_a_copy_in_use_stops_the_start(disks: Disks) -> None:
     disks.open().close()
 
 
-def test_a_store_of_the_first_schema_is_taken_over(disks: Disks) -> None:
+def test_store_of_schema_version_1_is_upgraded(disks: Disks) -> None:
     disks.new_cluster(["a"]).close()
     connection = sqlite3.connect(disks.path("a"))
     connection.executescript("DROP TABLE session; PRAGMA user_version = 1;")
@@ -297,7 +295,7 @@ def test_a_store_of_the_first_schema_is_taken_over(disks: Disks) -> None:
     assert "/kept" in disks.tree_of("c")
 
 
-def test_what_is_only_examined_is_not_written(disks: Disks) -> None:
+def test_examining_writes_nothing(disks: Disks) -> None:
     store = disks.new_cluster(["a", "b"])
     store.apply([Create("/kept")])
     store.close()
@@ -315,7 +313,7 @@ def test_what_is_only_examined_is_not_written(disks: Disks) -> None:
     assert not disks.path("c").exists()
 
 
-def test_a_copy_that_is_left_out_stays_as_it_is(disks: Disks) -> None:
+def test_copy_left_out_is_not_changed(disks: Disks) -> None:
     disks.new_cluster(["a", "b"]).close()
     older = disks.tree_of("b")
     store = disks.store()
@@ -390,7 +388,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
 
 @pytest.mark.parametrize("is_done_first", [True, False])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_copy_fails_and_the_others_go_on(disks: Disks, faults: Faults, name: str, is_done_first: bool) -> None:
+def test_failed_copy_does_not_stop_the_others(disks: Disks, faults: Faults, name: str, is_done_first: bool) -> None:
     store = disks.new_cluster()
     faults.fail(name, disk_error, is_done_first=is_done_first)
     results, changes = store.apply([Create("/during")])
@@ -411,7 +409,7 @@ def test_a_copy_fails_and_the_others_go_on(disks: Disks, faults: Faults, name: s
     assert not list(disks.folder.glob("*/metadata.sqlite.*"))
 
 
-def test_the_last_copy_fails(disks: Disks, faults: Faults) -> None:
+def test_failure_of_the_last_copy_makes_the_store_unavailable(disks: Disks, faults: Faults) -> None:
     store = disks.new_cluster()
     for name in NAMES[:-1]:
         faults.fail(name, disk_error)
@@ -439,7 +437,7 @@ def test_a_shortage_of_memory_fails_one_write_and_no_copy(disks: Disks, faults: 
     assert disks.tree_of("a") == disks.tree_of("b") == disks.tree_of("c")
 
 
-def test_a_copy_that_lacks_memory_behind_another_drops_out_but_its_disk_is_good(disks: Disks, faults: Faults) -> None:
+def test_later_copy_that_lacks_memory_is_dropped_without_a_disk_failure(disks: Disks, faults: Faults) -> None:
     store = disks.new_cluster()
     faults.fail("b", out_of_memory)
     store.apply([Create("/kept")])
@@ -450,7 +448,7 @@ def test_a_copy_that_lacks_memory_behind_another_drops_out_but_its_disk_is_good(
     assert disks.tree_of("a") == disks.tree_of("b") == disks.tree_of("c")
 
 
-def test_a_copy_that_differs_for_any_reason_drops_out(disks: Disks, faults: Faults) -> None:
+def test_copy_that_differs_for_any_reason_is_dropped(disks: Disks, faults: Faults) -> None:
     store = disks.new_cluster()
     faults.fail("b", MemoryError)
     store.apply([Create("/kept")])
@@ -467,7 +465,7 @@ def test_a_copy_that_differs_for_any_reason_drops_out(disks: Disks, faults: Faul
     assert {"/kept", "/more"} <= disks.tree_of("c").keys()
 
 
-def test_the_newest_copy_is_left_once_the_others_are_like_it(disks: Disks) -> None:
+def test_newest_copy_can_be_left_out_once_the_others_equal_it(disks: Disks) -> None:
     """Its directory has failed after it was examined."""
     disks.new_cluster(["a"]).close()
     store = disks.store()
@@ -480,7 +478,7 @@ def test_the_newest_copy_is_left_once_the_others_are_like_it(disks: Disks) -> No
     assert "/kept" not in disks.tree_of("a")
 
 
-def test_a_copy_whose_directory_has_failed_is_left_but_not_the_last_one(disks: Disks) -> None:
+def test_copy_in_a_failed_directory_is_left_unless_it_is_the_last(disks: Disks) -> None:
     store = disks.new_cluster()
     store.leave(disks.path("a"))
     store.leave(disks.path("b"))
@@ -608,7 +606,7 @@ def no_descriptors_left() -> Iterator[Callable[[], None]]:
 def test_shortage_of_descriptors_refuses_the_start_and_fails_no_disk(disks: Disks, names: Sequence[str]) -> None:
     disks.new_cluster(names).close()
     store = disks.store(names)
-    expected = f"^{disks.path('a')}: out of descriptors or memory, which is no error of the disk: "
+    expected = f"^{disks.path('a')}: out of file descriptors or memory \\(not a disk failure\\): "
     with no_descriptors_left(), pytest.raises(StoreUnavailable, match=expected):
         store.examine()
     assert disks.failed == []
@@ -640,7 +638,7 @@ def test_shortage_of_memory_refuses_the_start_and_fails_no_disk(disks: Disks, mo
         return opened(path, is_checked=is_checked)
 
     monkeypatch.setattr(store_copies, "SqliteFile", short)
-    with pytest.raises(StoreUnavailable, match="out of descriptors or memory"):
+    with pytest.raises(StoreUnavailable, match="out of file descriptors or memory"):
         disks.store().examine()
     assert disks.failed == []
 
@@ -661,7 +659,7 @@ def test_shortage_while_a_copy_is_made_refuses_the_start(
         patch.setattr(store_copies, "_sync", short)
         store = disks.store()
         store.examine()
-        with pytest.raises(StoreUnavailable, match="out of descriptors or memory"):
+        with pytest.raises(StoreUnavailable, match="out of file descriptors or memory"):
             store.begin_session()
         store.close()
     assert disks.failed == []

@@ -1,4 +1,4 @@
-"""Every way in which a request about topics can be wrong, with the text that users see."""
+"""Every error of a request about topics, with its message."""
 
 import pytest
 
@@ -128,7 +128,7 @@ WRONG_TOPICS: list[tuple[CreatableTopic, ErrorCode, str]] = [
 
 
 @pytest.mark.parametrize(("request_", "code", "message"), WRONG_TOPICS)
-def test_topics_that_cannot_be(request_: CreatableTopic, code: ErrorCode, message: str) -> None:
+def test_invalid_topics_are_rejected(request_: CreatableTopic, code: ErrorCode, message: str) -> None:
     with pytest.raises(KafkaError) as caught:
         plan_topic(request_, EXISTING, RACKS, SETTINGS, start=0, shift=0)
     assert (caught.value.code, caught.value.message) == (code, message)
@@ -141,21 +141,21 @@ def test_a_wrong_value_names_key_and_value() -> None:
     assert "soon" in caught.value.message
 
 
-def test_what_is_not_given_comes_from_the_settings() -> None:
+def test_defaults_come_from_the_settings() -> None:
     planned = plan_topic(_topic(), EXISTING, RACKS, SETTINGS, start=0, shift=0)
     assert len(planned.partitions) == 4
     assert planned.replication_factor == 2
     assert planned.overrides == {}
 
 
-def test_a_given_assignment_is_kept() -> None:
+def test_manual_assignment_is_kept() -> None:
     request = _topic(assignment={1: [2, 3], 0: [3, 1]}, configs={"retention.ms": "1000"})
     planned = plan_topic(request, EXISTING, RACKS, SETTINGS, start=0, shift=0)
     assert planned.partitions == {0: ReplicaAssignment((3, 1)), 1: ReplicaAssignment((2, 3))}
     assert planned.overrides == {"retention.ms": "1000"}
 
 
-def test_replicas_may_be_given_to_brokers_that_come_later() -> None:
+def test_manual_assignment_may_name_brokers_that_are_not_alive() -> None:
     planned = plan_topic(_topic(assignment={0: [1, 9], 1: [8, 9]}), EXISTING, RACKS, SETTINGS, start=0, shift=0)
     assert planned.partitions == {0: ReplicaAssignment((1, 9)), 1: ReplicaAssignment((8, 9))}
 
@@ -202,23 +202,23 @@ WRONG_GROWTH: list[tuple[CreatePartitionsTopic, ErrorCode, str]] = [
 
 
 @pytest.mark.parametrize(("request_", "code", "message"), WRONG_GROWTH)
-def test_growth_that_cannot_be(request_: CreatePartitionsTopic, code: ErrorCode, message: str) -> None:
+def test_invalid_partition_counts_are_rejected(request_: CreatePartitionsTopic, code: ErrorCode, message: str) -> None:
     with pytest.raises(KafkaError) as caught:
         plan_partitions(request_, GROWING, RACKS)
     assert (caught.value.code, caught.value.message) == (code, message)
 
 
-def test_growth_needs_as_many_brokers_as_replicas() -> None:
+def test_adding_partitions_needs_as_many_brokers_as_replicas() -> None:
     with pytest.raises(KafkaError, match="Replication factor: 2 larger than available brokers: 1"):
         plan_partitions(_growth(3), GROWING, {1: None})
 
 
-def test_growth_goes_on_where_the_topic_began() -> None:
+def test_added_partitions_continue_the_round_robin_of_the_topic() -> None:
     planned = plan_partitions(_growth(4), GROWING, RACKS)
     assert {partition: it.replicas[0] for partition, it in planned.items()} == {2: 1, 3: 2}
     assert plan_partitions(_growth(3, [[1, 3]]), GROWING, RACKS) == {2: ReplicaAssignment((1, 3))}
 
 
-def test_growth_of_a_topic_with_gaps_takes_no_partition_twice() -> None:
+def test_added_partitions_of_a_topic_with_gaps_are_new() -> None:
     odd = {3: ReplicaAssignment((1,)), 5: ReplicaAssignment((2,))}
     assert list(plan_partitions(_growth(4), odd, RACKS)) == [6, 7]

@@ -1,4 +1,4 @@
-"""Which deletion can begin, go on or end: every combination of two replicas' states."""
+"""Which deletions can start, continue or complete, for every combination of two replicas' states."""
 
 from itertools import product
 
@@ -39,13 +39,13 @@ def test_next_step(states: tuple[ReplicaState, ReplicaState]) -> None:
         assert next_step(context) == DeletionStep((), ())
 
 
-def test_topics_that_stay_are_left_alone() -> None:
+def test_topics_not_to_be_deleted_are_ignored() -> None:
     context = _context(DONE, DONE)
     context.topics_to_delete.clear()
     assert next_step(context) == DeletionStep((), ())
 
 
-def test_what_can_be_deleted_now() -> None:
+def test_only_online_replicas_can_be_deleted_now() -> None:
     context = _context(ReplicaState.ONLINE, ReplicaState.OFFLINE, DONE)
     del context.live_brokers[2], context.live_brokers[3]
     possible, impossible = replicas_to_delete(context, "t")
@@ -54,7 +54,7 @@ def test_what_can_be_deleted_now() -> None:
     assert topics_not_deletable_now(context) == {"t"}
 
 
-def test_a_lost_directory_or_a_move_holds_a_deletion_back() -> None:
+def test_offline_directory_or_reassignment_suspends_a_deletion() -> None:
     context = _context(ReplicaState.ONLINE)
     assert topics_not_deletable_now(context) == set()
     context.offline_directory_replicas[1] = {PARTITION}
