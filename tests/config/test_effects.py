@@ -25,9 +25,8 @@ from config.topic_properties import BROKER_DEFAULTS, TOPIC_PROPERTIES
 
 ROOT = Path(__file__).parents[2]
 READERS = ("broker", "controller", "protocol", "storage", "tools")
-NOT_A_READER = (
-    ROOT / "broker" / "settings" / "dynamic_config.py"
-)  # checks changes of settings, and puts none into effect
+# It validates changes of settings and applies none.
+NOT_A_READER = ROOT / "broker" / "settings" / "dynamic_config.py"
 
 READ_THROUGH: Mapping[str, tuple[Property[object], ...]] = {
     "log_dirs": (broker.LOG_DIRS, broker.LOG_DIR),
