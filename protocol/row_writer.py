@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from protocol.codec import encode, encode_element
-from protocol.messages.fetch import FetchResponse, PartitionData
-from protocol.schema import REQUIRED, Field, Records, Struct, message_info
+from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from protocol.schema import REQUIRED, Field, Records, Struct, first_version, message_info
 from protocol.source import plan
 from protocol.writer import BY_REFERENCE_SIZE_MIN, SHORT_LENGTHS, long_string_length, uvarint
 
-FIRST_FETCH_VERSION_WITH_SESSIONS = 7
-FIRST_FETCH_VERSION_WITH_IDS = 13
+FIRST_FETCH_VERSION_WITH_SESSIONS = first_version(FetchResponse, "session_id")
+FIRST_FETCH_VERSION_WITH_IDS = first_version(FetchableTopicResponse, "topic_id")
 
 _COUNT = Layout(">i")
 _STRING_LENGTH = Layout(">h")

@@ -195,6 +195,16 @@ def message_info(cls: type) -> MessageInfo:
     return info
 
 
+def first_version(cls: type, name: str) -> int:
+    """Return the first version that has the field `name` of a message or struct.
+
+    Raises:
+        KeyError: the class declares no such field.
+    """
+    assert issubclass(cls, Struct), cls
+    return {field.name: field.first for field in cls.__fields__}[name]
+
+
 @dataclass_transform(kw_only_default=True, field_specifiers=(since,))
 def struct(cls: type[T]) -> type[T]:
     """Declare a structure that messages nest."""

@@ -33,6 +33,7 @@ from protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -40,14 +41,14 @@ from protocol.messages.fetch import (
     ScannedFetch,
 )
 from protocol.row_writer import RowResponse, fetch_writer
-from protocol.schema import Records
+from protocol.schema import Records, first_version
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-FIRST_VERSION_WITH_REQUEST_LIMIT = 3
+FIRST_VERSION_WITH_REQUEST_LIMIT = first_version(FetchRequest, "max_bytes")
 FIRST_VERSION_WITH_STORAGE_ERROR = 6
-FIRST_VERSION_WITH_SESSIONS = 7
-FIRST_VERSION_WITH_TOPIC_IDS = 13
-FIRST_VERSION_WITH_LEADERS = 16
+FIRST_VERSION_WITH_SESSIONS = first_version(FetchRequest, "session_id")
+FIRST_VERSION_WITH_TOPIC_IDS = first_version(FetchableTopicResponse, "topic_id")
+FIRST_VERSION_WITH_LEADERS = first_version(FetchResponse, "node_endpoints")
 LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 SCANNED = ScannedFetch

@@ -8,12 +8,14 @@ import pytest
 
 from protocol.codec import decode, encode
 from protocol.errors import Malformed
+from protocol.messages.fetch import FetchResponse
 from protocol.schema import (
     NO_API,
     REQUIRED,
     ZERO_UUID,
     boolean,
     bytes_,
+    first_version,
     int32,
     message,
     message_info,
@@ -204,3 +206,9 @@ def _name() -> None:
 def test_wrong_declarations_are_refused(declare: Callable[[], None], text: str) -> None:
     with pytest.raises(TypeError, match=text):
         declare()
+
+
+def test_first_version_is_that_of_the_declared_field() -> None:
+    assert [first_version(FetchResponse, name) for name in ("responses", "session_id", "node_endpoints")] == [0, 7, 16]
+    with pytest.raises(KeyError, match="unknown_field"):
+        first_version(FetchResponse, "unknown_field")
