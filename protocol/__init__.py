@@ -1,1 +1,1 @@
-"""Wire and record formats: bytes to objects and back. Pure: no I/O, no clock, no state."""
+"""Wire and record formats: convert bytes to objects and back. Pure: no I/O, no clock, no state."""

@@ -1,7 +1,7 @@
-"""The table of APIs: which keys exist, in which versions, and the classes that carry them.
+"""The table of APIs: keys, versions, and the classes of their messages.
 
-Owns the registry alone; everything that depends on a key asks here. Must not know which of the APIs this broker serves:
-what it advertises follows from its handlers.
+Owns the registry; code that depends on an API key looks it up here. Must not know which APIs this broker serves: what
+it advertises follows from its handlers.
 
 Invariant: request and response of an API have the same key, versions and first flexible version.
 """
@@ -78,9 +78,9 @@ from protocol.schema import message_info
 
 
 class Api(NamedTuple):
-    """One API. `cluster_action` says that only brokers may call it: it takes ClusterAction on the cluster.
+    """One API. `cluster_action` means that only brokers may call it: it requires ClusterAction on the cluster.
 
-    Who goes by the table gets messages of any class; who names a class gets its type.
+    Through the table a message has type Any; code that names the class gets its type.
     """
 
     key: int
@@ -97,8 +97,12 @@ class Api(NamedTuple):
 
 def _api(request: type[Any], response: type[Any], *, cluster_action: bool = False) -> Api:
     info = message_info(request)
-    answer = message_info(response)
-    assert (answer.api_key, answer.versions, answer.flexible) == (info.api_key, info.versions, info.flexible)
+    response_info = message_info(response)
+    assert (response_info.api_key, response_info.versions, response_info.flexible) == (
+        info.api_key,
+        info.versions,
+        info.flexible,
+    )
     name = request.__name__.removesuffix("Request")
     return Api(info.api_key, name, request, response, info.versions, info.flexible, cluster_action)
 

@@ -1,12 +1,17 @@
-"""Encoding and decoding of messages: the compiled reader and writer of every (message, version) pair.
+"""Encode and decode messages with the compiled reader and writer of each (message, version) pair.
 
-Owns when a pair is compiled (on first use) and the cache of what was. Must not know how the source comes about
-(`protocol.reader`, `protocol.writer`) or what the messages mean.
+Owns when a pair is compiled (on first use) and the cache of compiled functions. Must not know how the source is
+generated (`protocol.reader`, `protocol.writer`, `protocol.scanner`) or what the messages mean.
 
-Nothing but `Malformed` escapes from decoding, whatever the bytes. Encoding trusts its objects, which are our own.
+Invariant: decoding raises `Malformed` and nothing else, whatever the bytes. Encoding does not check its objects, which
+are the broker's own.
 
-Bytes after the end of a request are ignored, as Kafka does: librdkafka 2 sends some after Metadata and SCRAM requests.
-A response must end where its frame ends.
+Bytes after the end of a request are ignored, as in Kafka: librdkafka 2 appends some to Metadata and SCRAM requests. A
+response must end where its frame ends.
+
+Each cache below maps a class and a version to one compiled function:
+
+    declaration (protocol.schema) -> source text (reader, scanner, writer) -> function (protocol.compiler) -> cache
 """
 
 from functools import partial
@@ -26,9 +31,12 @@ T_co = TypeVar("T_co", covariant=True)
 class Decoder(Protocol[T_co]):
     """The compiled reader of one version of a message.
 
-    Decodes from `position` to the end of `buffer`, which is `bytes`, a `bytearray` or a `memoryview` of bytes. Record
-    sets are views into the buffer, writable if it is. Raises Malformed, and of it TooManyElements when the message has
-    more lists, list elements and tagged fields than `elements_left`.
+    Decodes `buffer` (`bytes`, a `bytearray` or a `memoryview` of bytes) from `position` to its end. Record sets are
+    views into the buffer, writable if the buffer is.
+
+    Raises:
+        TooManyElements: the message has more lists, list elements and tagged fields than `elements_left`.
+        Malformed: the bytes are not a message of this version.
     """
 
     def __call__(self, buffer: Records, position: int = 0, elements_left: int = ELEMENTS_UNLIMITED, /) -> T_co: ...
@@ -37,15 +45,18 @@ class Decoder(Protocol[T_co]):
 class Encoder(Protocol):
     """The compiled writer of one version of a message.
 
-    Appends at least one buffer to an empty list. Large bytes and record sets go in by reference and must not change
-    until the buffers are sent; what stands between two of them is one buffer, or several if it is much. Raises
-    TooManyElements, with `out` empty, when the message has more lists and list elements than `elements_left`.
+    Appends at least one buffer to the empty list `out`. Large bytes and record sets are appended by reference and must
+    not change until they are sent; the bytes between two of them are joined into one buffer, or several if there are
+    many.
+
+    Raises:
+        TooManyElements: the message has more lists and list elements than `elements_left`; `out` is empty.
     """
 
     def __call__(self, message: object, out: list[Records], elements_left: int = ELEMENTS_UNLIMITED, /) -> None: ...
 
 
-# Compiled functions by (class, version). Not state: what is in here follows from the declarations alone.
+# Compiled functions by (class, version). A cache, not state: its content follows from the declarations alone.
 _decoders: dict[tuple[type, int], Decoder[object]] = {}
 _scanners: dict[tuple[type, type, int], Decoder[object]] = {}
 _encoders: dict[tuple[type, int], Encoder] = {}
@@ -53,14 +64,15 @@ _element_encoders: dict[tuple[type, int], Encoder] = {}
 
 
 def decode(cls: type[T], version: int, buffer: Records, position: int = 0) -> T:
-    """The message of type `cls` that fills `buffer` from `position` on. See `Decoder`."""
+    """Decode the message of type `cls` that fills `buffer` from `position` on. See `Decoder`."""
     return decoder(cls, version)(buffer, position)
 
 
 def encode(message: object, version: int) -> list[Records]:
-    """The buffers of a message, in order. See `Encoder`.
+    """Return the buffers of a message, in order. See `Encoder`.
 
-    A request field that `version` lacks and must not lose raises KafkaError(UNSUPPORTED_VERSION).
+    Raises:
+        KafkaError: UNSUPPORTED_VERSION if a request field has a value that `version` would lose silently.
     """
     out: list[Records] = []
     encoder(type(message), version)(message, out)
@@ -68,7 +80,7 @@ def encode(message: object, version: int) -> list[Records]:
 
 
 def encode_element(message: type, element: object, version: int) -> Encoded:
-    """An element of a list of `message` that takes encoded ones, as it stands in that version of it."""
+    """Encode an element of a list of `message` for reuse in messages of the same version (see `Encoded`)."""
     cls = type(element)
     found = _element_encoders.get((cls, version))
     if found is None:
@@ -81,7 +93,11 @@ def encode_element(message: type, element: object, version: int) -> Encoded:
 
 
 def decoder(cls: type[T], version: int) -> Decoder[T]:
-    """The reader of `cls` in `version`, compiled on first use. ValueError when the class has no such version."""
+    """Return the reader of `cls` in `version`, compiled on first use.
+
+    Raises:
+        ValueError: the class has no such version.
+    """
     found = _decoders.get((cls, version))
     if found is None:
         source = _source(reader_source, cls, version)
@@ -91,8 +107,13 @@ def decoder(cls: type[T], version: int) -> Decoder[T]:
 
 
 def scanner(cls: type, scanned: type[T], version: int) -> Decoder[T]:
-    """The scanner of the request `cls` in `version` that returns a `scanned` (`protocol.scanner`), compiled on first
-    use. It reads memoryviews. ValueError when the class has no such version."""
+    """Return the scanner of the request `cls` in `version` that builds a `scanned` (`protocol.scanner`).
+
+    It is compiled on first use and accepts memoryviews only.
+
+    Raises:
+        ValueError: the class has no such version.
+    """
     found = _scanners.get((cls, scanned, version))
     if found is None:
         source = _source(partial(scanner_source, scanned=scanned), cls, version)
@@ -102,7 +123,11 @@ def scanner(cls: type, scanned: type[T], version: int) -> Decoder[T]:
 
 
 def encoder(cls: type, version: int) -> Encoder:
-    """The writer of `cls` in `version`, compiled on first use. ValueError when the class has no such version."""
+    """Return the writer of `cls` in `version`, compiled on first use.
+
+    Raises:
+        ValueError: the class has no such version.
+    """
     found = _encoders.get((cls, version))
     if found is None:
         source = _source(writer_source, cls, version)
@@ -112,7 +137,7 @@ def encoder(cls: type, version: int) -> Encoder:
 
 
 def source_text(cls: type, version: int) -> tuple[str, str]:
-    """What is compiled for one version of a message: the reader's and the writer's source."""
+    """Return the source of the reader and of the writer for one version of a message."""
     return _source(reader_source, cls, version).text(), _source(writer_source, cls, version).text()
 
 

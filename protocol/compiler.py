@@ -1,8 +1,8 @@
-"""Turning source text that this package writes itself into functions. The only call of `exec` in the project.
+"""Compile generated source text into functions. The only call of `exec` in the project.
 
-Owns compiling, and that tracebacks, debuggers and profilers show the lines: the source is registered with `linecache`.
-Must not know what the text does. It is made from our own declarations (`protocol.schema`), at no time from what a peer
-sent.
+Owns compilation, and the registration of the source with `linecache`, so that tracebacks, debuggers and profilers show
+its lines. Must not know what the text does. The text is generated from the declarations in `protocol.schema`, never
+from a peer's bytes.
 """
 
 import linecache
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def compile_function(name: str, source: str, label: str, names: Mapping[str, object]) -> Any:
-    """The function `name` that `source` defines, which sees `names` as its globals; tracebacks call it `<label>`."""
+    """Return the function `name` that `source` defines, with `names` as its globals. Tracebacks name it `<label>`."""
     filename = f"<{label}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     namespace = dict(names)

@@ -1,7 +1,7 @@
-"""What consumers of a group tell each other: subscriptions and assignments, in the bytes that the broker passes on.
+"""The subscriptions and assignments of consumers, which the broker passes on between the members of a group.
 
-Owns the two layouts of protocol type `consumer`, each an int16 version and fields. Must not know who writes them or
-what they are for.
+Owns the two layouts of protocol type `consumer`, each an int16 version and fields. Must not know who writes them or how
+they are used.
 """
 
 from struct import Struct as Layout
@@ -29,7 +29,7 @@ class TopicPartitions:
 
 @stored(versions=_VERSIONS, flexible=None)
 class ConsumerProtocolSubscription:
-    """What a member wants, and what it has."""
+    """The topics that a member subscribes to, and the partitions that it owns."""
 
     topics: list[string]
     user_data: bytes_ | None
@@ -40,19 +40,27 @@ class ConsumerProtocolSubscription:
 
 @stored(versions=_VERSIONS, flexible=None)
 class ConsumerProtocolAssignment:
-    """What a member gets."""
+    """The partitions assigned to a member."""
 
     assigned_partitions: list[TopicPartitions]
     user_data: bytes_ | None
 
 
 def read_subscription(data: bytes) -> tuple[int, ConsumerProtocolSubscription]:
-    """(version, subscription). Raises Malformed."""
+    """Return (version, subscription).
+
+    Raises:
+        Malformed: the data are damaged, or of an unknown version.
+    """
     return _read(ConsumerProtocolSubscription, data)
 
 
 def read_assignment(data: bytes) -> tuple[int, ConsumerProtocolAssignment]:
-    """(version, assignment). Raises Malformed."""
+    """Return (version, assignment).
+
+    Raises:
+        Malformed: the data are damaged, or of an unknown version.
+    """
     return _read(ConsumerProtocolAssignment, data)
 
 

@@ -1,8 +1,8 @@
-"""Error codes that travel in responses, what clients make of them, and the exceptions that carry them.
+"""Error codes of responses, how clients react to them, and the exceptions that carry them.
 
-Owns the one table of codes. Three families of failure exist and are never mixed: `Malformed` (the peer's bytes are
-wrong, its connection closes), `KafkaError` (an answer: it becomes the error code of one item or of one response) and
-everything else (a bug of ours). Must not know who raises or who answers.
+Owns the table of codes. There are three separate families of failures: `Malformed` (the peer's bytes are wrong, its
+connection is closed), `KafkaError` (it becomes the error code of one item or of a response) and any other exception (a
+defect of the broker). Must not know who raises them or who responds.
 
 Invariants: every member of `ErrorCode` has exactly one row in `ERRORS`; a code that makes clients refresh their
 metadata is also retriable.
@@ -17,7 +17,7 @@ E = TypeVar("E", bound=Exception)
 
 
 class ErrorCode(IntEnum):
-    """Every code of the protocol, including those that only logs and tools ever show."""
+    """All codes of the protocol, including those that appear only in logs and tools."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -151,7 +151,7 @@ class ErrorCode(IntEnum):
 
 
 class ErrorRow(NamedTuple):
-    """What is fixed about a code: how clients react, and the text they see when nothing better is known."""
+    """The properties of a code: how clients react, and its default message."""
 
     code: ErrorCode
     retriable: bool
@@ -159,15 +159,15 @@ class ErrorRow(NamedTuple):
     message: str
 
 
-class Malformed(Exception):  # noqa: N818 - it says what the bytes are
-    """The peer's bytes are not what the protocol demands. The only answer is to close the connection."""
+class Malformed(Exception):  # noqa: N818 - it describes the bytes
+    """The peer's bytes violate the protocol. There is no response: the connection is closed."""
 
 
 class KafkaError(Exception):
-    """A failure that has an error code of its own, so that it can be an answer.
+    """A failure with an error code, which a response can carry.
 
-    `message` is what the client reads where the response has room for it: name the value and what was expected.
-    Without a text it is the code's default.
+    `message` is shown to the client if the response has a field for it: name the value and what was expected. Without
+    it, the code's default message is used.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -177,10 +177,10 @@ class KafkaError(Exception):
 
 
 def without_frames(error: E) -> E:
-    """A copy of `error` without traceback, cause and context: the form in which an exception may be kept.
+    """Return a copy of `error` without traceback, cause and context, in which form an exception may be stored.
 
-    A traceback holds the frames that the exception went through, and with them all that they worked on. Kept by one of
-    these frames, it is a cycle, which only the cyclic collector frees.
+    A traceback refers to the frames that the exception passed, and so to all their values. If one of these frames
+    stores it, that is a reference cycle, which only the cyclic garbage collector frees.
     """
     arguments = error.__reduce__()[1]  # for an OSError more than its `args`
     copy = type(error).__new__(type(error), *arguments)
@@ -189,17 +189,17 @@ def without_frames(error: E) -> E:
 
 
 def _final(code: ErrorCode, message: str) -> ErrorRow:
-    """A code that asking again does not change."""
+    """A code for which a retry has the same result."""
     return ErrorRow(code, retriable=False, refresh_metadata=False, message=message)
 
 
 def _retry(code: ErrorCode, message: str) -> ErrorRow:
-    """A code that passes: clients ask the same broker again."""
+    """A transient code: clients retry with the same broker."""
     return ErrorRow(code, retriable=True, refresh_metadata=False, message=message)
 
 
 def _refresh(code: ErrorCode, message: str) -> ErrorRow:
-    """A code that says the client's picture of the cluster is old: refresh the metadata, then ask again."""
+    """A code that means outdated metadata: clients refresh it, then retry."""
     return ErrorRow(code, retriable=True, refresh_metadata=True, message=message)
 
 

@@ -1,15 +1,19 @@
-"""Frames on a byte stream: an int32 length, then that many bytes.
+"""Frames in a byte stream: an int32 length, then that many bytes.
 
-Owns: how received bytes are cut into frames, and where the next bytes of a peer are put. Must not know: sockets, or
-what a frame says.
+Owns how received bytes are cut into frames, and where the next bytes of a peer are stored. Must not know sockets, or
+what a frame contains.
 
-All connections of a listener receive into one shared scratch buffer: a frame that arrives whole is handed out as a
-view into it and never copied. Only what is left when the bytes end in the middle of a frame moves into a buffer of
-the connection's own, sized for that frame, so that the rest of a large frame is received in place. A quarter-megabyte
-buffer a connection would cost 1.3 GB for 5,000 idle ones.
+All connections of a listener receive into one shared scratch buffer. A frame that arrives whole is returned as a view
+into it and never copied:
 
-Invariants: a view from `next_frame` is valid until `settle` or `vacate`; after either nothing refers to the scratch
-buffer. One from `sole_frame` is valid until anything is received, on whichever connection.
+    scratch:  [length|frame][length|frame][length|fra     the last frame is incomplete
+    settle() copies the rest into a buffer of the connection, sized for that frame:
+    own:      [length|fra.......]                         its remaining bytes are received in place
+
+Per-connection buffers of 256 KiB instead would take 1.3 GB for 5,000 idle connections.
+
+Invariants: a view from `next_frame` is valid until `settle` or `vacate`; after either, nothing refers to the scratch
+buffer. A view from `sole_frame` is valid until the next receive on any connection of the listener.
 """
 
 from __future__ import annotations
@@ -24,23 +28,23 @@ LENGTH_SIZE = LENGTH.size
 _unpack_length = LENGTH.unpack_from
 
 SCRATCH_SIZE = 256 << 10
-"""Bytes of the buffer that the connections of a listener receive into."""
+"""Size in bytes of the buffer into which the connections of a listener receive."""
 
-# A frame is announced by its sender: memory follows the bytes that really came, not the announcement. Buffers from this
-# size on are anonymous maps, whose pages the kernel provides as they are written to. To let a buffer grow instead would
-# copy what has come, and tens of megabytes hold the event loop for as many milliseconds.
+# The sender announces the size of a frame, but memory must follow the bytes received. Buffers of this size or more are
+# anonymous mappings, whose pages the kernel allocates when they are written. Growing a buffer instead would copy its
+# content, and copying tens of megabytes blocks the event loop for as many milliseconds.
 MAPPED_FROM_SIZE = 2 << 20
 
-# Smaller buffers are filled with zeros when they are made, so they have room for this much, or for so many times what
-# has come if that is more, and grow.
+# Smaller buffers are zeroed when allocated. So they start with this size, or GROWTH times the bytes received if that is
+# more, and grow.
 GROWN_FROM_SIZE = 16 << 10
 GROWTH = 4
 
 
 def kept(frame: memoryview) -> memoryview:
-    """Return `frame` in memory that stays valid after the call for which it was handed out.
+    """Return `frame` in memory that stays valid after the call that received it.
 
-    One that is larger than the scratch buffer lies in a buffer that is not written to again.
+    A frame larger than the scratch buffer is in a buffer of its own, which is not written again, and is not copied.
     """
     return frame if len(frame) > SCRATCH_SIZE else memoryview(bytearray(frame))
 
@@ -50,9 +54,9 @@ class FrameTooLarge(Malformed):
 
 
 class FrameReader:
-    """Cuts one connection's byte stream into frames.
+    """Cuts the byte stream of one connection into frames.
 
-    Use: ``received(recv_into(writable()))``, then ``next_frame()`` until None, then ``settle()``.
+    Use: ``received(recv_into(writable()))``, then ``next_frame()`` until it returns None, then ``settle()``.
     """
 
     __slots__ = ("_end", "_own", "_scratch", "_source", "_start", "size_max")
@@ -60,7 +64,7 @@ class FrameReader:
     def __init__(self, scratch: memoryview, size_max: int) -> None:
         self.size_max = size_max
         if len(scratch) > LENGTH_SIZE + size_max:
-            scratch = scratch[: LENGTH_SIZE + size_max]  # what is there whole is then never too large
+            scratch = scratch[: LENGTH_SIZE + size_max]  # so a whole frame in it is never too large
         self._scratch = scratch
         self._source = scratch
         self._own: memoryview | None = None
@@ -69,18 +73,18 @@ class FrameReader:
 
     @property
     def kept_size(self) -> int:
-        """Bytes that wait in the connection's own buffer."""
+        """The number of bytes that wait in the connection's own buffer."""
         return self._end - self._start if self._own is not None else 0
 
     @property
     def arriving_size(self) -> int:
-        """What the frame that is cut off takes up; 0 when there is none, or it has not announced it yet."""
+        """The size of the incomplete frame; 0 if there is none, or if its length has not arrived."""
         left = self.kept_size
         wanted = self._size_wanted(left) if left >= LENGTH_SIZE else 0
         return wanted if wanted > left else 0
 
     def writable(self) -> memoryview:
-        """Where the next bytes of the peer go; never empty."""
+        """Return the buffer for the next bytes of the peer; never empty."""
         own = self._own
         if own is None:
             return self._scratch
@@ -89,14 +93,14 @@ class FrameReader:
         return own[self._end :]
 
     def received(self, count: int) -> None:
-        """`count` bytes were written to the start of what `writable` returned."""
+        """Record that `count` bytes were written to the start of the buffer from `writable`."""
         self._end += count
 
     def sole_frame(self, count: int) -> memoryview | None:
-        """The frame without its length if the `count` bytes just written are one whole frame and nothing was kept.
+        """Return the frame, without its length, if the `count` bytes just written are exactly one frame.
 
-        That is what most peers send most of the time. Nothing is to be counted or settled then. None otherwise: go on
-        with `received`.
+        This is the usual case, and needs neither `received` nor `settle`. It returns None otherwise, or if bytes are
+        kept; then call `received`.
         """
         if self._own is None and count >= LENGTH_SIZE:
             (size,) = _unpack_length(self._scratch)
@@ -105,9 +109,10 @@ class FrameReader:
         return None
 
     def next_frame(self) -> memoryview | None:
-        """The next whole frame without its length, or None when more bytes are needed.
+        """Return the next whole frame without its length, or None if more bytes are needed.
 
-        Raises FrameTooLarge; the stream cannot be read any further then.
+        Raises:
+            FrameTooLarge: the stream cannot be read any further.
         """
         start = self._start
         if self._end - start < LENGTH_SIZE:
@@ -122,15 +127,15 @@ class FrameReader:
         return self._source[start + LENGTH_SIZE : stop]
 
     def vacate(self) -> None:
-        """Leave the scratch buffer to other connections; `next_frame` goes on later, before anything is received.
+        """Release the scratch buffer to other connections; `next_frame` may continue before the next receive.
 
-        Unlike `settle` it moves nothing that is in a buffer of its own already.
+        Unlike `settle` it does not move bytes that are in the connection's own buffer already.
         """
         if self._own is None:
             self.settle()
 
     def settle(self) -> None:
-        """Done with the frames handed out: move what is left out of the scratch buffer."""
+        """Invalidate the frames returned so far, and move the remaining bytes out of the scratch buffer."""
         left = self._end - self._start
         if left == 0:
             self._own = None
@@ -148,20 +153,20 @@ class FrameReader:
         self._own = self._source = own
 
     def _buffer(self, size: int) -> memoryview:
-        """Room for `size` bytes; a large one has room for one more read, so that it need not be copied for it."""
+        """Allocate `size` bytes; a mapping gets space for one more read, so that it need not be copied for that."""
         if size < MAPPED_FROM_SIZE:
             return memoryview(bytearray(size))
         return memoryview(mmap.mmap(-1, size + len(self._scratch)))
 
     def _size_now(self, left: int) -> int:
-        """Bytes of a buffer for the first frame, of which `left` bytes are here; at least `left`."""
+        """Return the size of a buffer for the first frame, of which `left` bytes have arrived; at least `left`."""
         wanted = self._size_wanted(left)
         if wanted < MAPPED_FROM_SIZE:
             wanted = min(wanted, max(GROWTH * left, GROWN_FROM_SIZE))
         return max(left, wanted)
 
     def _size_wanted(self, left: int) -> int:
-        """Bytes of the first frame that is left, length included, as far as its length is known and legal."""
+        """Return the size of the first frame with its length, or LENGTH_SIZE if the length is unknown or invalid."""
         if left < LENGTH_SIZE:
             return LENGTH_SIZE
         (size,) = LENGTH.unpack_from(self._source, self._start)
@@ -169,7 +174,7 @@ class FrameReader:
 
     def _grow(self, own: memoryview) -> memoryview:
         wanted = self._size_now(self._end - self._start)
-        # All of the first frame is here (its answer is awaited): room for one more read, then reading pauses.
+        # The first frame is complete and its response pending: allow one more read, then reading pauses.
         larger = self._buffer(wanted if wanted > len(own) else len(own) + len(self._scratch))
         larger[: self._end] = own[: self._end]
         self._own = self._source = larger

@@ -1,14 +1,17 @@
-"""Request and response headers: what stands before every message.
+"""Request and response headers, which precede every message.
 
 Owns the versions of the headers, with their exceptions. Must not know messages beyond their key, versions and first
 flexible version.
 
-A request header holds the key and version of the API, the correlation id, the client id, and in flexible versions a
-tagged section. The exceptions, all of which exist so that any client and any broker can begin to talk:
+A request header is the API key, the API version, the correlation id, the client id and, in flexible versions, a tagged
+section:
 
-* The client id keeps its wide int16 length also in flexible versions.
-* ControlledShutdown v0 has no client id.
-* The response header of ApiVersions never has a tagged section: the client does not know yet what the broker speaks.
+    int16 api key | int16 api version | int32 correlation id | int16 length, client id | tagged fields (flexible)
+
+The exceptions exist so that any client and any broker can start a conversation:
+
+* The client id has an int16 length also in flexible versions. * ControlledShutdown v0 has no client id. * The response
+header of ApiVersions never has a tagged section: the client does not know the broker's versions yet.
 """
 
 from struct import Struct as Layout
@@ -27,11 +30,11 @@ _FIXED = Layout(">hhi")
 _WITH_CLIENT_ID = Layout(">hhih")
 _CORRELATION_ID = Layout(">i")
 
-_new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
+_new_tuple = tuple.__new__  # builds a named tuple at half the cost of calling its class
 
 
 class RequestHeader(NamedTuple):
-    """Who asks for what. The client id is free text for logs, metrics and quotas."""
+    """The header of a request. The client id is free text for logs, metrics and quotas."""
 
     api_key: int
     api_version: int
@@ -40,10 +43,10 @@ class RequestHeader(NamedTuple):
 
 
 class UnsupportedApi(Malformed):
-    """A header of an API or a version that is not in the registry.
+    """The API key or version of a header is not in the registry.
 
-    `header` is what could be read of it, for the log and for the one answer there is: an ApiVersions request of unknown
-    version is answered in version 0 with UNSUPPORTED_VERSION. `api` is None when the key itself is unknown.
+    `header` is the part that could be read, for the log and for the only possible response: an ApiVersions request of
+    an unknown version gets a v0 response with UNSUPPORTED_VERSION. `api` is None if the key is unknown.
     """
 
     def __init__(self, header: RequestHeader, api: Api | None) -> None:
@@ -58,7 +61,12 @@ class UnsupportedApi(Malformed):
 
 
 def read_request_header(buffer: Records) -> tuple[RequestHeader, int]:
-    """The header of a request frame, and where the body begins. Raises Malformed, and of it UnsupportedApi."""
+    """Return the header of a request frame, and the position of the body.
+
+    Raises:
+        UnsupportedApi: the API key or version is not in the registry.
+        Malformed: the header is damaged.
+    """
     try:
         api_key, api_version, correlation_id, length = _WITH_CLIENT_ID.unpack_from(buffer)
         api = APIS.get(api_key)
@@ -87,12 +95,12 @@ def _read_client_id(buffer: Records, length: int) -> tuple[str | None, int]:
     end = position + length
     if end > len(buffer):
         raise Malformed(f"client id of length {length}, but {len(buffer) - position} bytes are left")
-    # It only labels things, so bytes that are not UTF-8 are no reason to refuse the client.
+    # The client id is only a label, so bytes that are not UTF-8 are no reason to reject the request.
     return str(buffer[position:end], "utf-8", "replace"), end
 
 
 def request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """The header of a request that we send."""
+    """Return the header of a request that this broker sends."""
     if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
         return _FIXED.pack(api_key, api_version, correlation_id)
     text = b"" if client_id is None else client_id.encode()
@@ -102,13 +110,17 @@ def request_header(api_key: int, api_version: int, correlation_id: int, client_i
 
 
 def response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """The header of the answer to a request of this API and version."""
+    """Return the header of the response to a request of this API and version."""
     header = _CORRELATION_ID.pack(correlation_id)
     return header + b"\0" if _response_header_is_flexible(api_key, api_version) else header
 
 
 def read_response_header(api_key: int, api_version: int, buffer: Records) -> tuple[int, int]:
-    """The correlation id of the answer to a request that we sent, and where the body begins. Raises Malformed."""
+    """Return the correlation id of a response that this broker received, and the position of the body.
+
+    Raises:
+        Malformed: the header is damaged.
+    """
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(buffer)
         position = _CORRELATION_ID.size

@@ -1,21 +1,21 @@
-"""Writes the source of a reader: one straight-line function that decodes one version of one message.
+"""Generate the source of a reader: one straight-line function that decodes one version of one message.
 
-Owns the templates of decoding and the few functions that generated code calls off its fast path. Must not know when
-something is compiled or kept (`protocol.codec`). `protocol.writer` is its mirror image.
+Owns the templates of decoding and the functions that generated code calls outside its fast path. Must not know when
+source is compiled or cached (`protocol.codec`). `protocol.writer` is the reverse.
 
-How generated code stays both fast and safe against hostile bytes:
+Why generated code is both fast and safe against hostile bytes:
 
-* Neighbouring fixed-width fields, and the length or first length byte that follows them, are unpacked by one call.
-* `position` only grows, and Python cuts a slice that goes past the end short. So one comparison with the size at the
-  end catches every short slice; reads of single bytes and of fixed-width runs raise by themselves.
-* Before a list is read, its count times the smallest size of an element must fit in what is left: no count can make
-  the reader allocate more objects than the peer has really sent.
-* Every list, every element of a list and every tagged field takes one from `elements_left`. A message with more of them
-  is rejected before they become objects: an element of two bytes becomes an object of a hundred.
-* Lengths below zero are -1 and mean null, and only where this version may write null.
+* Adjacent fixed-width fields, and the length or first length byte that follows them, are unpacked by one call.
+* `position` only grows, and Python shortens a slice that passes the end. So one comparison with the size at the end
+  detects every short slice; reads of single bytes and of fixed-width runs raise by themselves.
+* Before a list is read, its count times the smallest size of an element must fit in the bytes left. So no count makes
+  the reader allocate more objects than the peer has sent bytes for.
+* Every list, list element and tagged field takes one from `elements_left`. A message with more of them is rejected
+  before they become objects: an element of two bytes becomes an object of a hundred.
+* The only length below zero is -1, which means null and is accepted only where this version allows null.
 
-Locals of generated code are a letter and the nesting depth (`o` struct, `n` length, `a` list, `v` element, `t` count of
-tags), and fields appear as attributes only, so no field name can clash with a local.
+The locals of generated code are a letter and the nesting depth: `o` struct, `n` length, `a` list, `v` element, `t`
+count of tags. Fields appear as attributes only, so no field name can clash with a local.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,13 +28,13 @@ from protocol.errors import Malformed
 from protocol.schema import ZERO_UUID, Field, MessageInfo, Records, Struct
 from protocol.source import SHORT_LIST, Source, literal, plan
 
-# Kafka refuses longer strings, whatever their length is written in.
+# Kafka rejects longer strings, whatever the encoding of their length.
 STRING_SIZE_MAX = 0x7FFF
 
-# Unknown tagged fields of one section. Kafka has no limit; no client sends more than a handful.
+# Limit of unknown tagged fields in one section. Kafka has none, and clients send at most a few.
 UNKNOWN_TAGS_MAX = 1000
 
-# What a reader may decode when the caller sets no limit: messages from a server, not from a client.
+# The default limit, for messages from a server rather than a client.
 ELEMENTS_UNLIMITED = 1 << 62
 
 
@@ -47,7 +47,7 @@ _set_uuid_is_safe = vars(UUID)["is_safe"].__set__
 
 
 def read_uuid(buffer: Records, position: int) -> UUID:
-    """`UUID(bytes=...)` without its argument checks, which cost twice as much as the rest."""
+    """Return `UUID(bytes=...)` without its argument checks, which cost twice as much as the rest."""
     value = object.__new__(UUID)
     _set_uuid_int(value, int.from_bytes(buffer[position : position + 16], "big"))
     _set_uuid_is_safe(value, SafeUUID.unknown)
@@ -55,7 +55,7 @@ def read_uuid(buffer: Records, position: int) -> UUID:
 
 
 def read_uvarint(buffer: Records, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 31 bits, and the position after it."""
+    """Return an unsigned varint of at most 31 bits, and the position after it."""
     value = shift = 0
     while True:
         byte = buffer[position]
@@ -72,7 +72,7 @@ def read_uvarint(buffer: Records, position: int) -> tuple[int, int]:
 
 
 def read_tag(buffer: Records, position: int, previous: int) -> tuple[int, int, int]:
-    """A tag, where its value begins, and where it ends. Tags rise."""
+    """Return a tag, the position of its value, and the end of its value. Tags must rise."""
     tag, position = read_uvarint(buffer, position)
     if tag <= previous:
         raise Malformed(f"tag {tag} after tag {previous}")
@@ -84,9 +84,9 @@ def read_tag(buffer: Records, position: int, previous: int) -> tuple[int, int, i
 
 
 def skip_tags(buffer: Records, position: int, first_byte: int) -> int:
-    """Step over a section of tagged fields that this side does not know; where it ends.
+    """Return the position after a section of unknown tagged fields.
 
-    The first byte of their count stands before `position`.
+    `first_byte` is the first byte of their count, which precedes `position`.
     """
     count, position = tag_count(buffer, position, first_byte)
     if count > UNKNOWN_TAGS_MAX:
@@ -98,12 +98,12 @@ def skip_tags(buffer: Records, position: int, first_byte: int) -> int:
 
 
 def tag_count(buffer: Records, position: int, first_byte: int) -> tuple[int, int]:
-    """How many tagged fields a section has, whose count begins with `first_byte`; where the first of them begins."""
+    """Return the number of tagged fields in a section and the position of the first, given the count's first byte."""
     return read_uvarint(buffer, position - 1) if first_byte > 0x7F else (first_byte, position)
 
 
 def null(path: str, length: int) -> None:
-    """What a length below zero means where null is allowed."""
+    """Return None for the length of a null; raise Malformed for any other negative length."""
     if length != -1:
         raise Malformed(f"{path}: length {length}")
 
@@ -117,7 +117,7 @@ def refuse_size(path: str, size: int) -> Malformed:
 
 
 def refuse_bytes(label: str, places: Sequence[str], error: Exception) -> Malformed:
-    """What an exception of generated code says of the bytes; the line that raised it says of which field."""
+    """Return the error for an exception of generated code; the line that raised it identifies the field."""
     line = 0 if error.__traceback__ is None else error.__traceback__.tb_lineno
     field = places[line] or label
     if isinstance(error, UnicodeDecodeError):
@@ -160,12 +160,12 @@ RUNTIME = {
 
 
 def reader_source(cls: type[Struct], info: MessageInfo, version: int) -> Source:
-    """A function `read(buffer, position=0, elements_left=ELEMENTS_UNLIMITED)` for one version of a message."""
+    """Return a function for one version: `read(buffer, position=0, elements_left=ELEMENTS_UNLIMITED)`."""
     return Reader(cls, info, version).source
 
 
 def size_min(cls: type[Struct], version: int, is_flexible: bool) -> int:
-    """The least number of bytes one `cls` takes."""
+    """Return the smallest number of bytes that an encoded `cls` has."""
     sizes = (_field_size_min(field, version, is_flexible) for field in plan(cls, version).untagged)
     return sum(sizes) + is_flexible
 
@@ -192,7 +192,7 @@ def _element_size_min(field: Field, version: int, is_flexible: bool) -> int:
 
 
 class Reader:
-    """Makes the source of one reader; `protocol.scanner` changes what becomes of the values."""
+    """The generator of one reader. `protocol.scanner` overrides what happens to the values."""
 
     slices = SLICES
 
@@ -225,7 +225,7 @@ class Reader:
         self.fields(cls, f"{target}.", depth, path)
 
     def fields(self, cls: type[Struct], prefix: str, depth: int, path: str) -> None:
-        """Read the fields of a struct into what is named `prefix` and the name of the field."""
+        """Read the fields of a struct into targets named `prefix` plus the name of the field."""
         fields = plan(cls, self.version)
         for field in fields.untagged:
             self.field(field, prefix + field.name, depth + 1, f"{path}.{field.name}")
@@ -279,7 +279,7 @@ class Reader:
             self.source.add(f"{target} = o{depth}")
 
     def primitive(self, field: Field, target: str, depth: int, path: str, is_nullable: bool) -> None:
-        """A field, or an element of a list, that is neither struct nor list."""
+        """Read a field or list element that is neither struct nor list."""
         assert field.wire is not None
         name = field.wire.name
         if field.wire.letter:
@@ -317,7 +317,7 @@ class Reader:
             self.source.add(f"a{depth}.append(o{depth})")
 
     def count(self, count: str, path: str) -> None:
-        """Take as many elements off what the caller allows."""
+        """Subtract `count` from `elements_left`; raise TooManyElements below zero."""
         self.source.add(f"elements_left -= {count}")
         with self.source.block("if elements_left < 0:"):
             self.source.add(f"raise refuse_count({path!r}, elements_left)")
@@ -330,13 +330,13 @@ class Reader:
 
     @contextmanager
     def length(self, letter: str, target: str, depth: int, path: str, is_nullable: bool) -> Iterator[None]:
-        """Read a length into `n<depth>`, and null into the target; what is added inside runs when there is a value."""
+        """Read a length into `n<depth>`, and null into the target; the lines added inside run if there is a value."""
         n = f"n{depth}"
         self.take(n, "B" if self.is_flexible else letter)
         self.flush()
         if self.is_flexible:
             with self.source.block(f"if {n} > 127:"):
-                # Most lengths that do not fit in one byte fit in two.
+                # Most lengths that need more than one byte need two.
                 with self.source.block("if buffer[position] < 128:"):
                     self.source.add(f"{n} += (buffer[position] << 7) - 128", "position += 1")
                 with self.source.block("else:"):
@@ -359,7 +359,7 @@ class Reader:
         self.source.run.append((target, letter))
 
     def flush(self) -> None:
-        """Read the pending run of fixed-width values."""
+        """Emit the read of the pending run of fixed-width values."""
         run, self.source.run = self.source.run, []
         if not run:
             return

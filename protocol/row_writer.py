@@ -1,10 +1,14 @@
-"""Writing responses that hold nothing but numbers by name, as those of Produce and OffsetCommit when all is well.
+"""Write responses that consist of names and numbers, such as those of Produce and OffsetCommit without errors.
 
 Owns the layout of such a response in one version, which follows from its declaration. Must not know what the numbers
-mean, or how any other response is written (`protocol.writer`).
+mean, or how other responses are written (`protocol.writer`).
 
-Such a message has one list of structs, each with a name and a list of structs of its own: topics and their partitions.
-The inner ones, the elements, begin with numbers. Every other field has its default.
+Such a message has one list of groups (topics), each a name and a list of elements (partitions), and each element begins
+with numbers. All other fields have their defaults, so their bytes are constant and are encoded once per version:
+
+    prefix | count of groups | group ... group | suffix
+    group:   name | count of elements | element ... element | empty tag section (flexible versions)
+    element: numbers | tail (the fields after the numbers, with their defaults)
 """
 
 from collections.abc import Callable, Sequence
@@ -26,16 +30,16 @@ _COUNT = Layout(">i")
 _STRING_LENGTH = Layout(">h")
 
 Row = tuple[Any, ...]
-"""A name and numbers."""
+"""The name of a group, and the numbers of one element."""
 
 
 class RowResponse(NamedTuple):
-    """A response in rows, which are still to be written: on the event loop only if they are few."""
+    """A response in rows, not yet encoded: the event loop encodes it only if it has few rows."""
 
     row_count: int
-    """How many rows there are."""
+    """The number of rows."""
     write: Callable[[], list[Records]]
-    """Returns the buffers of the message, without a header; for any thread."""
+    """Returns the buffers of the message, without a header. Callable from any thread."""
 
 
 class RowWriter:
@@ -44,7 +48,12 @@ class RowWriter:
     __slots__ = ("_around_one", "_is_flexible", "_number_count", "_pack", "_prefix", "_suffix", "_tail")
 
     def __init__(self, cls: type[Any], version: int) -> None:
-        """TypeError when `cls` is no message of this kind; ValueError when it has no such version."""
+        """Compute the constant parts of the layout.
+
+        Raises:
+            TypeError: `cls` does not have the form that the module describes.
+            ValueError: `cls` has no such version.
+        """
         if version not in message_info(cls).versions:
             raise ValueError(f"{cls.__name__} has no version {version}")
         groups = _only_list(cls, version)
@@ -68,17 +77,18 @@ class RowWriter:
         self._around_one = self._prefix + one, one, (b"\0" if self._is_flexible else b"") + self._suffix
 
     def write(self, rows: Sequence[Row]) -> list[Records]:
-        """The one buffer of the message, without a header.
+        """Return the one buffer of the message, without a header.
 
-        A row is a name and all numbers that the newest version has, in the order of declaration. Rows that follow one
-        another under one name are a group.
+        Each row holds a name and all numbers of the newest version, in the order of declaration; this version packs the
+        first `_number_count` of them. Consecutive rows with the same name form a group.
         """
         is_flexible, pack, tail, end = self._is_flexible, self._pack, self._tail, 1 + self._number_count
         if len(rows) == 1:
-            # Most messages have one row, and all but its name and numbers was written before.
+            # Most messages have one row. Then everything but its name and numbers is constant and encoded already.
             (row,) = rows
             start, middle, stop = self._around_one
             return [b"".join((start, _string(row[0], is_flexible), middle, pack(*row[1:end], tail), stop))]
+        # Counts are known only after their elements: parts[1] and parts[count_at] are placeholders, filled in later.
         parts = [self._prefix, b""]
         group_count = element_count = count_at = 0
         last = None
@@ -107,9 +117,16 @@ class RowWriter:
 
 
 class FetchWriter:
-    """The writer of one version of a FetchResponse in which nothing is wrong: numbers and records.
+    """The writer of one version of a FetchResponse without errors: names, numbers and records.
 
-    No partition has an error, aborted transactions or tagged fields.
+    No partition has an error, aborted transactions or tagged fields. Layout, with the constant parts in capitals:
+
+        PREFIX (ends in session id) | count | topic ... topic | SUFFIX
+        topic:     name or topic id | count | partition ... partition | TAIL
+        partition: numbers | MIDDLE (aborted transactions, preferred replica) | length of records | records | TAIL
+
+    MIDDLE depends on the isolation level: the list of aborted transactions is empty for read_committed, else null.
+    SUFFIX and TAIL are the empty tag section of flexible versions.
     """
 
     __slots__ = (
@@ -153,10 +170,12 @@ class FetchWriter:
         *,
         is_committed: bool,
     ) -> list[Records]:
-        """The buffers of the message, without a header.
+        """Return the buffers of the message, without a header.
 
-        A partition is its number, high watermark, last stable offset, log start offset and records, which may be a
-        slice of a file. `is_committed`: the request was read_committed.
+        A topic is its name, its id and its partitions. A partition is its index, high watermark, last stable offset,
+        log start offset and records, which may be a slice of a file. `is_committed` is set if the request was
+        read_committed. Records of `BY_REFERENCE_SIZE_MIN` bytes or more are returned as buffers of their own, not
+        copied.
         """
         out: list[Records] = []
         prefix = self._prefix
@@ -188,13 +207,13 @@ class FetchWriter:
 
 @cache
 def fetch_writer(version: int) -> FetchWriter:
-    """The one writer of `version`: see `FetchWriter`."""
+    """Return the cached `FetchWriter` of `version`."""
     return FetchWriter(version)
 
 
 @cache
 def row_writer(cls: type[Any], version: int) -> RowWriter:
-    """The one writer of `cls` in `version`: see `RowWriter`."""
+    """Return the cached `RowWriter` of `cls` in `version`."""
     return RowWriter(cls, version)
 
 
@@ -222,16 +241,16 @@ def _only_list(cls: type[Struct], version: int) -> Field:
 def _require_name_and_list(cls: type[Struct], version: int) -> None:
     fields = plan(cls, version).untagged
     if len(fields) != 2 or fields[0].is_array or fields[0].wire is None or fields[0].wire.name != "string":
-        raise TypeError(f"{cls.__name__} v{version} has other fields than a name and a list")
+        raise TypeError(f"{cls.__name__} v{version} must have exactly two fields, a name and a list")
 
 
 def _require_numbers_before(cls: type[Any], groups: Field, version: int) -> None:
     if plan(cls, version).untagged.index(groups) != len(_leading_letters(cls, version)):
-        raise TypeError(f"{cls.__name__} v{version}: other fields than numbers stand before {groups.name}")
+        raise TypeError(f"{cls.__name__} v{version}: only numbers may precede {groups.name}")
 
 
 def _leading_letters(cls: type[Any], version: int) -> str:
-    """The `struct` letters of the numbers with which a struct begins."""
+    """Return the `struct` letters of the numbers at the start of a struct."""
     letters = ""
     for field in plan(cls, version).untagged:
         if field.is_array or field.wire is None or not field.wire.letter:
@@ -244,5 +263,5 @@ def _with_defaults(cls: type[Struct]) -> Struct:
     required = [field for field in cls.__fields__ if field.default is REQUIRED]
     for field in required:
         if field.is_array or field.wire is None or not field.wire.letter:
-            raise TypeError(f"{cls.__name__}.{field.name} is no number and has no default")
+            raise TypeError(f"{cls.__name__}.{field.name} is not a number and has no default")
     return cls(**{field.name: 0 for field in required})

@@ -1,10 +1,10 @@
-"""Writes the source of a scanner: a reader that makes flat rows instead of objects, for the requests that come most.
+"""Generate the source of a scanner: a reader that builds flat tuples, not objects, for the most frequent requests.
 
-Owns which values stand where. How they are read, and what is refused, is `protocol.reader`'s: a scanner accepts and
+Owns which values a tuple holds. `protocol.reader` owns how they are read and what is rejected: a scanner accepts and
 rejects the same bytes as the reader of the same version.
 
-What a scanner returns is declared beside the message, as a named tuple of those of its fields that are needed. A list
-of structs becomes a list of rows, named tuples as well:
+The result of a scanner is declared beside the message, as a named tuple of the fields that are needed. A list of
+structs becomes a list of rows, which are named tuples too:
 
     class ScannedProduce(NamedTuple):         # ProduceRequest
         acks: int
@@ -15,13 +15,16 @@ of structs becomes a list of rows, named tuples as well:
         index_: int
         records: Records | None
 
-An underscore at the end of a name is left out, as `index` and `count` are taken by every tuple.
+A trailing underscore of a name is dropped: `index` and `count` are methods of every tuple.
 
-A struct whose row names fields of a list of structs that it nests is flattened: there is a row for each nested struct,
-with the values of the outer one, and none for an outer struct whose list is empty.
+If a row has fields of a nested list of structs, the outer struct is flattened: each nested struct becomes one row with
+the values of the outer one, and an outer struct with an empty list becomes none:
 
-Invariants, checked when a scanner is made: every field of a row exists in one of the structs; the outer struct's values
-stand before the nested list on the wire.
+    wire:  topic "a" [partition 0, partition 1], topic "b" [], topic "c" [partition 4]
+    rows:  ("a", 0), ("a", 1), ("c", 4)
+
+Invariants, checked when a scanner is generated: every field of a row exists in one of the structs; the outer struct's
+values precede the nested list on the wire, so they are known when its rows are built.
 """
 
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -32,17 +35,18 @@ from protocol.source import Source, literal, plan
 
 
 def scanner_source(cls: type[Struct], info: MessageInfo, version: int, scanned: type[Any]) -> Source:
-    """A function as `protocol.reader.reader_source` writes it, which returns a `scanned` instead of a `cls`.
+    """Return a function like that of `protocol.reader.reader_source`, which returns a `scanned` instead of a `cls`.
 
-    It reads a memoryview alone, of which record sets are slices.
+    It accepts only a memoryview; record sets are slices of it.
 
-    TypeError when `scanned` names what the message does not have.
+    Raises:
+        TypeError: `scanned` names a field that the message does not have, or that follows the nested list.
     """
     return _Scanner(cls, info, version, scanned).source
 
 
 class _Rows(NamedTuple):
-    """Rows in the making: where they go, their class, and the locals that hold the values read so far, by field."""
+    """The rows being generated: the function that appends them, their class, and the locals of values, by field."""
 
     target: str
     row: type[Any]
@@ -58,7 +62,7 @@ class _Scanner(Reader):
         super().__init__(cls, info, version)
 
     def message(self, cls: type[Struct]) -> None:
-        """Read the fields into locals, of which those that are wanted become the tuple."""
+        """Read all fields into locals and build the tuple from the wanted ones."""
         self._row_classes = _row_classes(self._scanned)
         names = {field.name for field in cls.__fields__}
         wanted = _names(self._scanned)
@@ -68,13 +72,13 @@ class _Scanner(Reader):
         self.source.add(f"o0 = {self._tuple(self._scanned, [f'f0_{name}' for name in wanted])}")
 
     def struct(self, cls: type[Struct], depth: int, path: str) -> None:
-        """Read a struct that is no part of rows into an object."""
+        """Read a struct that is not part of a row into an object."""
         outer, self._rows = self._rows, None
         super().struct(cls, depth, path)
         self._rows = outer
 
     def structs(self, cls: type[Struct], target: str, depth: int, path: str) -> None:
-        """Read a list of structs into rows; into objects where no row is declared."""
+        """Read a list of structs into rows; into objects if no row is declared for it."""
         rows = self._rows
         if rows is None:
             row = self._row_classes.get(target.removeprefix("f0_"))
@@ -95,7 +99,8 @@ class _Scanner(Reader):
             outer, self._rows = self._rows, rows._replace(values=values) if nested is not None else None
             absent = [field for field in plan(cls, self.version).absent if field.name in wanted]
             if nested is not None:
-                # The nested rows are made before the struct ends, where a reader fills in what this version lacks.
+                # The nested rows are built before the struct ends, which is where a reader assigns defaults to absent
+                # fields.
                 self.source.add(*(f"f{depth}_{field.name} = {literal(field.default)}" for field in absent))
             self.fields(cls, f"f{depth}_", depth, path)
             self._rows = outer
@@ -104,7 +109,7 @@ class _Scanner(Reader):
                 self.source.add(f"{rows.target}({made})")
 
     def _nested(self, cls: type[Struct], row: type[Any]) -> Field | None:
-        """The list of structs in `cls` whose fields stand in the row, if there is one."""
+        """Return the nested list of structs that is flattened into the row, or None."""
         lists = [field for field in cls.__fields__ if field.is_array and field.struct is not None]
         return lists[0] if len(lists) == 1 and lists[0].name not in _names(row) else None
 
@@ -115,12 +120,12 @@ class _Scanner(Reader):
 
 
 def _names(cls: type[Any]) -> list[str]:
-    """The fields of a message that a tuple has."""
+    """Return the names of the message fields that a tuple holds."""
     return [name.removesuffix("_") for name in cls._fields]
 
 
 def _row_classes(scanned: type[Any]) -> dict[str, type[Any]]:
-    """The classes of the rows, by the field that they are the elements of."""
+    """Return the row classes by the name of the list field."""
     found = {}
     for name, hint in get_type_hints(scanned).items():
         for part in (hint, *get_args(hint)):  # the list, or the list or None
@@ -130,11 +135,11 @@ def _row_classes(scanned: type[Any]) -> dict[str, type[Any]]:
 
 
 def _require_before(cls: type[Struct], nested: Field, row: type[Any], version: int) -> None:
-    """Raise TypeError when a value of the row would be read after the nested list."""
+    """Raise TypeError if a value of the row is read after the nested list."""
     fields = plan(cls, version)
     if nested not in fields.untagged:
         raise TypeError(f"{row.__name__}: {cls.__name__}.{nested.name} is tagged, or not in version {version}")
     late = [*fields.untagged[fields.untagged.index(nested) + 1 :], *fields.tagged]
     for field in late:
         if field.name in _names(row):
-            raise TypeError(f"{row.__name__}: {cls.__name__}.{field.name} stands behind {nested.name}")
+            raise TypeError(f"{row.__name__}: {cls.__name__}.{field.name} follows {nested.name} on the wire")

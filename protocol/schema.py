@@ -1,7 +1,7 @@
 """The notation in which the messages of the protocol are declared.
 
-Owns: wire types, the field specifier `since`, the decorators `message`, `stored` and `struct`, and the table of fields
-they leave on a class. Must not know how a field is read or written (`protocol.codec`) or which messages exist
+Owns wire types, the field specifier `since`, the decorators `message`, `stored` and `struct`, and the table of fields
+that they store in a class. Must not know how a field is read or written (`protocol.codec`) or which messages exist
 (`protocol.api`).
 
     @message(12, versions=range(0, 5), flexible=4)
@@ -11,14 +11,15 @@ they leave on a class. Must not know how a field is read or written (`protocol.c
         member_id: string
         group_instance_id: string | None = since(3, default=None)
 
-One class stands for all versions of a message. A wire type is an `Annotated` Python type, so type checkers see `str`
-and `int` and the codec sees how it travels; a list is an array, another `@struct` class is nested, `| None` may be
-null. `since` adds what changed between versions; a field that some version lacks has a default, and that is what the
-reader of such a version sees. A field of a struct without `since` is in every version that has the struct. Order of
-declaration is order on the wire.
+One class represents all versions of a message. A wire type is an `Annotated` Python type: type checkers see `str` and
+`int`, the codec sees the encoding. A list is an array, another `@struct` class is nested, `| None` may be null.
 
-Invariants, checked when a class is declared: a field that some version lacks has a default; tags of one struct differ;
-the only mutable default is the empty list, which means a fresh one for every object.
+`since` declares what changed between versions. A field that some version lacks has a default, which is what the reader
+of such a version returns. A field of a struct without `since` is in every version that has the struct. Fields are in
+the order of the wire.
+
+Invariants, checked when a class is declared: a field that some version lacks has a default; the tags of one struct
+differ; the only mutable default is the empty list, and each object gets a new one.
 """
 
 from collections.abc import Callable
@@ -32,18 +33,18 @@ from protocol.compiler import compile_function
 T = TypeVar("T")
 
 NO_API: Final = -1
-"""The API key of what is declared in this notation but stored in a log instead of sent."""
+"""The API key of structures that are stored in a log instead of sent."""
 
 Records = bytes | bytearray | memoryview
-"""A record set, opaque here: decoded as a view into the frame, encoded by reference."""
+"""A record set, which the codec does not parse: decoded as a view into the frame, encoded by reference."""
 
 ZERO_UUID: Final = UUID(int=0)
-"""How the protocol says "no id"; it has no null for uuids."""
+"""The protocol's value for "no id": uuids cannot be null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """How a primitive travels: its name, and its `struct` letter when all its values have the same size."""
+    """A primitive wire type: its name, and its `struct` letter if all its values have the same size."""
 
     name: str
     letter: str = ""
@@ -64,7 +65,7 @@ records_ = Annotated[Records, Wire("records")]
 
 
 class _Required:
-    """The default of a field that every version has and every caller must give."""
+    """The default of a field that is in every version and that every caller must pass."""
 
     def __repr__(self) -> str:
         return "REQUIRED"
@@ -74,12 +75,12 @@ REQUIRED: Final = _Required()
 
 
 class Encoded(bytes):
-    """An element of a list that was written before, in the same version: see `protocol.codec.encode_element`."""
+    """A list element that is already encoded for the same version: see `protocol.codec.encode_element`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Since:
-    """What `since` leaves in the class body until the decorator collects it."""
+    """What `since` stores in the class body until the decorator collects it."""
 
     first: int
     until: int | None
@@ -114,21 +115,24 @@ def since(
     default: object = REQUIRED,
     takes_encoded: bool = False,
 ) -> Any:
-    """The history of a field: its `first` version, the last one (`until`), and when it became `nullable`.
+    """Declare the history of a field: its `first` version, its last one (`until`), and when it became `nullable`.
 
-    With `tag` the field travels in the tagged section and only when it differs from its default; a tagged struct is
-    `None` when absent, and has no other null unless it is `nullable` expressly. A request field is `ignorable` when a
-    version that lacks it may drop any value; otherwise encoding a value other than the default is refused, so that what
-    was asked for is not lost silently. Responses need no such mark: who asked in an old version expects no newer field.
-    A list of structs that `takes_encoded` may hold elements that are `Encoded`, so that what is told again and again is
-    written once.
+    With `tag` the field is in the tagged section, and only if it differs from its default. A tagged struct is `None` if
+    absent, and cannot be null otherwise unless it is declared `nullable`.
+
+    A request field is `ignorable` if a version that lacks it may drop any value. Otherwise the writer rejects a value
+    other than the default, so that part of a request is not lost silently. Response fields need no such mark: a client
+    with an old version expects no newer field.
+
+    A list of structs that `takes_encoded` may hold elements that are `Encoded`, so that elements which many responses
+    share are encoded once.
     """
     return _Since(first, until, nullable, tag, ignorable, default, takes_encoded)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One declared field. Exactly one of `wire` and `struct` says what its value, or the elements of its list, are."""
+    """One declared field. Either `wire` or `struct` is set: the type of its value, or of its list's elements."""
 
     name: str
     wire: Wire | None
@@ -146,13 +150,13 @@ class Field:
         return self.first <= version and (self.last is None or version <= self.last)
 
     def is_nullable_in(self, version: int) -> bool:
-        """Whether null can be written in `version`. An absent tagged struct is not written at all."""
+        """Return whether `version` can carry null. An absent tagged struct is not written at all."""
         return self.nullable is not None and version >= self.nullable
 
 
 @dataclass(frozen=True, slots=True)
 class MessageInfo:
-    """What is true of a message as a whole. `flexible` is its first version with compact lengths and tagged fields."""
+    """Properties of a message as a whole. `flexible` is its first version with compact lengths and tagged fields."""
 
     api_key: int
     versions: range
@@ -164,7 +168,7 @@ class MessageInfo:
 
 
 class Struct:
-    """What the decorators make of a class: slots for its fields, a keyword constructor, `==` and `repr`."""
+    """The base of declared classes: slots for the fields, a keyword constructor, `==` and `repr`."""
 
     __slots__ = ()
     __fields__: ClassVar[tuple[Field, ...]] = ()
@@ -172,7 +176,7 @@ class Struct:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, **values: object) -> None:
-        # Most of some 430 classes are never constructed in one process: the real constructor is compiled on first use.
+        # Most of the 430 classes are never constructed in one process: the constructor is compiled on first use.
         cls = type(self)
         cls.__init__ = _compile_constructor(cls)  # type: ignore[method-assign]
         cls.__init__(self, **values)
@@ -188,7 +192,11 @@ class Struct:
 
 
 def message_info(cls: type) -> MessageInfo:
-    """What `message` declared of a class. TypeError when it is not a message."""
+    """Return what `message` declared for a class.
+
+    Raises:
+        TypeError: the class is not a message.
+    """
     info = cls.__message__ if issubclass(cls, Struct) else None
     if info is None:
         raise TypeError(f"{cls.__name__} is not a message")
@@ -213,11 +221,11 @@ def struct(cls: type[T]) -> type[T]:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(since,))
 def message(api_key: int, *, versions: range, flexible: int | None) -> Callable[[type[T]], type[T]]:
-    """Declare a request or a response (its name ends so) with the versions that are served."""
+    """Declare a request or a response (its name must end in that) and the versions that exist."""
 
     def declare(cls: type[T]) -> type[T]:
         if not cls.__name__.endswith(("Request", "Response")):
-            raise TypeError(f"{cls.__name__}: a message is named ...Request or ...Response")
+            raise TypeError(f"{cls.__name__}: the name of a message must end in Request or Response")
         return _declare(cls, MessageInfo(api_key, versions, flexible, cls.__name__.endswith("Request")))
 
     return declare
@@ -225,7 +233,7 @@ def message(api_key: int, *, versions: range, flexible: int | None) -> Callable[
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(since,))
 def stored(*, versions: range, flexible: int | None) -> Callable[[type[T]], type[T]]:
-    """Declare the key or value of a record that a coordinator keeps in its topic: the same notation, but no API."""
+    """Declare the key or value of a record in a coordinator's topic: the same notation without an API key."""
 
     def declare(cls: type[T]) -> type[T]:
         return _declare(cls, MessageInfo(NO_API, versions, flexible, is_request=False))
@@ -234,7 +242,7 @@ def stored(*, versions: range, flexible: int | None) -> Callable[[type[T]], type
 
 
 def _declare(cls: type[T], info: MessageInfo | None) -> type[T]:
-    """A class like `cls` with slots for its fields; what the body assigned to them becomes their defaults."""
+    """Return a class like `cls` with slots for its fields; the values assigned in its body become their defaults."""
     body = dict(vars(cls))
     annotations = body.pop("__annotations__", {})
     fields = tuple(_field(cls.__name__, name, hint, body.pop(name, REQUIRED)) for name, hint in annotations.items())
@@ -261,7 +269,7 @@ def _field(owner: str, name: str, hint: object, assigned: object) -> Field:
     if not is_optional and (nullable is not None or assigned.default is None):
         raise TypeError(f"{owner}.{name}: null needs `| None` in the annotation")
     if isinstance(assigned.default, list) and (assigned.default or is_optional):
-        raise TypeError(f"{owner}.{name}: a list defaults to an empty one, or to None when it may be null")
+        raise TypeError(f"{owner}.{name}: the default of a list must be [], or None if it is nullable")
     return Field(
         name=name,
         wire=wire,
@@ -278,7 +286,7 @@ def _field(owner: str, name: str, hint: object, assigned: object) -> Field:
 
 
 def _read_hint(owner: str, name: str, hint: Any) -> tuple[Wire | None, type[Struct] | None, bool, bool]:
-    """The wire type or struct of an annotation, whether it is a list, and whether it may be None."""
+    """Return the wire type or struct of an annotation, whether it is a list, and whether it may be None."""
     is_optional = is_array = False
     if get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint):
         is_optional = True
@@ -312,5 +320,5 @@ def _compile_constructor(cls: type[Struct]) -> Any:
 
 
 def _brief(value: object) -> str:
-    """Record sets may be megabytes; logs want their size."""
+    """Return the repr of a value; for record sets, which may be megabytes, only the size."""
     return f"<{len(value)} bytes>" if isinstance(value, bytes | bytearray | memoryview) else repr(value)

@@ -1,7 +1,7 @@
-"""Source text in the making: what the writers of readers and writers (`protocol.reader`, `protocol.writer`) share.
+"""Build source text: the part that the generators of readers and writers share.
 
-Owns lines, indentation, the global names the text will see, and pending runs of fixed-width values. Must not know
-what is done with a run.
+Owns lines, indentation, the global names of the text, and pending runs of fixed-width values. Must not know how a run
+is used.
 """
 
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from protocol.schema import ZERO_UUID, Field, Struct
 
-# Lists of numbers up to this size (replicas, partitions) are packed by layouts made beforehand, twice as fast.
+# Lists of up to this many numbers (replicas, partitions) use precompiled layouts, which are twice as fast.
 SHORT_LIST = 16
 
 
 class Plan(NamedTuple):
-    """The fields of a struct as one version sees them; the tagged ones by rising tag."""
+    """The fields of a struct in one version; the tagged ones by rising tag."""
 
     untagged: list[Field]
     tagged: list[Field]
@@ -33,15 +33,15 @@ def plan(cls: type[Struct], version: int) -> Plan:
 
 
 def literal(default: object) -> str:
-    """How source text says a declared default. An empty list comes out fresh wherever the text runs."""
+    """Return the source text of a declared default. An empty list is a new list each time the text runs."""
     return "ZERO_UUID" if default == ZERO_UUID else repr(default)
 
 
 class Source:
-    """Lines of one function. Neighbouring fixed-width values wait in `run` until something else is written.
+    """The lines of one function. Adjacent fixed-width values are collected in `run` until another line is written.
 
-    `place` is what the lines that are added next deal with, and `places` that of each line, by which an error in line n
-    is traced back to a field.
+    `place` is the field that the next lines are about, and `places` holds that of each line, so that an error in line n
+    is attributed to a field.
     """
 
     def __init__(self, names: dict[str, object]) -> None:
@@ -58,20 +58,20 @@ class Source:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """The lines added inside are the body of `head`."""
+        """Add `head`, and indent the lines added inside as its body."""
         self.add(head)
         self._indent += "    "
         yield
         self._indent = self._indent[:-4]
 
     def layout(self, verb: str, letters: str) -> str:
-        """The global name of `pack` or `unpack_from` (the verb) for a run of `struct` letters."""
+        """Return the global name of `pack` or `unpack_from` (the verb) for a run of `struct` letters."""
         name = f"{verb}_{letters.replace('?', 'bool')}"
         self.names[name] = getattr(Layout(f">{letters}"), verb)
         return name
 
     def layouts(self, verb: str, letter: str) -> str:
-        """The global name of a table of `pack` or `unpack_from` for lists of numbers, by length up to `SHORT_LIST`."""
+        """Return the global name of a table of `pack` or `unpack_from` for up to `SHORT_LIST` numbers, by length."""
         name = f"{verb}_many_{letter.replace('?', 'bool')}"
         self.names[name] = tuple(getattr(Layout(f">{size}{letter}"), verb) for size in range(SHORT_LIST + 1))
         return name

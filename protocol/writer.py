@@ -1,17 +1,18 @@
-"""Writes the source of a writer: one straight-line function that encodes one version of one message.
+"""Generate the source of a writer: one straight-line function that encodes one version of one message.
 
-Owns the templates of encoding and the few functions that generated code calls off its fast path. Must not know when
-something is compiled or kept (`protocol.codec`). `protocol.reader` is its mirror image.
+Owns the templates of encoding and the functions that generated code calls outside its fast path. Must not know when
+source is compiled or cached (`protocol.codec`). `protocol.reader` is the reverse.
 
-Generated code collects small pieces and joins them, some thousands at a time, as each takes several times the memory of
-its bytes. Only bytes and record sets from `BY_REFERENCE_SIZE_MIN` up are handed on by reference, between joined pieces.
-Neighbouring fixed-width fields, the length that follows them in versions with wide lengths, and empty tag sections are
-packed by one call.
+Generated code collects small pieces and joins them. It joins at most a few thousand at a time, because each piece takes
+several times the memory of its bytes. Bytes and record sets of `BY_REFERENCE_SIZE_MIN` or more are appended by
+reference, between joined pieces. Adjacent fixed-width fields, the length that follows them (in versions with
+fixed-width lengths) and empty tag sections are packed by one call.
 
-Every list and every element of a list takes one from `elements_left`, so that a caller on the event loop learns early
-that a message is large: `TooManyElements` is raised, and `out` is empty.
+Every list and every list element takes one from `elements_left`, so that a caller on the event loop learns early that a
+message is large: `TooManyElements` is raised, and `out` is empty.
 
-The objects come from our own code, so a value of the wrong type or range raises whatever `struct` or Python raises.
+Objects come from the broker's own code and are not checked: a value of the wrong type or range raises whatever `struct`
+or Python raises.
 """
 
 from collections.abc import Iterator
@@ -24,14 +25,14 @@ from protocol.reader import ELEMENTS_UNLIMITED, STRING_SIZE_MAX, refuse_count
 from protocol.schema import ZERO_UUID, Encoded, Field, MessageInfo, Struct
 from protocol.source import SHORT_LIST, Source, literal, plan
 
-# Below this, copying the bytes into the joined piece is cheaper than one more buffer for the kernel to gather.
+# Below this size, copying the bytes into the joined piece is cheaper than another buffer for the kernel to gather.
 BY_REFERENCE_SIZE_MIN = 1024
-# So many pieces are collected before they are joined.
+# Pieces that are collected before they are joined.
 PIECES_MAX = 4096
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint."""
+    """Encode an unsigned varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -40,19 +41,23 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-# The length prefixes that fit in one byte, by their value.
+# The length prefixes of one byte, by value.
 SHORT_LENGTHS = tuple(uvarint(value) for value in range(128))
 
 
 def long_string_length(length: int) -> bytes:
-    """The compact prefix (size + 1) of a string of 127 bytes or more."""
+    """Return the compact prefix (size + 1) of a string of 127 bytes or more.
+
+    Raises:
+        ValueError: the string is longer than the protocol allows.
+    """
     if length > STRING_SIZE_MAX + 1:
-        raise ValueError(f"a string of {length - 1} bytes; {STRING_SIZE_MAX} is the most the protocol can carry")
+        raise ValueError(f"a string has {length - 1} bytes, expected at most {STRING_SIZE_MAX}")
     return uvarint(length)
 
 
 def refuse_loss(name: str, version: int, value: object) -> NoReturn:
-    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{name} is {value!r}, which version {version} cannot say")
+    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{name} is {value!r}, which version {version} cannot carry")
 
 
 RUNTIME = {
@@ -69,7 +74,7 @@ RUNTIME = {
 
 
 def writer_source(cls: type[Struct], info: MessageInfo, version: int) -> Source:
-    """A function that appends the buffers of one version of a message to the list `out`.
+    """Return the source of a function that appends the buffers of one version of a message to the list `out`.
 
     Its signature is `write(message, out, elements_left=ELEMENTS_UNLIMITED)`.
     """
@@ -125,7 +130,7 @@ class _Writer:
             self.source.add(f'{self.append}(b"\\0")')
 
     def tag(self, field: Field, value: str, depth: int, tags: str) -> None:
-        """Write a tag, its size and its value, which is collected apart because its size goes first."""
+        """Write a tag, its size and its value. The value is collected separately because its size precedes it."""
         outer, self.append = self.append, f"append{depth}"
         self.source.add(f"parts{depth} = []", f"{self.append} = parts{depth}.append")
         self.field(field, value, depth + 1)
@@ -153,7 +158,7 @@ class _Writer:
                 self.struct(field.struct, depth)
 
     def primitive(self, field: Field, value: str, depth: int, is_nullable: bool) -> None:
-        """A field, or an element of a list, that is neither struct nor list."""
+        """Write a field or list element that is neither struct nor list."""
         assert field.wire is not None
         name, local = field.wire.name, f"v{depth}"
         if field.wire.letter:
@@ -173,7 +178,7 @@ class _Writer:
                     self.blob(local)
 
     def blob(self, local: str) -> None:
-        """Bytes or records: a large one ends the joined piece and goes out by itself."""
+        """Write bytes or records: large ones end the joined piece and become a buffer of their own."""
         if self.append != "append":
             self.source.add(f"{self.append}({local})")
             return
@@ -201,7 +206,7 @@ class _Writer:
                 self.flush()
 
     def join_pieces(self) -> None:
-        """Join what was collected so far if it is much. What is collected apart for a tag is not."""
+        """Join the pieces if there are many. The value of a tag is collected separately and is never large."""
         if self.append == "append":
             with self.source.block(f"if len(parts) > {PIECES_MAX}:"):
                 self.source.add("out.append(join(parts))", "parts.clear()")
@@ -213,7 +218,7 @@ class _Writer:
 
     @contextmanager
     def unless_null(self, local: str, letter: str, is_nullable: bool) -> Iterator[None]:
-        """Write null when the local is None; what is added inside runs when there is a value."""
+        """Write null if the local is None; the lines added inside run if there is a value."""
         if not is_nullable:
             yield
             return
@@ -226,7 +231,7 @@ class _Writer:
             self.flush()
 
     def length(self, local: str, letter: str, depth: int) -> None:
-        """Write the length of what the local holds."""
+        """Write the length of the local's value."""
         if not self.is_flexible:
             self.put(f"len({local})", letter)
             self.flush()
@@ -241,7 +246,7 @@ class _Writer:
         self.source.run.append((value, letter))
 
     def flush(self) -> None:
-        """Write the pending run of fixed-width values."""
+        """Emit the packing of the pending run of fixed-width values."""
         run, self.source.run = self.source.run, []
         if not run:
             return
@@ -254,7 +259,7 @@ class _Writer:
 
 
 def _differs(field: Field, value: str) -> str:
-    """The condition under which a value is not the field's default."""
+    """Return the condition that a value differs from the field's default."""
     if field.default is None:
         return f"{value} is not None"
     return value if field.default == [] else f"{value} != {literal(field.default)}"

@@ -1,8 +1,8 @@
-"""The messages of the protocol, one module an API. `protocol.api` is the table of all of them.
+"""The messages of the protocol, one module per API. `protocol.api` is the table of all of them.
 
-Structs have Kafka's names and fields its names in snake case; `protocol.schema` explains the notation. Where a request
-and a response of one API have different structs of the same name, the response's ends in `Result`.
+Structs have Kafka's names; fields have Kafka's names in snake case. `protocol.schema` explains the notation. If request
+and response of one API have different structs with the same name, that of the response ends in `Result`.
 
-A field of a response that only makes sense without an error defaults to what Kafka puts there beside an error, so that
-`PartitionProduceResponse(index=0, error_code=...)` is a whole answer.
+A response field that is meaningless beside an error defaults to the value that Kafka sends with an error. So
+`PartitionProduceResponse(index=0, error_code=...)` is a complete response.
 """

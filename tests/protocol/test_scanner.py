@@ -433,9 +433,9 @@ class ScannedTagged(NamedTuple):
         (ScannedUnknown, 0, r"ScannedUnknown: SampleRequest has no \['size'\]"),
         (ScannedUnknownInRow, 0, r"RowWithUnknown: .* has no \['size'\]"),
         (ScannedUnknownInFlatRow, 1, r"FlatRowWithUnknown: SampleNode has no \['host'\]"),
-        (ScannedLate, 0, "RowWithLate: SampleTopic.late stands behind partitions"),
-        (ScannedLate, 2, "RowWithLate: SampleTopic.late stands behind partitions"),
-        (ScannedTagged, 2, "RowWithTagged: SampleTopic.tagged stands behind partitions"),
+        (ScannedLate, 0, "RowWithLate: SampleTopic.late follows partitions"),
+        (ScannedLate, 2, "RowWithLate: SampleTopic.late follows partitions"),
+        (ScannedTagged, 2, "RowWithTagged: SampleTopic.tagged follows partitions"),
     ],
 )
 def test_a_wrong_declaration_is_a_type_error(scanned: type, version: int, text: str) -> None:

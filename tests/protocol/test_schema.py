@@ -196,11 +196,11 @@ def _name() -> None:
         (_tag_without_default, "Wrong.a: some version lacks the field"),
         (_same_tag_twice, "Wrong: two fields have the same tag"),
         (_null_that_cannot_be, "Wrong.a: null needs"),
-        (_list_with_something, "Wrong.a: a list defaults to an empty one"),
-        (_nullable_list_that_is_empty, "Wrong.a: a list defaults to an empty one"),
+        (_list_with_something, "Wrong.a: the default of a list must be \\[\\]"),
+        (_nullable_list_that_is_empty, "Wrong.a: the default of a list must be \\[\\]"),
         (_plain_type, "Wrong.a: <class 'int'> is neither a wire type nor a struct"),
         (_union, "Wrong.a: .* is neither a wire type nor a struct"),
-        (_name, "Wrong: a message is named"),
+        (_name, "Wrong: the name of a message must end"),
     ],
 )
 def test_wrong_declarations_are_refused(declare: Callable[[], None], text: str) -> None:
