@@ -44,7 +44,10 @@ def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
 
 
 def write_leader_epochs(files: Files, path: str, entries: Sequence[EpochStart]) -> None:
-    """Without waiting for the disk: `Log.flush` syncs it before the recovery point passes the data it speaks of."""
+    """Write the file without waiting for the disk.
+
+    `LogDurability.flush` syncs it before the recovery point passes the batches that it describes. Raises OSError.
+    """
     lines = [f"{epoch} {start_offset}" for epoch, start_offset in entries]
     files.replace(path, _encode(lines), durable=False)
 

@@ -8,7 +8,8 @@ which log is cleaned next, nor how the new segments come into service: `log_clea
 Invariants: offsets, keys, values, headers and times of kept records do not change, nor does their order; an unchanged
 batch is copied byte for byte; files and names of new segments are synced when `clean` returns, and are removed when it
 raises. A start after a crash removes `.cleaned` files, so nothing that this module writes replaces a segment: the
-thread that owns the log renames them (`Log.swap_in`), because the log may have been truncated since the job was made.
+thread that owns the log renames them (`LogDisposal.swap_in`), because the log may have been truncated since the job was
+made.
 """
 
 import time
@@ -94,9 +95,9 @@ def clean(job: CleaningJob, files: Files | None = None, sleep: Callable[[float],
 
 
 def unstage(files: Files, directory: str) -> None:
-    """Removes the `.cleaned` files of a pass whose result is not used or that was cut short.
+    """Remove the `.cleaned` files of a pass that failed or whose result is not used. Raises OSError.
 
-    `.swap` files stay: only `Log.swap_in` makes them, and one that it has left replaces segments that may be gone.
+    `.swap` files stay: `LogDisposal.swap_in` made them, and the segments that they replace may already be deleted.
     """
     try:
         entries = files.list_directory(directory)

@@ -1,11 +1,11 @@
-"""What a crash leaves in a partition directory, and how it is cleared before anything is opened.
+"""Removes what a crash left in a partition directory, before a start opens any file there.
 
 Owns the start-up half of the swap protocol: a set of cleaned segments replaces the old ones completely or not at all.
 Must not know what is in a segment beyond where its batches end.
 
-`Log.swap_in` renames the files of one cleaned segment after the other, lower offsets first, from `.cleaned` to `.swap`,
-and puts the segment in service once none of its files ends in `.cleaned`. So a `.cleaned` file means that the old
-segments from its offset on are live; `.swap` files without it mean that the new one is.
+`LogDisposal.swap_in` renames the files of one cleaned segment after the other, lower offsets first, from `.cleaned` to
+`.swap`, and puts the segment in service once none of its files ends in `.cleaned`. So a `.cleaned` file means that the
+old segments from its offset on are live; `.swap` files without it mean that the new segment is.
 """
 
 from collections.abc import Callable, Iterable

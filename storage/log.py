@@ -26,14 +26,9 @@ Invariants:
 
 import contextlib
 import errno
-import os.path
-import threading
-import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise, zip_longest
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, overload
@@ -46,22 +41,24 @@ from protocol.records.compression import Buffer
 from protocol.records.control import TransactionMarker
 from storage import checkpoints, names
 from storage.checkpoints import TopicPartition
-from storage.compaction import CleanedSegment
 from storage.damaged_batches import DamagedBatches, MetBy
-from storage.directory_writer import SLOW_WRITE_S, Action, DirectoryWriter
+from storage.directory_writer import SLOW_WRITE_S, DirectoryWriter
 from storage.files import Files, FileSlice, ShortageError
 from storage.leader_epochs import LeaderEpochs
+from storage.log_disposal import LogDisposal
+from storage.log_durability import LogDurability
 from storage.log_loader import PRODUCERS_UNKNOWN, LoadedLog, LoadProgress, LogLoader, epochs_writer, state_at
 from storage.log_reader import FetchedRecords, FoundOffset, LogReader
 from storage.mapped_index import CorruptIndexError
 from storage.names import DirectoryState
+from storage.partition_directory import PartitionDirectory
+from storage.planned_appends import PlannedAppend, PlannedAppends
 from storage.producer_snapshots import ProducerSnapshots, encode
 from storage.producer_state import BatchMetadata, ProducerState, marker_in
 from storage.replicated import check_replicated
-from storage.retention import NO_LIMIT, RetentionPolicy, SegmentFacts, count_to_delete
 from storage.segment import RELATIVE_OFFSET_MAX, CorruptSegmentError, NotInMemoryError, Segment, SegmentGoneError
 from storage.segments import Segments
-from storage.shortages import OutOfResourcesError, TryLaterError
+from storage.shortages import OutOfResourcesError
 from storage.stored_batch import StoredBatch
 from storage.transaction_index import AbortedTransaction
 from storage.validation import (
@@ -77,7 +74,6 @@ __all__ = [
     "AppendOrigin",
     "AppendResult",
     "FetchedRecords",
-    "FlushHeldError",
     "Log",
     "LogOptions",
     "PreparedAppend",
@@ -86,15 +82,9 @@ __all__ = [
 ]
 
 _REPORTS_MAX: Final = 100
-# Of batches that are written together. An index has one entry for them, behind which an offset is searched.
-_JOINED_SIZE_MAX: Final = 64 * 1024
 
 
 _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
-
-
-class FlushHeldError(TryLaterError):
-    """The log may not be flushed while it is replaced by its copy in another directory, see `Log.hold_flushes`."""
 
 
 class AppendResult(NamedTuple):
@@ -139,116 +129,31 @@ class LogOptions:
     writer: DirectoryWriter = field(default_factory=lambda: DirectoryWriter(""))
 
 
-class _PlannedAppend:
-    """Batches that have their offsets and are part of their producers' state, on the way into the files of `log`.
-
-    Before it has begun, the batches of following appends may `join` it: one write then does for all of them.
-    """
-
-    __slots__ = (
-        "aborted",
-        "config",
-        "has_begun",
-        "largest_ms",
-        "largest_offset",
-        "last_offset",
-        "leader_epoch",
-        "log",
-        "now_ms",
-        "offset",
-        "records",
-        "segment",
-        "snapshot",
-    )
-
-    def __init__(
-        self,
-        log: "Log",
-        offset: int,
-        leader_epoch: int,
-        now_ms: int,
-        snapshot: bytes | None,
-    ) -> None:
-        self.log = log
-        self.records = bytearray()
-        self.offset = offset
-        self.last_offset = offset
-        self.largest_ms = NO_TIMESTAMP
-        self.largest_offset = offset
-        self.leader_epoch = leader_epoch
-        self.now_ms = now_ms
-        self.aborted: list[AbortedTransaction] = []
-        self.snapshot = snapshot
-        """Of the producers before this append, if that may begin a segment."""
-        self.config = log.config
-        self.has_begun = False
-        self.segment: Segment | None = None
-        """Where it was stored."""
-
-    @property
-    def size(self) -> int:
-        return len(self.records)
-
-    def join(
-        self, records: Buffer, last_offset: int, max_timestamp_ms: int, aborted: AbortedTransaction | None
-    ) -> None:
-        self.records += records
-        self.last_offset = last_offset
-        if max_timestamp_ms > self.largest_ms or self.largest_ms == NO_TIMESTAMP:
-            self.largest_ms, self.largest_offset = max_timestamp_ms, last_offset
-        if aborted is not None:
-            self.aborted.append(aborted)
-
-    def begin(self) -> None:
-        self.has_begun = True
-
-    def store(self) -> None:
-        self.log._store_planned(self)
-
-    def finish(self, error: Exception | None) -> None:
-        self.log._finish_planned(self, error)
-
-
 class Log:
     """See the module. `log_start_offset`, `log_end_offset`, `high_watermark` and `recovery_point` are for reading."""
 
     __slots__ = (
-        "_deleted",
         "_directory",
-        "_dropped",
         "_files",
-        "_flushed_ms",
-        "_flushing",
-        "_is_drained",
-        "_is_flush_held",
-        "_is_metadata_synced",
-        "_last_planned",
-        "_lowering",
-        "_naming",
         "_now_s",
         "_options",
-        "_planned_count",
-        "_planned_end_offset",
-        "_planned_size",
-        "_previous_directory",
         "_producers",
         "_reader",
         "_reported",
         "_rules",
         "_segments",
         "_snapshots",
-        "_was_scanned",
-        "_when_flush_released",
-        "_when_stored",
         "_writer",
         "config",
+        "disposal",
+        "durability",
         "high_watermark",
         "is_offline",
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
         "partition",
-        "recovery_point",
+        "planned",
         "topic",
         "topic_id",
         "truncation_count",
@@ -269,39 +174,35 @@ class Log:
         self._files = options.files
         self._writer = options.writer
         self._now_s = options.writer.now_s
-        self._last_planned: _PlannedAppend | None = None
-        self._planned_count = 0  # of appends that are not stored yet; the next two count only while there are some
-        self._planned_end_offset = 0
-        self._planned_size = 0  # of the segment that will be the active one
-        self._when_stored: list[Action] = []
-        self._is_drained = False
-        self._is_flush_held = False
-        self._when_flush_released: list[Action] = []
-        self._directory = directory
-        self._previous_directory: str | None = None
-        self._naming = threading.Lock()  # held while the directory gets another name
-        self._flushing = threading.Lock()  # held while files are synced
-        self._lowering = threading.Lock()  # held where a truncation begins and where the recovery point rises
+        self._directory = PartitionDirectory(options.files, directory)
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
         self._producers = loaded.producer_state
-        self._deleted: deque[tuple[int, str]] = deque()  # (due, file name), rising
-        self._dropped: deque[tuple[Segment, str | None]] = deque()  # out of the log, under their old names; snapshots
-        self._flushed_ms = now_ms
         self._reported: set[str] = set()
         self.truncation_count = 0
-        self._is_metadata_synced = False
         self.leader_epochs: LeaderEpochs = loaded.leader_epochs
         self.topic_id: UUID | None = loaded.topic_id
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        self.recovery_point = loaded.recovery_point
-        self._was_scanned = loaded.was_scanned  # and not flushed since
         self.high_watermark = loaded.log_start_offset
         self.is_offline = False
         active = loaded.segments.active
         self._reader = LogReader(loaded.segments, (loaded.log_end_offset, active, active.size))
+        self.durability = LogDurability(
+            self,
+            options.files,
+            self._directory,
+            self._segments,
+            self._snapshots,
+            recovery_point=loaded.recovery_point,
+            was_scanned=loaded.was_scanned,
+            now_ms=now_ms,
+            on_flush_wanted=lambda: options.on_flush_wanted(self),
+            on_flushed=options.on_flushed,
+        )
+        self.disposal = LogDisposal(self, options.files, self._directory, self._segments, self._snapshots, self._reader)
         self.reconfigure(config)
+        self.planned = PlannedAppends(self, options.writer, self._directory)
 
     @classmethod
     def create(
@@ -408,12 +309,12 @@ class Log:
 
     @property
     def directory(self) -> Path:
-        return Path(self._directory)
+        return Path(self._directory.path)
 
     @property
     def is_future(self) -> bool:
         """Whether this is a copy on its way to another log directory, not in service yet."""
-        return self._directory.endswith(f"-{DirectoryState.FUTURE.value}")
+        return self._directory.path.endswith(f"-{DirectoryState.FUTURE.value}")
 
     @property
     def size(self) -> int:
@@ -428,14 +329,6 @@ class Log:
     def segments(self) -> Segments:
         """For the cleaner and for tools; segments are changed by the log alone."""
         return self._segments
-
-    @property
-    def first_file_offset(self) -> int:
-        """Where the log would start by the names of its files alone. Any thread."""
-        first_offset = self._segments.first.base_offset  # before the look at what was dropped, see `drop_expired`
-        with contextlib.suppress(IndexError):
-            return self._dropped[0][0].base_offset
-        return first_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -471,10 +364,12 @@ class Log:
         try:
             self._write_topic_id(topic_id)
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self.storage_error(error) from error
 
     def _write_topic_id(self, topic_id: UUID) -> None:
-        checkpoints.write_partition_metadata(self._files, f"{self._directory}/{names.PARTITION_METADATA}", topic_id)
+        checkpoints.write_partition_metadata(
+            self._files, f"{self._directory.path}/{names.PARTITION_METADATA}", topic_id
+        )
         self.topic_id = topic_id
 
     # Appending
@@ -491,9 +386,9 @@ class Log:
 
         Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
-        self._refuse_offline()
+        self.refuse_offline()
         # Where it begins is told now: its first appends may be planned before it can be recorded.
-        self.between_writes(partial(self._begin_epoch, leader_epoch, self.next_offset))
+        self.planned.between_writes(partial(self._begin_epoch, leader_epoch, self.next_offset))
 
     def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
         if leader_epoch > self.leader_epochs.latest:
@@ -517,8 +412,9 @@ class Log:
         producer is not written again; the result is that of the first time.
         """
         if self.is_offline:
-            self._refuse_offline()
-        offset = self._planned_end_offset if self._planned_count else self.log_end_offset
+            self.refuse_offline()
+        planned = self.planned
+        offset = planned.end_offset if planned.count else self.log_end_offset
         if type(records) is memoryview:
             validated = validate_and_assign_offsets(
                 records,
@@ -557,8 +453,8 @@ class Log:
 
         Raises KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE (see `check_replicated`), KAFKA_STORAGE_ERROR.
         """
-        self._refuse_offline()
-        self._refuse_planned()
+        self.refuse_offline()
+        self.planned.refuse_any()
         checked = check_replicated(records, next_offset=self.log_end_offset)
         if not checked.batches:
             return AppendResult(-1, -1, NO_TIMESTAMP, self.log_start_offset)
@@ -568,7 +464,7 @@ class Log:
                 if batch.leader_epoch > self.leader_epochs.latest:
                     self.leader_epochs.assign(batch.leader_epoch, batch.extent.base_offset)
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self.storage_error(error) from error
         largest_ms, largest_offset = checked.largest
         self._write(
             checked.records,
@@ -617,7 +513,7 @@ class Log:
                     end_offset=self.log_end_offset,
                 )
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self.storage_error(error) from error
         elapsed_s = now_s() - started_s
         self.log_end_offset = end_offset = last_offset + 1
         self._reader.end = (end_offset, segment, segment.size)
@@ -649,8 +545,8 @@ class Log:
         try:
             taken = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
         except (CorruptSegmentError, CorruptIndexError) as damage:
-            self._count_damage(damage)
-            self._report_once(f"{damage}; a new segment begins at offset {end_offset}")
+            self.count_damage(damage)
+            self.report_once(f"{damage}; a new segment begins at offset {end_offset}")
             taken = False
         if not taken:
             # At the log's end also where the leader's log has a gap behind that, so that a start after a crash can
@@ -661,52 +557,15 @@ class Log:
             assert taken, f"a segment from {base_offset} on cannot hold offset {last_offset}"
         return segment
 
-    # Appends that wait for a slow directory
-
     @property
     def next_offset(self) -> int:
-        """The offset of the next record. Those from the log's end on are planned and not stored yet."""
-        return self._planned_end_offset if self._planned_count else self.log_end_offset
+        """The offset of the next record. Offsets from the log's end on are planned and not stored yet."""
+        return self.planned.end_offset if self.planned.count else self.log_end_offset
 
     @property
     def is_slow(self) -> bool:
         """Whether appends are planned first and stored later."""
         return self._writer.is_slow
-
-    @property
-    def has_planned(self) -> bool:
-        """Whether appends wait to be stored."""
-        return self._planned_count > 0
-
-    @property
-    def has_room(self) -> bool:
-        """Whether producers may append now; `when_room` tells when to ask again."""
-        return self._writer.has_room and not self._is_drained
-
-    def when_room(self, action: Action) -> None:
-        self._writer.when_room(action)
-
-    def drain(self, action: Action) -> None:
-        """Has no room until `end_drain`, and calls `action` once all that is planned is stored or has failed."""
-        self._is_drained = True
-        if self._planned_count:
-            self._when_stored.append(action)
-        else:
-            action()
-
-    def end_drain(self) -> None:
-        if self._is_drained:
-            self._is_drained = False
-            self._writer.announce_room()
-
-    def between_writes(self, action: Action) -> None:
-        """Calls `action`, which may change the log, while no planned append of it is being stored: now, or soon."""
-        self._writer.run_between(self, action)
-
-    @property
-    def is_being_written(self) -> bool:
-        """Whether a planned append is being stored; then the log must not be changed, see `between_writes`."""
-        return self._planned_count > 0 and self._writer.is_writing(self)
 
     def _plan(
         self,
@@ -718,86 +577,64 @@ class Log:
         now_ms: int,
     ) -> None:
         """`header` says what the batch was before it had its offset. `records` are copied."""
-        size = len(records)
-        position = self._planned_size if self._planned_count else self._segments.active.size
+        planned, active_size = self.planned, self._segments.active.size
         snapshot = None
-        if position and position + size > self.config.segment_bytes:
+        if planned.begins_segment(len(records), active_size):
             snapshot = encode(self._producers.producers.values())
-            position = 0
         aborted = None
         if header.producer_id != NO_PRODUCER_ID:
             aborted = self._producers.append(header, offset, marker)
-        last_offset = offset + header.last_offset_delta
-        self._planned_size = position + size
-        self._planned_end_offset = last_offset + 1
-        planned = self._last_planned
-        if (
-            planned is not None
-            and not planned.has_begun
-            and planned.leader_epoch == leader_epoch
-            and snapshot is None
-            and planned.size + size <= _JOINED_SIZE_MAX
-        ):
-            planned.join(records, last_offset, header.max_timestamp, aborted)
-            self._writer.grew(size)
-            return
-        planned = self._last_planned = _PlannedAppend(self, offset, leader_epoch, now_ms, snapshot)
-        planned.join(records, last_offset, header.max_timestamp, aborted)
-        self._planned_count += 1
-        self._writer.submit(planned)
-
-    def _store_planned(self, planned: _PlannedAppend) -> None:
-        """In the directory's thread. Raises OSError, CorruptIndexError."""
-        segment = self._store(
-            planned.records,
-            planned.offset,
-            planned.last_offset,
-            planned.largest_ms,
-            planned.largest_offset,
-            planned.leader_epoch,
-            planned.now_ms,
-            end_offset=planned.offset,
-            snapshot=planned.snapshot,
+        planned.add(
+            records,
+            offset,
+            offset + header.last_offset_delta,
+            header.max_timestamp,
+            aborted,
+            leader_epoch,
+            now_ms,
+            active_size=active_size,
+            snapshot=snapshot,
         )
-        for aborted in planned.aborted:
-            self._index_aborted(segment, aborted)
-        planned.segment = segment
 
-    def _finish_planned(self, planned: _PlannedAppend, error: Exception | None) -> None:
-        self._planned_count -= 1
-        if not self._planned_count:
-            self._last_planned = None
+    def store_planned(self, append: PlannedAppend) -> Segment:
+        """Write a planned append; return the segment that holds it. In the directory's thread, for `planned`.
+
+        Raises OSError, CorruptIndexError.
+        """
+        segment = self._store(
+            append.records,
+            append.offset,
+            append.last_offset,
+            append.largest_ms,
+            append.largest_offset,
+            append.leader_epoch,
+            append.now_ms,
+            end_offset=append.offset,
+            snapshot=append.snapshot,
+        )
+        for aborted in append.aborted:
+            self._index_aborted(segment, aborted)
+        return segment
+
+    def finish_planned(self, append: PlannedAppend, error: Exception | None) -> None:
+        """Make a stored append readable; if it failed with `error`, take the log offline. For `planned`."""
         if error is not None and not self.is_offline:
             self._give_up(error)
-        segment = planned.segment
+        segment = append.segment
         if segment is not None and not self.is_offline:
-            self.log_end_offset = end_offset = planned.last_offset + 1
+            self.log_end_offset = end_offset = append.last_offset + 1
             self._reader.end = (end_offset, segment, segment.size)
-            if planned.config is not self.config:
-                self._activate(self._segments.active)  # it may have been made by the configuration before
+            if append.config is not self.config:
+                self._activate(self._segments.active)  # the segment may have been rolled by the earlier configuration
         self._options.on_write_finished(self)
-        if not self._planned_count:
-            due, self._when_stored = self._when_stored, []
-            for action in due:
-                action()
 
     def _give_up(self, error: Exception) -> None:
         """An append that was planned cannot be stored, and what was planned after it neither."""
         if isinstance(error, OSError):
-            self._unfinished_error(error)
+            self.unfinished_error(error)
         else:
             self.take_offline()
-            self._options.on_damage(f"{self._directory} is out of service until the next start: {error!r}")
-
-    def _refuse_change(self) -> None:
-        """Raises TryLaterError while a planned append is being stored."""
-        if self.is_being_written:
-            raise TryLaterError(f"{self._directory} is being written")
-
-    def _refuse_planned(self) -> None:
-        """Raises TryLaterError while appends are planned, whose offsets a change would make wrong."""
-        if self._planned_count:
-            raise TryLaterError(f"{self._planned_count} appends to {self._directory} are not written yet")
+            self._options.on_damage(f"{self._directory.path} is out of service until the next start: {error!r}")
 
     def _check_producer(
         self, records: Buffer, header: BatchHeader, offset: int, origin: AppendOrigin
@@ -830,7 +667,7 @@ class Log:
             try:
                 self._index_aborted(self._segments.active, aborted)
             except OSError as error:
-                raise self._storage_error(error) from error
+                raise self.storage_error(error) from error
 
     def _index_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
         """Of a marker that is in `segment` already. Raises OSError, CorruptIndexError."""
@@ -894,7 +731,7 @@ class Log:
         Any thread.
         """
         while True:
-            self._refuse_offline()
+            self.refuse_offline()
             if not self.log_start_offset <= offset <= self.log_end_offset:
                 raise KafkaError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -920,7 +757,7 @@ class Log:
             except (CorruptIndexError, CorruptSegmentError) as damage:
                 if nowait:
                     return None
-                if self._was_truncated_since(truncation_count):
+                if self.was_truncated_since(truncation_count):
                     raise self._gone_error(offset) from damage
                 try:
                     return self._read_without_index(
@@ -934,7 +771,7 @@ class Log:
                 except (SegmentGoneError, OSError) as error:
                     self._expect_removal(error, offset, truncation_count)
                     continue
-            if self._was_truncated_since(truncation_count):
+            if self.was_truncated_since(truncation_count):
                 raise self._gone_error(offset)
             return fetched
 
@@ -946,12 +783,12 @@ class Log:
         may lie above what is committed now. Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
         """
         if isinstance(error, SegmentGoneError):
-            if self._was_truncated_since(truncation_count):
+            if self.was_truncated_since(truncation_count):
                 raise self._gone_error(offset) from error
-        elif not self._has_moved(error):
-            raise self._storage_error(error) from error
+        elif not self._directory.has_moved(error):
+            raise self.storage_error(error) from error
 
-    def _was_truncated_since(self, truncation_count: int) -> bool:
+    def was_truncated_since(self, truncation_count: int) -> bool:
         """Whether what another thread has read meanwhile may be from before and from after a truncation."""
         return truncation_count != self.truncation_count or truncation_count % 2 == 1
 
@@ -976,20 +813,20 @@ class Log:
                 offset, max_bytes, upper_bound_offset, min_one_batch=min_one_batch, with_aborted=with_aborted
             )
         except (CorruptSegmentError, CorruptIndexError) as error:
-            self._count_damage(error)
-            self._report_once(f"{error}; answered CORRUPT_MESSAGE")
+            self.count_damage(error)
+            self.report_once(f"{error}; answered CORRUPT_MESSAGE")
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        self._report_once(f"{damage}; read without the index")
+        self.report_once(f"{damage}; read without the index")
         segment = self._segments.floor(offset)
         if segment is not None and segment is not self._segments.active:
             segment.offset_index.reset()
         return fetched
 
-    def _count_damage(self, damage: CorruptSegmentError | CorruptIndexError, met_by: MetBy = MetBy.READ) -> None:
+    def count_damage(self, damage: CorruptSegmentError | CorruptIndexError, met_by: MetBy = MetBy.READ) -> None:
         if isinstance(damage, CorruptSegmentError):
-            self._options.damaged_batches.add(met_by, damage, self._directory)
+            self._options.damaged_batches.add(met_by, damage, self._directory.path)
 
-    def _report_once(self, text: str) -> None:
+    def report_once(self, text: str) -> None:
         """A consumer that comes back to the same damage again and again must not fill the broker's log."""
         if text not in self._reported and len(self._reported) < _REPORTS_MAX:
             self._reported.add(text)
@@ -1016,22 +853,22 @@ class Log:
         return self._found(self._reader.with_max_timestamp, upper_bound_offset)
 
     def _found(self, look_up: Callable[[], FoundOffset | None], upper_bound_offset: int) -> TimestampedOffset | None:
-        self._refuse_offline()
+        self.refuse_offline()
         truncation_count = self.truncation_count
         try:
             found = look_up()
         except SegmentGoneError:
             # Retention or a cleaning has removed it during the look-up: the present segments are searched instead.
-            return None if self._was_truncated_since(truncation_count) else self._found(look_up, upper_bound_offset)
+            return None if self.was_truncated_since(truncation_count) else self._found(look_up, upper_bound_offset)
         except (CorruptIndexError, CorruptSegmentError) as damage:
-            if self._was_truncated_since(truncation_count):
+            if self.was_truncated_since(truncation_count):
                 return None
-            self._count_damage(damage)
+            self.count_damage(damage)
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
         except OSError as error:
-            if self._has_moved(error):
+            if self._directory.has_moved(error):
                 return self._found(look_up, upper_bound_offset)
-            raise self._storage_error(error) from error
+            raise self.storage_error(error) from error
         if found is None or found.offset >= upper_bound_offset:
             return None
         return TimestampedOffset(found.timestamp_ms, found.offset, self.leader_epochs.epoch_at(found.offset))
@@ -1061,10 +898,10 @@ class Log:
         try:
             return self._reader.aborted_transactions(self._segments.all(), start_offset, end_offset)
         except CorruptIndexError as damage:
-            self._report_once(f"{damage}; answered CORRUPT_MESSAGE")
+            self.report_once(f"{damage}; answered CORRUPT_MESSAGE")
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self.storage_error(error) from error
 
     # Offsets
 
@@ -1091,14 +928,14 @@ class Log:
                 f"it is larger than the high watermark {self.high_watermark}",
             )
         if offset > self.log_start_offset:
-            self._refuse_change()
-            self._raise_log_start(offset)
+            self.planned.refuse_change()
+            self.raise_log_start(offset)
 
-    def _raise_log_start(self, offset: int) -> None:
+    def raise_log_start(self, offset: int) -> None:
         self.leader_epochs.truncate_from_start(offset)
         self.log_start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
-        self.recovery_point = max(self.recovery_point, offset)
+        self.durability.raise_recovery_point(offset)
         self._producers.on_log_start(offset)
         self._options.on_log_start_raised(self)
 
@@ -1110,11 +947,11 @@ class Log:
 
     def roll(self, now_ms: int) -> None:
         """Starts a new segment at the log's end, unless the active one is new itself."""
-        self._refuse_change()
+        self.planned.refuse_change()
         try:
             self._roll(self.log_end_offset, now_ms)
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self.storage_error(error) from error
 
     def _roll(self, base_offset: int, now_ms: int, snapshot: bytes | None = None) -> Segment:
         """`snapshot` is of the producers up to `base_offset`; without one they are taken as they are, unless appends
@@ -1125,7 +962,7 @@ class Log:
         active.seal()
         if self.config.preallocate:
             active.cut_preallocation()
-        if snapshot is not None or not self._planned_count:
+        if snapshot is not None or not self.planned.count:
             self._write_snapshot(self._producers, snapshot)
         segment = self._new_segment(base_offset, now_ms)
         self._segments.add(segment)
@@ -1137,7 +974,7 @@ class Log:
         config = self.config
         segment = Segment(
             self._files,
-            self._directory,
+            self._directory.path,
             base_offset,
             now_ms=now_ms,
             index_interval_bytes=config.index_interval_bytes,
@@ -1160,26 +997,26 @@ class Log:
         both offsets before this returns. It waits for the disk.
         """
         if offset >= self.next_offset:
-            self._refuse_change()
+            self.planned.refuse_change()
             # An epoch that began here and wrote nothing may contradict what the new leader has at this offset.
             try:
                 self.leader_epochs.truncate_from_end(self.next_offset)
             except OSError as error:
-                raise self._storage_error(error) from error
+                raise self.storage_error(error) from error
             return False
-        self._refuse_planned()
-        self.mark_dropped(now_ms)  # the names of segments become free for others
+        self.planned.refuse_any()
+        self.disposal.mark_dropped(now_ms)  # the names of segments become free for others
         if offset < self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return True
         try:
             self._truncate(offset)
         except OSError as error:
-            raise self._unfinished_error(error) from error
+            raise self.unfinished_error(error) from error
         except (CorruptSegmentError, CorruptIndexError) as error:
             self.take_offline()  # half done: it can be neither appended to nor read
             raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory} cannot be truncated: {error}"
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory.path} cannot be truncated: {error}"
             ) from error
         return True
 
@@ -1198,7 +1035,7 @@ class Log:
         self._reader.end = (offset, active, active.size)
         self._reader.forget_positions()
         self.log_start_offset = min(self.log_start_offset, offset)
-        self.recovery_point = min(self.recovery_point, offset)
+        self.durability.lower_recovery_point(offset)
         self.leader_epochs.truncate_from_end(offset)
         self._snapshots.delete_outside(self.log_start_offset, offset)
         self._producers = state_at(
@@ -1214,12 +1051,12 @@ class Log:
         self._options.on_truncated(self)
 
     def _on_unread_producers(self, damage: CorruptSegmentError) -> None:
-        self._count_damage(damage)
+        self.count_damage(damage)
         self._options.on_damage(f"{damage}; {PRODUCERS_UNKNOWN}")
 
     def _begin_truncation(self) -> None:
-        with self._lowering:
-            self.truncation_count += 1  # odd while it lasts
+        with self.durability.without_rise():
+            self.truncation_count += 1  # odd during a truncation
 
     def _drop(self, segments: Sequence[Segment]) -> None:
         if segments:
@@ -1228,15 +1065,16 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Removes everything; the next batch gets `offset`. It waits for the disk."""
-        self._refuse_planned()
-        self.mark_dropped(now_ms)
+        self.planned.refuse_any()
+        self.disposal.mark_dropped(now_ms)
         self._begin_truncation()
         try:
             old = self._segments.all()
             _remove(old)
             replacement = self._new_segment(offset, now_ms)
             self._segments.replace(old, [replacement])
-            self.log_end_offset = self.log_start_offset = self.high_watermark = self.recovery_point = offset
+            self.log_end_offset = self.log_start_offset = self.high_watermark = offset
+            self.durability.restart_at(offset)
             self._reader.end = (offset, replacement, 0)
             self._reader.forget_positions()
             self.leader_epochs.clear()
@@ -1245,278 +1083,7 @@ class Log:
             self.truncation_count += 1
             self._options.on_truncated(self)
         except OSError as error:
-            raise self._unfinished_error(error) from error
-
-    def read_ages(self, now_ms: int) -> None:
-        """Reads what `expire` will ask of the sealed segments, so that it waits for no disk. Any thread.
-
-        Raises KafkaError KAFKA_STORAGE_ERROR.
-        """
-        try:
-            self._count_expired(self._segments.all()[:-1], now_ms)
-        except OSError as error:
-            if not self._has_moved(error):
-                raise self._storage_error(error) from error
-
-    def expire(self, now_ms: int) -> int:
-        """Raises the log's start by retention time and size; returns how many segments lie wholly below it now.
-
-        `drop_expired` and `mark_dropped` then remove them, which must wait until the new start is on the disk: a crash
-        may keep any of their files, and a log start above a gap between them is what makes the gap harmless. The last
-        segment goes only after a new one has been started, which waits until the directory is written directly: the
-        other thread alone may begin a segment before that. Raises KafkaError.
-        """
-        self._refuse_change()
-        try:
-            segments = self._segments.all()
-            count = self._count_expired(segments, now_ms)
-            if count == len(segments) and self.is_slow:
-                count -= 1
-            if count and count == len(segments):
-                self._roll(self.log_end_offset, now_ms)
-        except OSError as error:
-            raise self._storage_error(error) from error
-        except (CorruptIndexError, CorruptSegmentError) as damage:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
-        if count:
-            start_offset = self._segments.all()[count].base_offset
-            if start_offset > self.log_start_offset:
-                self._raise_log_start(start_offset)
-        return count
-
-    def _count_expired(self, segments: Sequence[Segment], now_ms: int) -> int:
-        return count_to_delete(
-            self._segment_facts(segments),
-            self._retention_policy(),
-            total_size=self.size,
-            now_ms=now_ms,
-            log_start_offset=self.log_start_offset,
-            high_watermark=self.high_watermark,
-        )
-
-    def _segment_facts(self, segments: Sequence[Segment]) -> Iterator[SegmentFacts]:
-        ends = [*(segment.base_offset for segment in self._segments.all()[1:]), self.log_end_offset]
-        for segment, end in zip(segments, ends, strict=False):
-            if segment is self._segments.active and not segment.size:
-                return  # removing it would make another one like it
-            yield SegmentFacts(end, segment.size, segment.age_timestamp_ms(self._on_hidden_age))
-
-    def _on_hidden_age(self, damage: CorruptSegmentError | CorruptIndexError) -> None:
-        self._count_damage(damage)
-        self._report_once(f"{damage}; retention goes by the time at which the file was modified")
-
-    def _retention_policy(self) -> RetentionPolicy:
-        if "delete" not in self.config.cleanup_policy:
-            return RetentionPolicy(NO_LIMIT, NO_LIMIT)
-        return RetentionPolicy(self.config.retention_ms, self.config.retention_bytes)
-
-    def drop_expired(self, start_offset: int) -> int:
-        """Takes the segments that lie wholly below an offset out of the log; returns how many. Their files stay.
-
-        `start_offset` is a log start that is on the disk.
-        """
-        assert start_offset <= self.log_start_offset
-        segments = self._segments.all()
-        dropped = [segment for segment, following in pairwise(segments) if following.base_offset <= start_offset]
-        if dropped:
-            # First, so that a checkpoint of log starts that is written meanwhile finds them in one of the two.
-            self._dropped.extend((segment, self._snapshots.forget(segment.base_offset)) for segment in dropped)
-            self._segments.replace(dropped)
-            self._reader.forget_positions()
-        return len(dropped)
-
-    def mark_dropped(self, now_ms: int) -> None:
-        """Gives the files of dropped segments the name under which they wait for `remove_deleted`, oldest first.
-
-        That finds them once file.delete.delay.ms is over. Any thread. Raises KafkaError KAFKA_STORAGE_ERROR.
-        """
-        try:
-            with self._naming:
-                while self._dropped:
-                    segment, snapshot = self._dropped[0]  # and there it stays for another try after a shortage
-                    segment.relocate(self._directory)
-                    self._mark_deleted(segment, now_ms)
-                    if snapshot is not None:
-                        self._files.unlink_if_there(snapshot)
-                    self._dropped.popleft()
-        except OSError as error:
-            raise self._storage_error(error) from error
-
-    def _mark_deleted(self, segment: Segment, now_ms: int) -> None:
-        due_ms = now_ms + self.config.file_delete_delay_ms
-        self._deleted.extend((due_ms, os.path.basename(path)) for path in segment.mark_deleted())
-
-    def swap_in(self, cleaned: CleanedSegment, *, now_ms: int) -> bool:
-        """Puts a cleaned segment, in `.cleaned` files, in the place of those that it was made from.
-
-        False when those are no longer what they were; then nothing has changed. Offsets stay as they are. Raises
-        KafkaError KAFKA_STORAGE_ERROR.
-
-        From the first rename to the last the log is not truncated, trimmed or cleaned, because this is one step of
-        the thread that owns it. A start after a crash in between goes by the names (`storage.leftovers`); the file
-        system keeps renames within one directory in their order.
-        """
-        self._refuse_change()
-        replaced = [segment for segment in self._segments.all() if segment.base_offset in cleaned.replaced]
-        if len(replaced) != len(cleaned.replaced) or self._segments.active in replaced:
-            return False
-        try:
-            segment = Segment(
-                self._files,
-                self._directory,
-                cleaned.base_offset,
-                now_ms=now_ms,
-                index_interval_bytes=self.config.index_interval_bytes,
-                index_size_max=self.config.segment_index_bytes,
-                size=cleaned.size,
-                offset_index_size=cleaned.offset_index_size,
-                time_index_size=cleaned.time_index_size,
-                stage=names.CLEANED,
-            )
-            segment.preload()
-        except OSError as error:
-            raise self._storage_error(error) from error
-        try:
-            segment.restage(names.SWAP)
-            self._segments.replace(replaced, [segment])
-            self._reader.forget_positions()
-            for old in replaced:
-                self._mark_deleted(old, now_ms)
-                if old.base_offset != cleaned.base_offset:
-                    self._snapshots.delete(old.base_offset)
-            segment.restage("")
-        except OSError as error:
-            failure = self._unfinished_error(error)
-            self.take_offline()  # half done: the next start ends it or takes it back
-            raise failure from error
-        return True
-
-    def remove_deleted(self, now_ms: int) -> int:
-        """Unlinks the files whose delay is over; returns how many. Any thread.
-
-        Two cleaning passes may have deleted segments of one base offset: the later file has taken the earlier one's
-        name, and its own delay counts.
-        """
-        count = 0
-        times_named = Counter(name for _, name in list(self._deleted))
-        try:
-            while self._deleted and self._deleted[0][0] <= now_ms:
-                name = self._deleted[0][1]
-                if times_named[name] <= 1:
-                    self._files.unlink_if_there(f"{self._directory}/{name}")
-                    count += 1
-                times_named[name] -= 1
-                self._deleted.popleft()
-        except OSError as error:
-            raise self._storage_error(error) from error
-        return count
-
-    # Durability
-
-    @property
-    def unflushed_count(self) -> int:
-        """Offsets that a crash of the machine could take."""
-        return self.log_end_offset - self.recovery_point
-
-    @property
-    def needs_flush(self) -> bool:
-        """Whether flush.messages says that the last append has to be synced before it is acknowledged."""
-        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
-
-    def is_flush_due(self, now_ms: int) -> bool:
-        """Whether flush.ms has passed since the last flush, or the load has written indexes that nothing has synced."""
-        return self.unflushed_count > 0 and (self._was_scanned or now_ms - self._flushed_ms >= self.config.flush_ms)
-
-    def flush(self, now_ms: int) -> None:
-        """Makes everything appended so far durable and moves the recovery point. Any thread; one after the other.
-
-        Raises KafkaError KAFKA_STORAGE_ERROR, and never tries again, nor does who waits meanwhile: after a failed sync
-        the kernel may have dropped what it could not write, and says so only once. Raises FlushHeldError.
-        """
-        truncation_count, end_offset = self.truncation_count, self.log_end_offset
-        had_unflushed = self.recovery_point < end_offset
-        with self._flushing:
-            was_done_meanwhile = (
-                had_unflushed and self.recovery_point >= end_offset and not self._was_truncated_since(truncation_count)
-            )
-            if self.is_offline or not was_done_meanwhile:
-                self._flush(with_active=True)
-        self._flushed_ms = now_ms
-        self._was_scanned = False
-
-    def flush_sealed(self) -> None:
-        """`flush` after a roll, of all segments but the one that is appended to: that one is left to the kernel."""
-        with self._flushing:
-            try:
-                self._flush(with_active=False)
-            except TryLaterError:
-                self._options.on_flush_wanted(self)  # nothing else would sync these segments before the next roll
-                raise
-
-    def hold_flushes(self) -> None:
-        """Makes `flush` and `flush_sealed` raise FlushHeldError until `release_flushes`.
-
-        So the recovery point does not pass what the log's copy has synced while the copy takes the log's place. A flush
-        that is under way ends as usual, and covers nothing that is appended from now on.
-        """
-        self._is_flush_held = True
-
-    def release_flushes(self) -> None:
-        """Allows flushes again. Nothing if they are allowed."""
-        self._is_flush_held = False
-        due, self._when_flush_released = self._when_flush_released, []
-        for action in due:
-            action()
-
-    def when_flush_released(self, action: Action) -> None:
-        """Calls `action` once, when flushes are allowed: now, or at `release_flushes`."""
-        if self._is_flush_held:
-            self._when_flush_released.append(action)
-        else:
-            action()
-
-    def _flush(self, *, with_active: bool) -> None:
-        self._refuse_offline()
-        truncation_count = self.truncation_count  # first, so that no truncation comes between it and the end
-        end_offset = self.log_end_offset if with_active else self._segments.active.base_offset
-        if self._is_flush_held:  # after the look at the end, see `hold_flushes`
-            raise FlushHeldError(f"{self._directory} is being moved")
-        started_s = time.perf_counter()
-        try:
-            self._sync_files(end_offset)
-        except OSError as error:
-            if self._has_moved(error):
-                self._flush(with_active=with_active)
-                return
-            raise self._storage_error(error) from error
-        self._refuse_offline()  # who failed meanwhile, at an append perhaps, may have been told what this sync was not
-        with self._lowering:
-            # After a truncation meanwhile, offsets up to the old end may belong to batches that were not there then.
-            if not self._was_truncated_since(truncation_count):
-                self.recovery_point = max(self.recovery_point, end_offset)
-        self._options.on_flushed(time.perf_counter() - started_s)
-
-    def _sync_files(self, end_offset: int) -> None:
-        for segment in self._segments.covering(self.recovery_point, max(end_offset, 1)):
-            with contextlib.suppress(SegmentGoneError):
-                if segment.size and segment is self._segments.active:
-                    segment.create_indexes()
-                segment.sync()
-        self._snapshots.sync()
-        self._files.sync_path(f"{self._directory}/{names.LEADER_EPOCH_CHECKPOINT}")
-        if not self._is_metadata_synced:
-            self._files.sync_path(f"{self._directory}/{names.PARTITION_METADATA}")
-        self._files.sync_directory(self._directory)
-        if not self._is_metadata_synced:
-            self._files.sync_directory(os.path.dirname(self._directory))
-            self._is_metadata_synced = True
-
-    def start_writeback(self) -> None:
-        """Lets the kernel begin to write what was appended to the active segment since the last call. Any thread."""
-        try:
-            self._segments.active.start_writeback()
-        except OSError as error:
-            raise self._storage_error(error) from error
+            raise self.unfinished_error(error) from error
 
     # Moving
 
@@ -1532,35 +1099,24 @@ class Log:
             self._write_snapshot(source.producers())
             self._producers = source.producers()
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self.storage_error(error) from error
 
     def rename(self, path: str) -> None:
         """Gives the directory another name. Whoever reads or syncs meanwhile in another thread goes on.
 
         Raises KafkaError KAFKA_STORAGE_ERROR.
         """
-        self._refuse_change()
-        with self._naming:
-            try:
-                self._files.rename(self._directory, path)
-            except OSError as error:
-                raise self._unfinished_error(error) from error
-            self._previous_directory, self._directory = self._directory, path
-            for segment in self._segments.all():
-                segment.relocate(path)
-            self._snapshots.relocate(path)
-            self.leader_epochs.persist_with(epochs_writer(self._files, path))
-            self._is_metadata_synced = False
+        self.planned.refuse_change()
+        try:
+            self._directory.rename(path, self._relocate)
+        except OSError as error:
+            raise self.unfinished_error(error) from error
 
-    def _has_moved(self, error: OSError) -> bool:
-        """Whether a file was not there because the directory has got another name; then looking again helps."""
-        with self._naming:
-            previous = self._previous_directory
-        return (
-            isinstance(error, FileNotFoundError)
-            and previous is not None
-            and f"{error.filename}/".startswith(f"{previous}/")
-        )
+    def _relocate(self, path: str) -> None:
+        for segment in self._segments.all():
+            segment.relocate(path)
+        self._snapshots.relocate(path)
+        self.leader_epochs.persist_with(epochs_writer(self._files, path))
 
     def close(self, now_ms: int) -> None:
         """A clean end: indexes at their length, a snapshot at the log's end, everything synced, nothing held.
@@ -1568,7 +1124,7 @@ class Log:
         A log that has nothing to sync is not synced: most are idle, and a stop must not take a second for each hundred.
         What was only cut meanwhile is cut again at the next start. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
-        self._refuse_planned()
+        self.planned.refuse_any()
         try:
             active = self._segments.active
             active.seal()
@@ -1577,9 +1133,9 @@ class Log:
             self._write_snapshot(self._producers)
             self.leader_epochs.write_pending()
         except OSError as error:
-            raise self._storage_error(error) from error
-        if self.unflushed_count:
-            self.flush(now_ms)
+            raise self.storage_error(error) from error
+        if self.durability.unflushed_count:
+            self.durability.flush(now_ms)
         self.release()
 
     def release(self) -> None:
@@ -1587,38 +1143,6 @@ class Log:
         for segment in self._segments.all():
             segment.release()
         self._reader.forget_positions()
-
-    def release_idle(self) -> Sequence[Segment]:
-        """`release` for segments that were not used since the last call; returns those that have to wait.
-
-        They have records that no sync has covered. `finish_writeback` and then `release_written` are for them: a failed
-        write-back that no open descriptor notices would be reported to nobody, and the next sync would succeed.
-        """
-        segments, recovery_point = self._segments.all(), self.recovery_point
-        waiting = []
-        for segment, following in zip_longest(segments, segments[1:]):
-            if not segment.was_idle():
-                continue
-            end_offset = self.log_end_offset if following is None else following.base_offset
-            if segment.size and end_offset > recovery_point:
-                waiting.append(segment)
-            else:
-                segment.release()
-        return waiting
-
-    def finish_writeback(self, segments: Sequence[Segment]) -> None:
-        """Waits until the kernel has written these out. Any thread. Raises KafkaError KAFKA_STORAGE_ERROR."""
-        try:
-            for segment in segments:
-                segment.finish_writeback()
-        except OSError as error:
-            raise self._storage_error(error) from error
-
-    def release_written(self, segments: Sequence[Segment]) -> None:
-        """`release` for those that were not used since `release_idle`."""
-        for segment in segments:
-            if segment.was_idle():
-                segment.release()
 
     def take_offline(self) -> None:
         """Everything is refused from now on: the directory has failed, or the files are about to go."""
@@ -1641,7 +1165,7 @@ class Log:
         finally:
             self.take_offline()
 
-    def _storage_error(self, error: OSError) -> KafkaError:
+    def storage_error(self, error: OSError) -> KafkaError:
         if isinstance(error, ShortageError):
             self._options.on_shortage(error)
             return OutOfResourcesError(error)
@@ -1651,12 +1175,12 @@ class Log:
             self._options.on_io_error(error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
-    def _unfinished_error(self, error: OSError) -> KafkaError:
-        """`_storage_error` in a step that cannot be repeated: after a shortage the log alone is out of service."""
-        failed = self._storage_error(error)
+    def unfinished_error(self, error: OSError) -> KafkaError:
+        """`storage_error` in a step that cannot be repeated: after a shortage the log alone is out of service."""
+        failed = self.storage_error(error)
         if isinstance(failed, OutOfResourcesError):
             self.take_offline()
-            self._options.on_damage(f"{self._directory} is out of service until the next start: {error}")
+            self._options.on_damage(f"{self._directory.path} is out of service until the next start: {error}")
         return failed
 
     def _gone_error(self, offset: int) -> KafkaError:
@@ -1665,9 +1189,9 @@ class Log:
             f"Offset {offset} of partition {self.topic}-{self.partition} was removed while it was read",
         )
 
-    def _refuse_offline(self) -> None:
+    def refuse_offline(self) -> None:
         if self.is_offline:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {self._directory} is offline")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {self._directory.path} is offline")
 
 
 def _remove_unfinished(files: Files, directory: str) -> None:

@@ -192,8 +192,8 @@ class LogCleaning(LogObserver):
         log = cleaning.log
         if log.is_offline:
             return
-        if log.recovery_point < cleaning.job.segments[-1].next_offset:
-            log.flush_sealed()
+        if log.durability.recovery_point < cleaning.job.segments[-1].next_offset:
+            log.durability.flush_sealed()
         try:
             cleaning.directory.write_recovery_points()
         except OSError as error:
@@ -207,7 +207,9 @@ class LogCleaning(LogObserver):
         Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         log = cleaning.log
-        if not self.is_wanted(cleaning) or not all(log.swap_in(each, now_ms=now_ms) for each in result.segments):
+        if not self.is_wanted(cleaning) or not all(
+            log.disposal.swap_in(each, now_ms=now_ms) for each in result.segments
+        ):
             self.give_back(cleaning)
             return False
         self._in_progress.discard(log.name)

@@ -85,7 +85,7 @@ class _LogCheckpoint:
 
 def _start_beyond_file_name(log: Log) -> int | None:
     """Where a log starts, if the name of its first file does not tell."""
-    return log.log_start_offset if log.log_start_offset > log.first_file_offset else None
+    return log.log_start_offset if log.log_start_offset > log.disposal.first_file_offset else None
 
 
 class LogDirectory:
@@ -99,7 +99,9 @@ class LogDirectory:
         self.is_offline = False
         self.is_claimed = False
         """Whether the directory says whose it is; known once that was read."""
-        self._recovery_points = self._checkpoint(names.RECOVERY_POINT_CHECKPOINT, lambda log: log.recovery_point)
+        self._recovery_points = self._checkpoint(
+            names.RECOVERY_POINT_CHECKPOINT, lambda log: log.durability.recovery_point
+        )
         self._log_starts = self._checkpoint(names.LOG_START_CHECKPOINT, _start_beyond_file_name)
         self._high_watermarks = self._checkpoint(names.HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark)
         self._checkpoints = (self._recovery_points, self._log_starts, self._high_watermarks)

@@ -500,7 +500,7 @@ class LogManager:
                 progress=progress,
             )
             if item.gaps_below == _GAPS_ANYWHERE and not item.is_clean:
-                log.flush(now_ms)  # so that the next start finds the accepted gaps below the recovery point
+                log.durability.flush(now_ms)  # so that the next start finds the accepted gaps below the recovery point
             if log.is_future or log_moves.read_marker(self._files, item.path) in self._live_paths():
                 log_moves.remove_marker(self._files, item.path)
         except OSError as error:
@@ -692,10 +692,10 @@ class LogManager:
         directory = self._forget(log)
         if log.is_offline:
             return
-        if log.is_being_written:
+        if log.planned.is_being_stored:
             log.is_offline = True  # nothing more is written
             self._leaving.add(log.name)
-            log.between_writes(lambda: self._remove_files_later(log, directory, now_ms))
+            log.planned.between_writes(lambda: self._remove_files_later(log, directory, now_ms))
         else:
             self._remove_files(log, directory, now_ms)
 
@@ -791,7 +791,7 @@ class LogManager:
             if directory is None:
                 return  # deleted, or moved again
             # With what it knows only from the old log, see `Log.take_over_state`.
-            is_flushed = any(True for _ in self._each_online(lambda each: each.flush(now_ms), [log]))
+            is_flushed = any(True for _ in self._each_online(lambda each: each.durability.flush(now_ms), [log]))
             if not is_flushed:
                 return  # the marker stays, and the next move or the next start finishes this one
             if self._each_directory(LogDirectory.sync, [directory, old_directory]) and not old_directory.is_offline:
@@ -827,7 +827,7 @@ class LogManager:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"The previous move of {log.topic}-{log.partition} is not finished: {old_directory.path} is offline",
             )
-        log.flush(now_ms)
+        log.durability.flush(now_ms)
         for one in (directory, old_directory):
             try:
                 one.sync()
@@ -851,18 +851,18 @@ class LogManager:
         logs = self._not_moved(logs)
 
         def prepare(log: Log) -> None:
-            log.mark_dropped(now_ms)  # what the pass before could not, or dropped only when a write had ended
-            log.read_ages(now_ms)
+            log.disposal.mark_dropped(now_ms)  # what the pass before could not, or dropped only when a write had ended
+            log.disposal.read_ages(now_ms)
 
         yield lambda: _exhaust(self._each_online(prepare, logs))
         expired: dict[Log, int] = {}
 
         def expire(log: Log) -> None:
-            if sum(self._each_online(lambda each: each.expire(now_ms), self._not_moved([log]))):
+            if sum(self._each_online(lambda each: each.disposal.expire(now_ms), self._not_moved([log]))):
                 expired[log] = log.log_start_offset
 
         for log in logs:
-            log.between_writes(partial(expire, log))
+            log.planned.between_writes(partial(expire, log))
             yield None
         on_disk = dict(expired)  # what expires later than now waits for the next time
         if not on_disk:
@@ -875,12 +875,14 @@ class LogManager:
         dropped: list[int] = []
 
         def drop(log: Log) -> None:
-            dropped.extend(self._each_online(lambda each: each.drop_expired(on_disk[each]), self._not_moved([log])))
+            dropped.extend(
+                self._each_online(lambda each: each.disposal.drop_expired(on_disk[each]), self._not_moved([log]))
+            )
 
         for log in on_disk:
-            log.between_writes(partial(drop, log))
+            log.planned.between_writes(partial(drop, log))
             yield None
-        yield lambda: _exhaust(self._each_online(lambda log: log.mark_dropped(now_ms), on_disk))
+        yield lambda: _exhaust(self._each_online(lambda log: log.disposal.mark_dropped(now_ms), on_disk))
         return sum(dropped)
 
     def _not_moved(self, logs: Iterable[Log]) -> list[Log]:
@@ -895,38 +897,41 @@ class LogManager:
         """Gives back descriptors and maps of segments that nobody has used since the last time."""
         waiting: dict[Log, Sequence[Segment]] = {}
         for log in self._logs_and_copies():
-            if not log.has_planned and (segments := log.release_idle()):
+            if not log.planned.count and (segments := log.durability.release_idle()):
                 waiting[log] = segments
             yield None
         written: list[Log] = []
 
         def finish_writeback(log: Log) -> None:
-            log.finish_writeback(waiting[log])
+            log.durability.finish_writeback(waiting[log])
             written.append(log)  # and not after a shortage: then its turn comes again
 
         if waiting:
             yield lambda: _exhaust(self._each_online(finish_writeback, waiting))
         for log in written:
-            if not log.is_offline and not log.has_planned:
-                log.release_written(waiting[log])
+            if not log.is_offline and not log.planned.count:
+                log.durability.release_written(waiting[log])
             yield None
 
     def flush_due(self, now_ms: int) -> int:
         """Syncs the sealed segments of logs that have rolled, and whole logs that are due; returns how many."""
         wanted, self._flush_wanted = self._flush_wanted, {}
         logs = self._logs_and_copies()
-        due = [log for log in logs if log.is_flush_due(now_ms)]
+        due = [log for log in logs if log.durability.is_flush_due(now_ms)]
         rolled = [log for log in logs if log in wanted and log not in due]
-        flushed = [*self._each_online(lambda log: log.flush(now_ms), due), *self._each_online(Log.flush_sealed, rolled)]
+        flushed = [
+            *self._each_online(lambda log: log.durability.flush(now_ms), due),
+            *self._each_online(lambda log: log.durability.flush_sealed(), rolled),
+        ]
         return len(flushed)
 
     def start_writeback(self) -> None:
         """Lets the kernel begin to write what was appended to each log's active segment since the last call."""
-        _exhaust(self._each_online(lambda log: log.start_writeback(), self._logs_and_copies()))
+        _exhaust(self._each_online(lambda log: log.durability.start_writeback(), self._logs_and_copies()))
 
     def remove_deleted(self, now_ms: int) -> int:
         """Removes the files and directories whose delay is over; returns how many."""
-        count = sum(self._each_online(lambda log: log.remove_deleted(now_ms), self._logs_and_copies()))
+        count = sum(self._each_online(lambda log: log.disposal.remove_deleted(now_ms), self._logs_and_copies()))
         due = [item for item in self._to_remove if item.due_ms <= now_ms]
         for item in due:
             if item.log is not None:
@@ -1145,7 +1150,8 @@ def _shorter_than_checkpointed(loaded: Iterable[_LogToLoad]) -> list[LogDirector
         dict.fromkeys(
             item.directory
             for item in loaded
-            if (log := item.directory.logs.get(item.name)) is not None and log.recovery_point < item.recovery_point
+            if (log := item.directory.logs.get(item.name)) is not None
+            and log.durability.recovery_point < item.recovery_point
         )
     )
 

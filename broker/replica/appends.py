@@ -40,7 +40,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRow
 from protocol.records.batch import BatchHeader
 from protocol.records.compression import Buffer
-from storage.log import AppendOrigin, AppendResult, FlushHeldError, Log, PreparedAppend, Refusal
+from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend, Refusal
+from storage.log_durability import FlushHeldError
 from storage.producer_state import ProducerState
 from storage.validation import TooCostlyError, first_batch
 
@@ -186,7 +187,7 @@ class Appends:
         deadline_ms = self._clock.monotonic_ms() + max(terms.timeout_ms, 0)
         while (log := self._log_without_room(rows)) is not None:
             room = loop.create_future()
-            log.when_room(lambda room=room: None if room.done() else room.set_result(None))  # type: ignore[misc]
+            log.planned.when_room(lambda room=room: None if room.done() else room.set_result(None))  # type: ignore[misc]
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if left_ms <= 0:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
@@ -208,7 +209,7 @@ class Appends:
         if self._manager.has_slow_directory:
             for row in rows:
                 found = self._manager.find(row.name, row.index_)
-                if found is not None and not found.log.has_room:
+                if found is not None and not found.log.planned.has_room:
                     return found.log
         return None
 
@@ -263,7 +264,11 @@ class Appends:
             assert records is not None
             return _Costly(found.log, bytearray(first_batch(records)))
         log = found.log
-        if log.has_planned or log.needs_flush or (needs_isr and not found.is_committed(result.last_offset + 1)):
+        if (
+            log.planned.count
+            or log.durability.needs_flush
+            or (needs_isr and not found.is_committed(result.last_offset + 1))
+        ):
             return _Waiting(result, AwaitedAppend(found, found.leading_since, result.last_offset + 1, needs_isr))
         return result
 
@@ -313,12 +318,12 @@ class Appends:
             [
                 AwaitedAppend(append.partition, append.leading_since, append.end_offset, needs_isr=False)
                 for append in waiting.values()
-                if append.partition.log.has_planned
+                if append.partition.log.planned.count
             ],
             deadline_ms,
         )
         for append in waiting.values():
-            if append.partition.log.needs_flush:
+            if append.partition.log.durability.needs_flush:
                 try:
                     await self._flush(append.partition)
                 except KafkaError as error:
@@ -342,7 +347,7 @@ class Appends:
         while True:
             log = partition.log
             try:
-                await self._in_thread(partial(log.flush, self._clock.now_ms()))
+                await self._in_thread(partial(log.durability.flush, self._clock.now_ms()))
             except FlushHeldError:
                 await _flush_released(log)
                 continue
@@ -378,7 +383,7 @@ class Appends:
 async def _flush_released(log: Log) -> None:
     """Return when `log` may be flushed again, or another one has taken its place."""
     released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    log.when_flush_released(lambda: None if released.done() else released.set_result(None))
+    log.durability.when_flush_released(lambda: None if released.done() else released.set_result(None))
     await released
 
 

@@ -205,23 +205,23 @@ class DirectoryMoves:
         """Put the copy in the place of the log; False when there is too much to copy first, or the move is over."""
         await self._in_thread(lambda: self._prepare(move))
         # From here on nothing more is synced in the log, and whoever waits for a sync gets one of the log in service.
-        move.log.hold_flushes()
+        move.log.durability.hold_flushes()
         try:
             return await self._switch_held(move)
         finally:
-            move.log.end_drain()
-            move.log.release_flushes()
+            move.log.planned.end_drain()
+            move.log.durability.release_flushes()
 
     async def _switch_held(self, move: _Move) -> bool:
         log, copy, partition = move.log, move.copy, move.partition
         if not await self._in_thread(lambda: self._copy_and_flush(move)):
             return False
-        if log.has_planned:
+        if log.planned.count:
             await _drained(log)
         # From here to the end nothing waits, so nobody appends, reads or truncates meanwhile.
-        if not self._goes_on(move) or log.has_planned or not self._copy_rest(move):
+        if not self._goes_on(move) or log.planned.count or not self._copy_rest(move):
             return False
-        if copy.log_end_offset != log.log_end_offset or copy.recovery_point < log.recovery_point:
+        if copy.log_end_offset != log.log_end_offset or copy.durability.recovery_point < log.durability.recovery_point:
             return False
         old_directory = self._log_manager.directory_of(partition.topic, partition.partition)
         assert old_directory is not None
@@ -231,20 +231,20 @@ class DirectoryMoves:
         )
         logger.info("moved %s to %s", move.title, copy.directory)
         self.on_moved(copy, old_directory)
-        log.release_flushes()  # producers need not wait for the rest
+        log.durability.release_flushes()  # producers need not wait for the rest
         await self._in_thread(lambda: self._log_manager.finish_move(copy, old_directory, now_ms=self._clock.now_ms()))
         return True
 
     def _prepare(self, move: _Move) -> None:
         """Sync most of the copy, while the log may still be synced too, and mark the copy as whole."""
-        move.copy.flush(self._clock.now_ms())
+        move.copy.durability.flush(self._clock.now_ms())
         self._log_manager.mark_future_whole(move.copy, move.log, now_ms=self._clock.now_ms())
 
     def _copy_and_flush(self, move: _Move) -> bool:
         """Sync in the copy whatever is synced in the log; False when there is too much to copy first."""
         if not self._copy_rest(move):
             return False
-        move.copy.flush(self._clock.now_ms())
+        move.copy.durability.flush(self._clock.now_ms())
         return self._copy_rest(move)  # what was appended during the sync, so that less is left for the event loop
 
     def _copy_rest(self, move: _Move) -> bool:
@@ -275,7 +275,7 @@ class DirectoryMoves:
 
 
 def _drained(log: Log) -> asyncio.Future[None]:
-    """Done when all appends that are planned are written. Producers have to wait until `Log.end_drain`."""
+    """Done when all appends that are planned are written. Producers have to wait until `PlannedAppends.end_drain`."""
     drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    log.drain(lambda: None if drained.done() else drained.set_result(None))
+    log.planned.drain(lambda: None if drained.done() else drained.set_result(None))
     return drained

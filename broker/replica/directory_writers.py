@@ -52,7 +52,7 @@ class DirectoryWriters:
 
 async def between_writes(log: Log, change: Callable[[], T]) -> T:
     """The result of `change`, which is called while no append to `log` is being written. Raises what it raises."""
-    if not log.is_being_written:
+    if not log.planned.is_being_stored:
         return change()
     changed: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -64,5 +64,5 @@ async def between_writes(log: Log, change: Callable[[], T]) -> T:
         except Exception as error:
             changed.set_exception(error)
 
-    log.between_writes(call)
+    log.planned.between_writes(call)
     return await changed

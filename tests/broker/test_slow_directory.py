@@ -271,7 +271,7 @@ async def test_offsets_are_committed_when_they_are_written(disk: SlowDisk) -> No
         for _ in range(3):
             waiting = asyncio.create_task(commits())
             await asyncio.sleep(0)
-            assert log.has_planned
+            assert log.planned.count
             expected = log.next_offset
             assert not waiting.done()
             assert await waiting
@@ -286,7 +286,7 @@ async def test_a_record_is_synced_before_its_answer_when_the_topic_says_so(disk:
         log = log_of(broker, "synced")
         for number in range(3):
             await produced(broker.client, "synced", b"x")
-            assert log.recovery_point == number + 1
+            assert log.durability.recovery_point == number + 1
 
 
 async def test_a_log_leaves_a_slow_directory_under_load(disk: SlowDisk) -> None:
@@ -336,7 +336,7 @@ async def test_a_stop_writes_what_waits(disk: SlowDisk) -> None:
         producing = asyncio.gather(*(produced(broker.client, "slow", b"x") for _ in range(10)))
         await asyncio.sleep(0)
         expected = log.next_offset
-        assert log.has_planned
+        assert log.planned.count
     producing.cancel()
     assert (disk.path / ".kafka_cleanshutdown").exists()
     disk.is_slow = False

@@ -165,7 +165,7 @@ def created(
 
 def delete_expired(log: Log, now_ms: int) -> int:
     """Retention on one log, without a log manager that writes its start to the disk."""
-    count = log.expire(now_ms)
-    log.drop_expired(log.log_start_offset)
-    log.mark_dropped(now_ms)
+    count = log.disposal.expire(now_ms)
+    log.disposal.drop_expired(log.log_start_offset)
+    log.disposal.mark_dropped(now_ms)
     return count

@@ -228,7 +228,7 @@ def test_an_append_is_numbered_at_once_and_readable_when_written(slow: Slow) -> 
     log = slow.log
     results = [append(log, batch(2)) for _ in range(3)]
     assert [result.first_offset for result in results] == [0, 2, 4]
-    assert (log.next_offset, log.log_end_offset, log.has_planned) == (6, 0, True)
+    assert (log.next_offset, log.log_end_offset, log.planned.count > 0) == (6, 0, True)
     assert offsets_in(log) == []
     assert not log.advance_high_watermark(6)
     for before, end_offset in ((0, 2), (2, 6)):  # those that wait together are written together
@@ -239,7 +239,7 @@ def test_an_append_is_numbered_at_once_and_readable_when_written(slow: Slow) -> 
         assert log.log_end_offset == end_offset
         assert offsets_in(log) == list(range(0, end_offset, 2))
     assert slow.finished == [2, 6]
-    assert not log.has_planned
+    assert not log.planned.count
     assert not slow.thread.is_busy
 
 
@@ -249,7 +249,7 @@ def test_every_append_is_planned_while_the_directory_is_slow(slow: Slow, may_tak
     for offset, records in enumerate((batch(1), batch(1, compression=Compression.GZIP))):
         result = log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=may_take_long)
         assert (result.first_offset, result.last_offset) == (offset, offset)
-    assert (log.next_offset, log.log_end_offset, log.has_planned) == (2, 0, True)
+    assert (log.next_offset, log.log_end_offset, log.planned.count > 0) == (2, 0, True)
     assert slow.disk.written == []
     slow.thread.run()
     assert offsets_in(log) == [0, 1]
@@ -315,8 +315,8 @@ def test_only_what_is_written_is_synced(slow: Slow) -> None:
     append(slow.log, batch(1))
     append(slow.log, batch(1))
     slow.thread.step()
-    slow.log.flush(NOW_MS)
-    assert slow.log.recovery_point == 1
+    slow.log.durability.flush(NOW_MS)
+    assert slow.log.durability.recovery_point == 1
 
 
 # Failures
@@ -381,7 +381,7 @@ def test_nothing_changes_a_log_while_it_is_written(slow: Slow) -> None:
         lambda: log.truncate_to(0, now_ms=NOW_MS),
         lambda: log.truncate_fully_and_start_at(5, now_ms=NOW_MS),
         lambda: log.delete_records_before(1),
-        lambda: log.expire(NOW_MS),
+        lambda: log.disposal.expire(NOW_MS),
         lambda: log.append_as_follower(batch(1), now_ms=NOW_MS),
         lambda: log.rename(str(log.directory) + "x"),
         lambda: log.close(NOW_MS),
@@ -407,14 +407,14 @@ def test_a_change_is_made_between_two_writes(slow: Slow) -> None:
         done.append(log.log_end_offset)
 
     slow.thread.store()
-    log.between_writes(delete_and_roll)
+    log.planned.between_writes(delete_and_roll)
     assert done == []
     slow.thread.step()
     assert done == [1]
     slow.thread.run()
     assert offsets_in(log) == [1, 2, 3]
     assert [segment.base_offset for segment in log.segments.all()][:2] == [0, 1]
-    log.between_writes(lambda: done.append(-1))
+    log.planned.between_writes(lambda: done.append(-1))
     assert done == [1, -1], "at once when nothing is written"
     assert [offset for offset, _ in read_all(slow.reload())] == [0, 1, 2, 3]
 
@@ -455,33 +455,33 @@ def test_a_drain_ends_when_all_is_written_and_keeps_producers_waiting(slow: Slow
     append(log, batch(1))
     append(log, batch(1))
     told: list[str] = []
-    log.drain(lambda: told.append("drained"))
-    assert not log.has_room
-    log.when_room(lambda: told.append("room"))
+    log.planned.drain(lambda: told.append("drained"))
+    assert not log.planned.has_room
+    log.planned.when_room(lambda: told.append("room"))
     slow.thread.step()
     assert told == ["room"]
     slow.thread.step()
     assert told == ["room", "drained"]
-    assert not log.has_room
-    log.when_room(lambda: told.append("room"))
-    log.end_drain()
+    assert not log.planned.has_room
+    log.planned.when_room(lambda: told.append("room"))
+    log.planned.end_drain()
     assert told[-1] == "room"
-    assert log.has_room
+    assert log.planned.has_room
     assert len(told) == 3
 
 
 def test_producers_wait_when_too_much_is_pending(slow: Slow) -> None:
     log = slow.log
     told: list[int] = []
-    while log.has_room:
+    while log.planned.has_room:
         slow.writer.submit(Pending(log, 1 << 20))
     assert slow.writer.pending_size >= PENDING_SIZE_MAX
-    log.when_room(lambda: told.append(slow.writer.pending_size))
+    log.planned.when_room(lambda: told.append(slow.writer.pending_size))
     slow.thread.step()
     slow.thread.step()
     assert told
     assert told[0] < PENDING_SIZE_MAX
-    assert log.has_room
+    assert log.planned.has_room
 
 
 class Pending:
@@ -544,7 +544,7 @@ def act(random: Random, fast: Log, slow: Slow, sequences: dict[int, int]) -> Non
             append_marker(log, marker(ending, producer_id))
     elif kind == 6:
         with contextlib.suppress(TryLaterError):
-            slow.log.flush(NOW_MS)
+            slow.log.durability.flush(NOW_MS)
     elif slow.thread.is_busy:
         slow.thread.step()
         slow.log.advance_high_watermark(slow.log.log_end_offset)

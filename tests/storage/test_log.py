@@ -318,7 +318,7 @@ def test_a_full_segment_is_rolled_whatever_its_first_batch_has_become(tmp_path: 
     for _ in range(3):
         append(log, batch(1))
     log.close(NOW_MS)
-    log = load_log(tmp_path, config, recovery_point=log.recovery_point)
+    log = load_log(tmp_path, config, recovery_point=log.durability.recovery_point)
     path = Path(log.segments.active.path)
     damaged = bytearray(path.read_bytes())
     damaged[8:12] = bytes(4)
@@ -518,7 +518,7 @@ def test_deletion_of_records_does_no_file_work(tmp_path: Path) -> None:
     assert files.calls == calls
     expected = [(2, 3), (3, 4)]
     assert list(log.leader_epochs.entries) == expected
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     killed = load_log(tmp_path, log_start_offset=3, recovery_point=6)
     assert list(killed.leader_epochs.entries) == expected
     checkpoint = log.directory / names.LEADER_EPOCH_CHECKPOINT
@@ -539,8 +539,8 @@ def test_delete_records(tmp_path: Path) -> None:
     assert delete_expired(log, NOW_MS) == 1
     assert bases(log) == [2, 4]
     assert list(log.directory.glob("*.log.deleted"))
-    assert log.remove_deleted(NOW_MS + 99) == 0
-    assert log.remove_deleted(NOW_MS + 100) == 3
+    assert log.disposal.remove_deleted(NOW_MS + 99) == 0
+    assert log.disposal.remove_deleted(NOW_MS + 100) == 3
     assert not list(log.directory.glob("*.deleted"))
     assert load_log(tmp_path, config, log_start_offset=3).log_start_offset == 3
 
@@ -578,13 +578,17 @@ def test_compact_only_keeps_what_is_old(tmp_path: Path) -> None:
 def test_flush_policy(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(flush_messages=3, flush_ms=1000))
     append(log, batch(2))
-    assert not log.needs_flush
+    assert not log.durability.needs_flush
     append(log, batch(1))
-    assert log.needs_flush
-    assert not log.is_flush_due(NOW_MS + 999)
-    assert log.is_flush_due(NOW_MS + 1000)
-    log.flush(NOW_MS + 1000)
-    assert (log.recovery_point, log.needs_flush, log.is_flush_due(NOW_MS + 9999)) == (3, False, False)
+    assert log.durability.needs_flush
+    assert not log.durability.is_flush_due(NOW_MS + 999)
+    assert log.durability.is_flush_due(NOW_MS + 1000)
+    log.durability.flush(NOW_MS + 1000)
+    assert (log.durability.recovery_point, log.durability.needs_flush, log.durability.is_flush_due(NOW_MS + 9999)) == (
+        3,
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EROFS])
@@ -609,8 +613,8 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
     log = create_log(tmp_path, options=log_options(files, on_io_error=told.append))
     append(log, batch(1))
     files.fail_call(len(files.calls), errno.EIO)
-    assert code_of(lambda: log.flush(NOW_MS)) is ErrorCode.KAFKA_STORAGE_ERROR
-    assert (log.is_offline, log.recovery_point) == (True, 0)
+    assert code_of(lambda: log.durability.flush(NOW_MS)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.is_offline, log.durability.recovery_point) == (True, 0)
     calls = len(files.calls)
     assert code_of(lambda: append(log, batch(1))) is ErrorCode.KAFKA_STORAGE_ERROR
     assert len(files.calls) == calls
@@ -623,10 +627,10 @@ def test_who_waited_for_a_sync_that_failed_does_not_sync(tmp_path: Path) -> None
     append(log, batch(1))
     files.fail_call(len(files.calls), errno.EIO)
     with pytest.raises(KafkaError, match="EIO"):
-        log.flush(NOW_MS)
-    for flush_again in (lambda: log.flush(NOW_MS), log.flush_sealed):
+        log.durability.flush(NOW_MS)
+    for flush_again in (lambda: log.durability.flush(NOW_MS), log.durability.flush_sealed):
         assert code_of(flush_again) is ErrorCode.KAFKA_STORAGE_ERROR
-    assert log.recovery_point == 0
+    assert log.durability.recovery_point == 0
 
 
 def test_a_sync_beside_a_failure_does_not_count(tmp_path: Path) -> None:
@@ -636,8 +640,8 @@ def test_a_sync_beside_a_failure_does_not_count(tmp_path: Path) -> None:
 
     log = create_log(tmp_path, options=log_options(Files()))
     append(log, batch(1))
-    assert code_of(lambda: log.flush(NOW_MS)) is ErrorCode.KAFKA_STORAGE_ERROR
-    assert log.recovery_point == 0
+    assert code_of(lambda: log.durability.flush(NOW_MS)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.durability.recovery_point == 0
 
 
 class BusyLock:
@@ -658,10 +662,10 @@ def test_one_sync_does_for_all_who_waited_for_it(tmp_path: Path, covered: int, s
     log = create_log(tmp_path, options=log_options(files))
     append(log, batch(1))
     append(log, batch(1))
-    log._flushing = BusyLock(lambda: setattr(log, "recovery_point", covered))  # type: ignore[assignment]
+    log.durability._flushing = BusyLock(lambda: setattr(log.durability, "recovery_point", covered))  # type: ignore[assignment]
     done = len(files.calls)
-    log.flush(NOW_MS)
-    assert log.recovery_point == 2
+    log.durability.flush(NOW_MS)
+    assert log.durability.recovery_point == 2
     assert any(call.startswith("sync") for call in files.calls[done:]) is synced
 
 
@@ -685,9 +689,9 @@ def test_idle_logs_hold_nothing_open(tmp_path: Path) -> None:
     segment = log.segments.active
 
     def is_released() -> bool:
-        waiting = log.release_idle()
-        log.finish_writeback(waiting)
-        log.release_written(waiting)
+        waiting = log.durability.release_idle()
+        log.durability.finish_writeback(waiting)
+        log.durability.release_written(waiting)
         return segment._file is None
 
     assert not is_released()
@@ -697,8 +701,8 @@ def test_idle_logs_hold_nothing_open(tmp_path: Path) -> None:
     assert not is_released()
     append(log, batch(1))
     assert not is_released(), "to be written is to be in use"
-    log.flush(NOW_MS)
-    assert not log.release_idle(), "what is synced has nothing to wait for"
+    log.durability.flush(NOW_MS)
+    assert not log.durability.release_idle(), "what is synced has nothing to wait for"
     assert segment._file is None
 
 
@@ -718,22 +722,22 @@ def test_a_failed_writeback_of_an_idle_log_is_noticed_before_its_file_is_closed(
     files, told = LossyFiles(), []
     log = create_log(tmp_path, options=log_options(files, on_io_error=told.append))
     append(log, batch(1))
-    log.release_idle()
+    log.durability.release_idle()
     files.is_lost = True
-    waiting = log.release_idle()
+    waiting = log.durability.release_idle()
     assert log.segments.active._file is not None, "closed before its records were written out"
     with pytest.raises(KafkaError, match="Input/output error"):
-        log.finish_writeback(waiting)
+        log.durability.finish_writeback(waiting)
     assert (log.is_offline, len(told)) == (True, 1)
 
 
 def test_what_is_used_during_a_writeback_stays_open(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     append(log, batch(1))
-    log.release_idle()
-    waiting = log.release_idle()
+    log.durability.release_idle()
+    waiting = log.durability.release_idle()
     append(log, batch(1))
-    log.release_written(waiting)
+    log.durability.release_written(waiting)
     assert log.segments.active._file is not None
 
 
@@ -838,17 +842,17 @@ def test_an_unused_log_is_two_small_files_until_it_closes(log: Log) -> None:
 
 def test_what_lies_below_a_recovery_point_has_its_index_files(tmp_path: Path) -> None:
     log = create_log(tmp_path)
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     assert not list(log.directory.glob("*index"))
     append(log, batch(1))
-    log.flush(NOW_MS)
-    assert log.recovery_point == 1
+    log.durability.flush(NOW_MS)
+    assert log.durability.recovery_point == 1
     assert sorted(path.name for path in log.directory.glob("*index")) == [f"{0:020d}.index", f"{0:020d}.timeindex"]
     for _ in range(200):
         append(log, batch(1, size=200))
     assert log.segments.active.offset_index.count
-    log.flush(NOW_MS)
-    assert list(load_log(tmp_path, recovery_point=log.recovery_point).segments.active.offset_index) == list(
+    log.durability.flush(NOW_MS)
+    assert list(load_log(tmp_path, recovery_point=log.durability.recovery_point).segments.active.offset_index) == list(
         log.segments.active.offset_index
     )
 
@@ -898,7 +902,7 @@ def test_a_damaged_segment_does_not_stop_retention(
     log = create_log(tmp_path, config, log_options(on_damage=reports.append))
     for _ in range(16):
         append(log, batch(1, size=100))
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     if is_restarted:
         log.close(NOW_MS)
     bases = [segment.base_offset for segment in log.segments.all()]

@@ -122,9 +122,9 @@ def test_what_a_second_pass_deletes_keeps_its_own_delay(broker: Broker) -> None:
     fill(log, "3", "4")
     assert broker.clean(NOW_MS + 59_000)
     deleted = log.directory / "00000000000000000000.log.deleted"
-    log.remove_deleted(NOW_MS + 60_000)
+    log.disposal.remove_deleted(NOW_MS + 60_000)
     assert deleted.exists()
-    log.remove_deleted(NOW_MS + 119_000)
+    log.disposal.remove_deleted(NOW_MS + 119_000)
     assert not deleted.exists()
 
 
@@ -254,7 +254,7 @@ def test_a_finished_pass_undoes_no_later_change_of_the_log(
     change(log)
     if is_given_back:
         assert not broker.cleaning.finish(picked, result, now_ms=NOW_MS)
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     broker.manager.checkpoint_recovery_points()
     broker.manager.checkpoint_log_starts()
     expected = log.log_start_offset, kept_in(log), log.log_end_offset

@@ -83,7 +83,7 @@ class Life:
         self.append(log, batch(3, size=50), leader_epoch=2)
         log.roll(NOW_MS)
         manager.flush_due(NOW_MS)
-        self.synced = dict(self.acknowledged) if log.recovery_point == log.log_end_offset else self.synced
+        self.synced = dict(self.acknowledged) if log.durability.recovery_point == log.log_end_offset else self.synced
         self.append(log, batch(2, size=60), leader_epoch=2)
         self.truncate(log, log.log_end_offset - 2)
         for number in range(8):
@@ -115,7 +115,7 @@ class Life:
         self.acknowledged[offset] = bytes(records)
 
     def flush(self, log: Log) -> None:
-        log.flush(NOW_MS)
+        log.durability.flush(NOW_MS)
         self.synced = dict(self.acknowledged)
 
     def truncate(self, log: Log, offset: int) -> None:
@@ -263,7 +263,7 @@ def write_aborted(directory: Path) -> list[AbortedTransaction]:
             for _ in range(8):
                 append(log, batch(2, size=90))
     log.advance_high_watermark(log.log_end_offset)
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     manager.checkpoint_recovery_points()
     assert log.segment_count > 2
     files.bury()
@@ -312,9 +312,9 @@ def test_index_scanned_at_recovery_point_survives_power_loss_after_clean_stop(me
 def test_recovered_log_is_flushed_once_by_the_next_periodic_flush(tmp_path: Path) -> None:
     write_aborted(tmp_path)
     _, manager, log = start_anew(tmp_path)
-    assert log.unflushed_count
+    assert log.durability.unflushed_count
     assert manager.flush_due(NOW_MS) == 1
-    assert log.recovery_point == log.log_end_offset
+    assert log.durability.recovery_point == log.log_end_offset
     append(log, batch(1))
     assert manager.flush_due(NOW_MS) == 0
     manager.unlock()

@@ -427,7 +427,7 @@ def checkpoint_old_log(manager: LogManager) -> None:
         append(log, batch(1))
     log.advance_high_watermark(OLD_END)
     log.delete_records_before(OLD_END - 1)
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     manager.checkpoint_recovery_points()
     manager.checkpoint_log_starts()
     manager.checkpoint_high_watermarks()
@@ -450,7 +450,7 @@ def test_a_new_log_is_not_taken_for_a_deleted_one_of_its_name(tmp_path: Path, re
     manager.unlock()
     log = the_log(disks.start())
     assert [offset for offset, _ in read_all(log)] == [0]
-    assert (log.log_start_offset, log.log_end_offset, log.recovery_point, log.high_watermark) == (0, 1, 0, 0)
+    assert (log.log_start_offset, log.log_end_offset, log.durability.recovery_point, log.high_watermark) == (0, 1, 0, 0)
 
 
 def test_checkpoints_are_not_written_for_names_that_they_do_not_tell_of(tmp_path: Path) -> None:
@@ -532,9 +532,9 @@ def test_a_rolled_segment_is_synced_by_the_next_flush(disks: Disks) -> None:
     for _ in range(4):
         append(log, batch(1, size=50))
     assert log.segment_count > 1
-    assert log.recovery_point == 0
+    assert log.durability.recovery_point == 0
     assert manager.flush_due(NOW_MS) == 1
-    assert log.recovery_point == log.segments.active.base_offset == 2
+    assert log.durability.recovery_point == log.segments.active.base_offset == 2
     assert manager.flush_due(NOW_MS) == 0
 
 
@@ -547,15 +547,15 @@ def test_what_is_due_after_a_roll_is_synced_whole(disks: Disks) -> None:
     for _ in range(4):
         append(log, batch(1, size=50))
     assert manager.flush_due(NOW_MS + 500) == 1
-    assert log.recovery_point == log.segments.active.base_offset == 2
+    assert log.durability.recovery_point == log.segments.active.base_offset == 2
     assert manager.flush_due(NOW_MS + 999) == 0
     assert manager.flush_due(NOW_MS + 1000) == 1
-    assert log.recovery_point == 4
+    assert log.durability.recovery_point == 4
 
 
 FAILING: dict[str, Callable[[LogManager], object]] = {
     "checkpoint": lambda manager: manager.checkpoint_high_watermarks(),
-    "flush": lambda manager: [log.flush(NOW_MS) for log in manager.logs() if not log.is_offline],
+    "flush": lambda manager: [log.durability.flush(NOW_MS) for log in manager.logs() if not log.is_offline],
     "append": lambda manager: append(manager.get("topic", 0), batch(1)),  # type: ignore[arg-type]
     "create": lambda manager: create(manager, "new"),
     "delete": lambda manager: manager.delete("topic", 0, now_ms=NOW_MS),
@@ -626,7 +626,7 @@ def test_a_truncation_cut_off_between_two_segments_leaves_no_gap(tmp_path: Path)
         log = created(manager, "topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
         for _ in range(6):
             append(log, batch(1, size=200))
-        log.flush(NOW_MS)
+        log.durability.flush(NOW_MS)
         manager.checkpoint_recovery_points()
         files.crash_at(len(files.calls) + number)
         try:

@@ -78,7 +78,7 @@ def catch_up_wholly(log: Log, copy: Log, max_bytes: int = 200) -> None:
 def switch(manager: LogManager, log: Log, copy: Log, *, is_finished: bool = True) -> Log:
     """A whole move, in the order in which the broker takes its steps."""
     catch_up_wholly(log, copy)
-    copy.flush(NOW_MS)
+    copy.durability.flush(NOW_MS)
     manager.mark_future_whole(copy, log, now_ms=NOW_MS)
     catch_up_wholly(log, copy)
     copy.take_over_state(log)
@@ -260,7 +260,7 @@ def test_a_reader_of_the_old_log_goes_on_until_its_files_go(tmp_path: Path) -> N
     assert manager.get(*NAME) is moved
     assert manager.directory_of(*NAME) is manager.directories[1]
     assert list(read_all(log)) == list(read_all(moved)) == expected
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     (old,) = (tmp_path / "a").glob("topic-0*")
     assert old.name.endswith("-delete")
     manager.remove_deleted(NOW_MS + 1000)
@@ -569,11 +569,11 @@ def test_second_move_does_not_mark_its_copy_before_the_first_one_can_be_finished
     moved = switch(manager, log, copy_of(manager), is_finished=False)
     copy = copy_of(manager)
     catch_up_wholly(moved, copy)
-    moved.hold_flushes()
+    moved.durability.hold_flushes()
     with pytest.raises(TryLaterError):
         manager.mark_future_whole(copy, moved, now_ms=NOW_MS)
     assert marked(tmp_path) == ["b"]
-    moved.release_flushes()
+    moved.durability.release_flushes()
     manager.mark_future_whole(copy, moved, now_ms=NOW_MS)
     assert marked(tmp_path) == ["a"]
 
@@ -626,7 +626,7 @@ class Move:
         log = create(manager)
         for number in range(6):
             self.append(log, batch(2, size=40, producer_id=7, sequence=2 * number))
-        log.flush(NOW_MS)
+        log.durability.flush(NOW_MS)
         manager.checkpoint_recovery_points()
         self.synced = dict(self.acknowledged)
         self.append(log, batch(1))
@@ -667,13 +667,13 @@ class MoveThereAndBack(Move):
         log = create(manager)
         for number in range(3):
             self.append(log, batch(2, size=40, producer_id=7, sequence=2 * number))
-        log.flush(NOW_MS)
+        log.durability.flush(NOW_MS)
         manager.checkpoint_recovery_points()
         self.synced = dict(self.acknowledged)
         for _ in range(2):
             log = switch(manager, log, copy_of(manager), is_finished=False)
             self.append(log, batch(1))
-            log.flush(NOW_MS)
+            log.durability.flush(NOW_MS)
             self.synced = dict(self.acknowledged)
         manager.remove_deleted(NOW_MS + 1000)
         manager.close(NOW_MS)

@@ -171,7 +171,7 @@ def test_retention_during_a_committed_read_takes_no_aborted_transaction_from_it(
 
     def expire() -> None:
         assert delete_expired(log, NOW_MS + 3000) == 1
-        log.remove_deleted(NOW_MS + 3000)
+        log.disposal.remove_deleted(NOW_MS + 3000)
 
     after_records_were_read(monkeypatch, expire)
     assert told(committed(log, 0, 1000)) == [(7, 0, 1)]

@@ -180,11 +180,11 @@ def test_a_truncation_during_a_pass_begins_with_an_empty_file(tmp_path: Path, of
     """Segments have left the log, and their files still have their names."""
     manager = start(tmp_path)
     log = expirable(manager)
-    assert log.expire(NOW_MS + 10_000) == 3
-    assert log.drop_expired(3) == 3
+    assert log.disposal.expire(NOW_MS + 10_000) == 3
+    assert log.disposal.drop_expired(3) == 3
     log.truncate_fully_and_start_at(offset, now_ms=NOW_MS)
     append(log, batch(1, size=50))
-    log.mark_dropped(NOW_MS)
+    log.disposal.mark_dropped(NOW_MS)
     assert [found for found, _ in read_all(log)] == [offset]
     assert os.stat(log.segments.active.path).st_size == log.size
     manager.unlock()
@@ -195,7 +195,7 @@ def test_a_log_start_stays_on_the_disk_while_files_below_it_keep_their_names(tmp
     """A stop may cut a pass off in any step, and another checkpoint may be written before the files are renamed."""
     manager = start(tmp_path)
     log = expirable(manager)
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     for work in manager.run_retention(NOW_MS + 10_000):
         if log.segment_count == 2:
             break

@@ -90,9 +90,9 @@ class Seeker(Worker):
 
 class Flusher(Worker):
     def act(self) -> None:
-        self.log.flush(NOW_MS)
-        self.log.start_writeback()
-        self.log.remove_deleted(NOW_MS)
+        self.log.durability.flush(NOW_MS)
+        self.log.durability.start_writeback()
+        self.log.disposal.remove_deleted(NOW_MS)
 
 
 @pytest.mark.parametrize("truncates", [False, True])
@@ -113,7 +113,7 @@ def test_readers_and_flushers_beside_one_writer(memory_path: Path, truncates: bo
             if truncates and random.random() < 0.01:
                 log.truncate_to(random.randint(log.log_start_offset, log.log_end_offset), now_ms=NOW_MS)
             if random.random() < 0.02:
-                log.release_idle()
+                log.durability.release_idle()
     finally:
         done.set()
         for worker in workers:

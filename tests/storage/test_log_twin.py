@@ -99,12 +99,12 @@ class LogAndTwin(RuleBasedStateMachine):
         delete_expired(self.log, self.clock_ms)
         assert self.log.log_start_offset >= self.start
         self.start = self.log.log_start_offset  # which segments go is for the tables of test_retention
-        self.log.remove_deleted(self.clock_ms + CONFIG.file_delete_delay_ms)
+        self.log.disposal.remove_deleted(self.clock_ms + CONFIG.file_delete_delay_ms)
 
     @rule(data=st.data())
     def flush(self, data: st.DataObject) -> None:
-        self.log.flush(self.clock_ms)
-        assert self.log.recovery_point == self.end
+        self.log.durability.flush(self.clock_ms)
+        assert self.log.durability.recovery_point == self.end
 
     @rule()
     def release(self) -> None:
@@ -112,7 +112,7 @@ class LogAndTwin(RuleBasedStateMachine):
 
     @rule(is_clean=st.booleans(), knows_recovery_point=st.booleans())
     def reopen(self, is_clean: bool, knows_recovery_point: bool) -> None:
-        recovery_point = self.log.recovery_point if knows_recovery_point else 0
+        recovery_point = self.log.durability.recovery_point if knows_recovery_point else 0
         if is_clean:
             self.log.close(self.clock_ms)
         self.log = load_log(

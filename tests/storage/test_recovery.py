@@ -136,7 +136,7 @@ def test_a_clean_start_scans_nothing(filled: Log, tmp_path: Path) -> None:
 
     log = load_log(tmp_path, CONFIG, is_clean=True, progress=Refusing())
     assert offsets(log) == list(range(COUNT))
-    assert log.recovery_point == COUNT
+    assert log.durability.recovery_point == COUNT
 
 
 def test_a_clean_marker_over_a_torn_log_is_not_believed(filled: Log, tmp_path: Path) -> None:
@@ -358,8 +358,8 @@ def test_a_gap_too_wide_for_a_segment_lies_between_two(tmp_path: Path) -> None:
         records[:8] = offset.to_bytes(8)
         log.append_as_follower(records, now_ms=NOW_MS)
     assert [segment.base_offset for segment in log.segments.all()] == [0, 1 << 33]
-    log.flush(NOW_MS)
-    assert offsets(load_log(tmp_path, CONFIG, recovery_point=log.recovery_point)) == [0, 1, 1 << 33]
+    log.durability.flush(NOW_MS)
+    assert offsets(load_log(tmp_path, CONFIG, recovery_point=log.durability.recovery_point)) == [0, 1, 1 << 33]
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])

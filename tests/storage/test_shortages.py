@@ -144,7 +144,7 @@ def test_a_log_without_descriptors_stays_in_service(tmp_path: Path) -> None:
             lambda: append(log, batch(1)),
             lambda: log.read(0, 100, upper_bound_offset=1, min_one_batch=True),
             lambda: log.roll(NOW_MS),
-            lambda: log.flush(NOW_MS),
+            lambda: log.durability.flush(NOW_MS),
         ):
             with pytest.raises(OutOfResourcesError, match=r"cannot open: Too many open files.*\.") as caught:
                 call()
@@ -152,9 +152,9 @@ def test_a_log_without_descriptors_stays_in_service(tmp_path: Path) -> None:
     assert not failed
     assert len(shortages) == 4
     assert append(log, batch(1)).first_offset == 1
-    assert log.recovery_point == 0
-    log.flush(NOW_MS)
-    assert log.recovery_point == 2
+    assert log.durability.recovery_point == 0
+    log.durability.flush(NOW_MS)
+    assert log.durability.recovery_point == 2
 
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
@@ -182,7 +182,7 @@ def test_a_failed_sync_for_lack_of_memory_is_never_tried_again(tmp_path: Path) -
     log._segments.active.create_indexes()
     files.fail_from(len(files.calls), errno.ENOMEM)
     with pytest.raises(KafkaError):
-        log.flush(NOW_MS)
+        log.durability.flush(NOW_MS)
     assert failed
     assert log.is_offline
 
@@ -226,7 +226,7 @@ def went_through(directory: Path, failing: range) -> bool:
         log.advance_high_watermark(log.log_end_offset)
         log.release()
         tried(lambda: append(log, batch(1), leader_epoch=number))  # noqa: B023
-        tried(lambda: log.flush(NOW_MS) if number % 2 else log.roll(NOW_MS))  # noqa: B023
+        tried(lambda: log.durability.flush(NOW_MS) if number % 2 else log.roll(NOW_MS))  # noqa: B023
         tried(lambda: log.read(log.log_start_offset, 100, upper_bound_offset=log.log_end_offset, min_one_batch=True))
         if number == 1:
             tried(lambda: log.delete_records_before(3))
@@ -239,7 +239,9 @@ def went_through(directory: Path, failing: range) -> bool:
     assert offsets == [base for number in range(3) for base in (7 * number + each for each in (0, 1, 2, 3, 5, 6))][3:]
     aborted = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
     assert [entry.last_offset - entry.first_offset for entry in aborted] == [2] * len(aborted)
-    again = load_log(directory, CONFIG, recovery_point=log.recovery_point, log_start_offset=log.log_start_offset)
+    again = load_log(
+        directory, CONFIG, recovery_point=log.durability.recovery_point, log_start_offset=log.log_start_offset
+    )
     assert [offset for offset, _ in read_all(again)] == offsets
     assert again.aborted_transactions(again.log_start_offset, again.log_end_offset) == aborted
     assert again.leader_epochs.entries == log.leader_epochs.entries
@@ -363,7 +365,7 @@ def test_sealed_segments_that_could_not_be_synced_are_synced_the_next_time(tmp_p
     with no_descriptors_left():
         assert manager.flush_due(NOW_MS) == 0
     assert manager.flush_due(NOW_MS) == 1
-    assert log.recovery_point == 1
+    assert log.durability.recovery_point == 1
 
 
 def test_an_idle_segment_is_not_given_back_before_its_write_back_has_ended(

@@ -27,7 +27,7 @@ from protocol.messages.incremental_alter_configs import (
 from protocol.records.batch import batches, records
 from protocol.schema import ZERO_UUID
 from storage.files import OpenFile, OsFiles
-from storage.log import Log
+from storage.log_durability import LogDurability
 from storage.log_manager import LogManager, LogManagerSettings
 from tests.broker.handlers.test_produce_and_fetch import SIZE_MAX, batch_of, fetch, produce
 from tests.storage.builders import NOW_MS, log_config, read_all
@@ -381,7 +381,7 @@ async def test_flush_that_fails_in_the_old_log_counts_in_the_new_one(
         assert (await producing)[0].error_code == ErrorCode.NONE
         new_log = broker.services.log_manager.get("t", 0)
         assert new_log is not None
-        assert new_log.recovery_point == 4
+        assert new_log.durability.recovery_point == 4
 
 
 async def test_one_log_that_cannot_be_flushed_fails_its_partition_alone(
@@ -391,17 +391,17 @@ async def test_one_log_that_cannot_be_flushed_fails_its_partition_alone(
         await broker.create_topic("t", 2, flush_messages="1")
         log = broker.services.log_manager.get("t", 0)
         assert log is not None
-        flush = Log.flush
+        flush = LogDurability.flush
 
-        def fail_at_first(self: Log, now_ms: int) -> None:
-            if self is log:
+        def fail_at_first(self: LogDurability, now_ms: int) -> None:
+            if self is log.durability:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no more")
             flush(self, now_ms)
 
-        monkeypatch.setattr(Log, "flush", fail_at_first)
+        monkeypatch.setattr(LogDurability, "flush", fail_at_first)
         answers = await produce(broker, "t", {0: batch_of(b"x"), 1: batch_of(b"x")})
         assert [answers[number].error_code for number in (0, 1)] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
-        monkeypatch.setattr(Log, "flush", flush)
+        monkeypatch.setattr(LogDurability, "flush", flush)
 
 
 # The pace

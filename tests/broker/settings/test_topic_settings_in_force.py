@@ -80,13 +80,13 @@ async def surplus(served: Served) -> object:
 async def files_of_deleted(served: Served) -> object:
     await served.send(age_ms=8 * DAY_MS)
     assert await served.applied_retention() == 1
-    served.log.remove_deleted(served.now_ms() + 1)
+    served.log.disposal.remove_deleted(served.now_ms() + 1)
     return len(served.files(".deleted"))
 
 
 async def unflushed(served: Served) -> object:
     await served.send()
-    return served.log.unflushed_count
+    return served.log.durability.unflushed_count
 
 
 async def stored_codec(served: Served) -> object:
