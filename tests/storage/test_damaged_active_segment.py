@@ -60,16 +60,6 @@ def test_append_begins_a_segment_where_damage_hides_the_first_timestamp(tmp_path
     assert next(offset for offset, _ in read_all(log, COUNT - 1)) == COUNT - 1
 
 
-def test_plain_append_begins_a_segment_where_damage_hides_the_first_timestamp(tmp_path: Path) -> None:
-    options, _, _ = options_with_reports()
-    log = filled(tmp_path, options)
-    log.close(NOW_MS)
-    damage_batch(log, 0)
-    log = load_log(tmp_path, CONFIG, options, is_clean=True)
-    assert append(log, batch(1)).first_offset == COUNT
-    assert log.segment_count == 2
-
-
 def test_append_begins_a_segment_where_damage_hides_the_greatest_timestamp(tmp_path: Path) -> None:
     """It is looked for in the file after an append has failed."""
     files = FaultyFiles()
