@@ -33,7 +33,8 @@ from storage.checkpoints import TopicPartition, read_offsets
 from storage.cleaner import CleaningJob, CleaningResult, clean
 from storage.files import OsFiles
 from storage.log_cleaning import CleanerSettings, LogCleaning
-from storage.log_manager import LogManager, LogManagerSettings, NewLog
+from storage.log_manager import LogManager, NewLog
+from storage.log_startup import LogManagerSettings
 from storage.meta_properties import MetaProperties
 
 KEYS_PER_RECORD = 0.625  # with so many random keys half of the records are retained
@@ -57,9 +58,9 @@ def clean_records(folder: Path, scale: Scale, *, record_size: int) -> Values:
         BrokerConfig.from_properties({}, {}), {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
     )
     manager = LogManager([str(folder / "logs")], LogManagerSettings(), files, random=Random(1))
-    manager.open()
-    manager.claim(MetaProperties(1, "bench"))
-    manager.load(lambda topic: config, now_ms=now_ms())
+    manager.startup.open()
+    manager.startup.claim(MetaProperties(1, "bench"))
+    manager.startup.load(lambda topic: config, now_ms=now_ms())
     for work in manager.create([NewLog(TopicPartition("bench", 0), None, config)], now_ms=now_ms()):
         if work is not None:
             work()
@@ -77,7 +78,7 @@ def clean_records(folder: Path, scale: Scale, *, record_size: int) -> Values:
         done = pool.submit(_measured_pass, picked.job).result()
     size = sum(source.size for source in picked.job.segments)
     assert cleaning.finish(picked, done.result, now_ms=now_ms())
-    manager.unlock()
+    manager.directories.unlock()
     return {"throughput": size / MB / done.wall_s, "memory": done.peak_mib}
 
 

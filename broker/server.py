@@ -71,17 +71,10 @@ from controller.state_store import StoreError, StoreUnavailable
 from storage.dirty_pages import DirtyPages
 from storage.files import OsFiles
 from storage.log_cleaning import CleanerSettings, LogCleaning
-from storage.log_manager import (
-    DirectoryLockedError,
-    DuplicateLogError,
-    ForeignDirectoryError,
-    LoadError,
-    LogManager,
-    LogManagerSettings,
-    NoUsableDirectoryError,
-    WrongDirectoryError,
-)
-from storage.meta_properties import MetaProperties
+from storage.log_directory import DirectoryLockedError, ForeignDirectoryError
+from storage.log_manager import LogManager
+from storage.log_startup import DuplicateLogError, LoadError, LogManagerSettings, NoUsableDirectoryError
+from storage.meta_properties import MetaProperties, WrongDirectoryError
 
 if TYPE_CHECKING:
     from broker.metrics.endpoint import MetricsEndpoint
@@ -244,8 +237,8 @@ class Server:
             on_directory_failed=self._directory_failed,
             files_beside=STORE_FILES,
         )
-        meta = await self._in_thread(log_manager.open)
-        self._undo.callback(log_manager.unlock)
+        meta = await self._in_thread(log_manager.startup.open)
+        self._undo.callback(log_manager.directories.unlock)
         store, accepted = await open_store(
             log_manager,
             clock,
@@ -265,7 +258,7 @@ class Server:
             reserved_id_max=config[properties.RESERVED_BROKER_MAX_ID],
         )
         await record_directories(store, log_manager, accepted)
-        await self._in_thread(lambda: log_manager.claim(MetaProperties(broker_id, cluster_id)))
+        await self._in_thread(lambda: log_manager.startup.claim(MetaProperties(broker_id, cluster_id)))
         loop_timer = LoopTimer(self._loop, clock)
         self._undo.callback(loop_timer.close)
         return Foundation(
@@ -289,7 +282,7 @@ class Server:
         now_ms = self._clock.now_ms()
         with load_display(self._clock) as show:
             await self._in_thread(
-                lambda: self._log_manager.load(topic_configs.effective, now_ms=now_ms, on_progress=show)
+                lambda: self._log_manager.startup.load(topic_configs.effective, now_ms=now_ms, on_progress=show)
             )
         self._undo.push_async_callback(self._close_logs)
         writers = DirectoryWriters(self._log_manager)
@@ -424,7 +417,7 @@ class Server:
         """Called from any thread."""
         if self._store is not None:
             self._store.leave(Path(path) / METADATA_FILE)
-        if self._log_manager.live_directories:
+        if self._log_manager.directories.live:
             self._loop.call_soon_threadsafe(self._on_directory_lost)
         else:
             self._give_up(f"all log directories have failed, the last one was {path}: {error}")

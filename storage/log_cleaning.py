@@ -111,7 +111,7 @@ class LogCleaning(LogObserver):
 
     def load(self) -> None:
         """Takes over what the checkpoints of all directories said; once, after the logs are loaded."""
-        for directory, offsets in self._log_manager.take_first_dirty():
+        for directory, offsets in self._log_manager.startup.take_first_dirty():
             for name, offset in offsets.items():
                 log = self._log_manager.get(*name)
                 # A log that was moved just before the stop may be known to its old directory alone.
@@ -197,7 +197,7 @@ class LogCleaning(LogObserver):
         try:
             cleaning.directory.write_recovery_points()
         except OSError as error:
-            self._log_manager.fail_directory(cleaning.directory, error)
+            self._log_manager.directories.fail(cleaning.directory, error)
             if isinstance(error, ShortageError):
                 raise OutOfResourcesError(error) from error  # the directory stays online, and `finish` would go on
 
@@ -224,7 +224,7 @@ class LogCleaning(LogObserver):
         try:
             unstage(self._files, cleaning.job.directory)
         except OSError as error:
-            self._log_manager.fail_directory(cleaning.directory, error)
+            self._log_manager.directories.fail(cleaning.directory, error)
         self._in_progress.discard(cleaning.log.name)
 
     def log_moved(self, directories: Iterable[str]) -> None:
@@ -245,7 +245,7 @@ class LogCleaning(LogObserver):
         if not self.is_wanted(cleaning):
             return  # its files have gone on purpose
         if isinstance(error, OSError):
-            self._log_manager.fail_directory(cleaning.directory, error)
+            self._log_manager.directories.fail(cleaning.directory, error)
             return
         self._count_damage(log, error)
         level = logging.ERROR if not isinstance(error, _UNCLEANABLE) else logging.WARNING
@@ -280,7 +280,7 @@ class LogCleaning(LogObserver):
     def deleted(self, name: TopicPartition) -> None:
         self._first_dirty.pop(name, None)
         self.uncleanable.discard(name)
-        self._unwritten.update(directory.path for directory in self._log_manager.live_directories)
+        self._unwritten.update(directory.path for directory in self._log_manager.directories.live)
 
     def _want_checkpoint(self, log: Log) -> None:
         directory = self._log_manager.directory_of(log.topic, log.partition)
@@ -293,7 +293,7 @@ class LogCleaning(LogObserver):
             paths = set()
             while self._unwritten:  # one by one: the thread that owns the logs adds to it meanwhile
                 paths.add(self._unwritten.pop())
-            for directory in self._log_manager.live_directories:
+            for directory in self._log_manager.directories.live:
                 if directory.path in paths:
                     self._write_checkpoint(directory)
 
@@ -307,7 +307,7 @@ class LogCleaning(LogObserver):
             directory.write_cleaner_offsets(offsets)
         except OSError as error:
             self._unwritten.add(directory.path)
-            self._log_manager.fail_directory(directory, error)
+            self._log_manager.directories.fail(directory, error)
 
     # For metrics
 
@@ -330,7 +330,7 @@ class LogCleaning(LogObserver):
         except OSError as error:
             directory = self._log_manager.directory_of(log.topic, log.partition)
             if directory is not None:
-                self._log_manager.fail_directory(directory, error)
+                self._log_manager.directories.fail(directory, error)
         except (KafkaError, *_UNCLEANABLE) as error:
             self._count_damage(log, error)
             _logger.warning("%s cannot be cleaned until the next start: %s", log.name, error)

@@ -52,11 +52,11 @@ async def open_store(
     Returns the store and the directories that were accepted, for `record_directories`. `on_lost(error)` is called in
     any thread when no copy can be written any more. Raises NoMetadataError, StoreUnavailable, ForeignDirectoryError.
     """
-    places = {Path(one.path) / METADATA_FILE: one for one in log_manager.live_directories}
+    places = {Path(one.path) / METADATA_FILE: one for one in log_manager.directories.live}
     store = SqliteStore(
         list(places),
         clock,
-        on_disk_failed=lambda path, error: log_manager.fail_directory(places[path], _named(path, error)),
+        on_disk_failed=lambda path, error: log_manager.directories.fail(places[path], _named(path, error)),
         on_lost=on_lost,
         sleep=time.sleep,
     )
@@ -80,7 +80,7 @@ async def record_directories(store: StateStore, log_manager: LogManager, accepte
     """Have the next start notice when a directory that is used now has changed. Raises StoreError, StoreUnavailable."""
     await log_dir_record.write(
         store,
-        in_use=[_absolute(one) for one in log_manager.live_directories],
+        in_use=[_absolute(one) for one in log_manager.directories.live],
         configured=[_absolute(one) for one in log_manager.directories],
         replaced=[_absolute(one) for one in accepted],
     )
@@ -119,7 +119,7 @@ def _changed(
 async def _take_offline(
     store: StateStore, log_manager: LogManager, changed: Mapping[LogDirectory, str], blocking: Executor
 ) -> None:
-    trusted = [one for one in log_manager.live_directories if one not in changed]
+    trusted = [one for one in log_manager.directories.live if one not in changed]
     present = await asyncio.get_running_loop().run_in_executor(blocking, lambda: _logs_in(trusted))
     missing = await _partitions(store) - present
     for directory, reason in changed.items():
@@ -128,7 +128,7 @@ async def _take_offline(
             "it and start again. To use the directory as it is, start once with "
             f"--override {LOG_DIRS_ACCEPT_CHANGED.name}=true"
         )
-        log_manager.fail_directory(directory, ChangedDirectoryError(text))
+        log_manager.directories.fail(directory, ChangedDirectoryError(text))
 
 
 async def _partitions(store: StateStore) -> set[TopicPartition]:

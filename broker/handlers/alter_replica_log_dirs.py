@@ -56,7 +56,7 @@ def _move(services: Services, path: str, topic: str, index: int) -> None:
     """Raises KafkaError."""
     if not can_have_future(topic, index):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
-    wanted = services.log_manager.directory_at(path)
+    wanted = services.log_manager.directories.at(path)
     if wanted is None:
         raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config.")
     if wanted.is_offline:

@@ -134,7 +134,7 @@ def log_metrics(logs: LogManager, flush_times: Histogram) -> Iterator[Metric]:
     )
     per_directory: tuple[tuple[str, str, Callable[[LogDirectory], int]], ...] = (
         ("LogDirectoryOffline", "1 if the log directory has failed.", lambda directory: int(directory.is_offline)),
-        ("remainingLogsToRecover", "Logs that the start has still to load.", logs.remaining_logs_in),
+        ("remainingLogsToRecover", "Logs that the start has still to load.", logs.startup.remaining_logs_in),
     )
     for name, text, of_directory in per_directory:
         tags = DIRECTORY if name == "LogDirectoryOffline" else ("dir",)
@@ -192,6 +192,6 @@ def _uncleanable(
         running = cleaner()
         if running is None:
             return []
-        return [((directory.path,), fact(running.uncleanable_in(directory))) for directory in logs.live_directories]
+        return [((directory.path,), fact(running.uncleanable_in(directory))) for directory in logs.directories.live]
 
     return read

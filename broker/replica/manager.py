@@ -369,12 +369,12 @@ class ReplicaManager:
 
     def _may_begin_anew(self, name: TopicPartition) -> bool:
         """An existing replica has no log; False while a log directory that may hold it is offline."""
-        if self._log_manager.has_offline_directory:
+        if self._log_manager.directories.has_offline:
             # An empty log in its place would be taken for the whole truth.
             self._offline.add(name)
             logger.error("cannot serve %s-%d: its log may lie in a log directory that is offline", *name)
             return False
-        vanished = self._log_manager.take_vanished(*name)
+        vanished = self._log_manager.startup.take_vanished(*name)
         known = "" if vanished is None else f"; it was in {vanished[0]}, committed up to offset {vanished[1]}"
         logger.warning("no log directory holds %s-%d, which exists: an empty log is created%s", *name, known)
         return True

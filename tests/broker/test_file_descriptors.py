@@ -115,4 +115,4 @@ async def test_a_partition_that_could_not_be_opened_is_opened_soon(
 
         await until(is_open)
         assert shortages == 0
-        assert not broker.services.log_manager.has_offline_directory
+        assert not broker.services.log_manager.directories.has_offline

@@ -34,7 +34,8 @@ from protocol.records.batch import BatchHeader, batches
 from storage.checkpoints import TopicPartition as StoredPartition
 from storage.checkpoints import read_offsets
 from storage.files import OsFiles
-from storage.log_manager import LogManager, LogManagerSettings
+from storage.log_manager import LogManager
+from storage.log_startup import LogManagerSettings
 from tests.interop.conftest import create_topic
 from tests.storage.builders import done
 from tests.support.apache_kafka import ApacheKafkaProcess
@@ -452,13 +453,13 @@ class House:
         """What the half-minutely check of retention would do."""
         base = BrokerConfig.from_properties({**PROPERTIES, "log.dirs": str(self.data)}, {})
         manager = LogManager([str(self.data)], LogManagerSettings(file_delete_delay_ms=0), OsFiles(), random=Random(1))
-        manager.open()
+        manager.startup.open()
         now_ms = int(time.time() * 1000)
-        manager.load(lambda topic: LogConfig.from_overrides(base, dict(TOPICS.get(topic, {}))), now_ms=now_ms)
+        manager.startup.load(lambda topic: LogConfig.from_overrides(base, dict(TOPICS.get(topic, {}))), now_ms=now_ms)
         assert done(manager.run_retention(now_ms)) > 0
         manager.remove_deleted(now_ms + HOUR_MS)
         manager.close(now_ms)
-        manager.unlock()
+        manager.directories.unlock()
 
     def add_old_formats(self, fixtures: Path) -> None:
         """Partitions of magic 0 and 1, and their topics as brokers of that time wrote them into the tree."""

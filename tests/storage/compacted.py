@@ -9,7 +9,8 @@ from storage.checkpoints import TopicPartition
 from storage.cleaner import clean
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings, LogCleaning
-from storage.log_manager import LogManager, LogManagerSettings
+from storage.log_manager import LogManager
+from storage.log_startup import LogManagerSettings
 from storage.meta_properties import MetaProperties
 from tests.storage.builders import NAME, NOW_MS, QuickFiles, created, log_config, read_all
 
@@ -32,9 +33,9 @@ class Broker:
     def __init__(self, directory: Path, config: object = CONFIG, memory: int = 1 << 20) -> None:
         self.files = QuickFiles()
         self.manager = LogManager([str(directory)], LogManagerSettings(), self.files, random=Random(1))
-        self.manager.open()
-        self.manager.claim(MetaProperties(1, "cluster"))
-        self.manager.load(lambda topic: config, now_ms=NOW_MS)  # type: ignore[arg-type, return-value]
+        self.manager.startup.open()
+        self.manager.startup.claim(MetaProperties(1, "cluster"))
+        self.manager.startup.load(lambda topic: config, now_ms=NOW_MS)  # type: ignore[arg-type, return-value]
         self.cleaning = LogCleaning(self.manager, self.files, CleanerSettings(dedupe_buffer_size=memory))
         self.cleaning.load()
 

@@ -138,7 +138,7 @@ def test_passes_keep_the_newest_of_each_key_in_order(tmp_path: Path, seed: int, 
         fetched = log.read(offset, 1, upper_bound_offset=log.log_end_offset, min_one_batch=True)
         assert fetched is not None
     log.close(NOW_MS)
-    broker.manager.unlock()
+    broker.manager.directories.unlock()
     assert kept_in(Broker(tmp_path).log()) == found
 
 
@@ -429,7 +429,7 @@ def test_transactions_read_committed_are_the_same_before_and_after(tmp_path: Pat
     assert len(after) == len({key for _, key, _ in after})
     # Sequences survive, although no snapshot does.
     log.close(NOW_MS)
-    broker.manager.unlock()
+    broker.manager.directories.unlock()
     for path in log.directory.glob(f"*{names.PRODUCER_SNAPSHOT}"):
         path.unlink()
     log = Broker(tmp_path).log()

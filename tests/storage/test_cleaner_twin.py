@@ -338,7 +338,7 @@ def check_reopening(directory: Path, config: object, broker: Broker, log: Log) -
     }
     broker.manager.checkpoint_log_starts()
     broker.manager.checkpoint_high_watermarks()
-    broker.manager.unlock()
+    broker.manager.directories.unlock()
     for path in [*log.directory.iterdir(), directory / names.RECOVERY_POINT_CHECKPOINT]:
         if path.suffix not in (".log", ".metadata"):
             path.unlink()

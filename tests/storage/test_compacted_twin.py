@@ -39,7 +39,7 @@ class CompactedLogAndTwin(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "broker"):
-            self.broker.manager.unlock()
+            self.broker.manager.directories.unlock()
         shutil.rmtree(self.directory)
 
     @rule(pairs=PAIRS)
@@ -80,7 +80,7 @@ class CompactedLogAndTwin(RuleBasedStateMachine):
         if is_clean:
             self.broker.manager.close(self.clock_ms)
         else:
-            self.broker.manager.unlock()
+            self.broker.manager.directories.unlock()
         self.broker = Broker(self.directory, memory=self.memory)
         self.log = self.broker.log()
 

@@ -12,7 +12,8 @@ from storage import damaged_batches
 from storage.cleaner import clean
 from storage.damaged_batches import DamagedBatches, MetBy
 from storage.log import Log
-from storage.log_manager import LogManager, LogManagerSettings
+from storage.log_manager import LogManager
+from storage.log_startup import LogManagerSettings
 from storage.meta_properties import MetaProperties
 from tests.storage.builders import NOW_MS, QuickFiles, append, batch, created, log_config
 from tests.storage.compacted import Broker, commit_and_roll, keyed
@@ -26,9 +27,9 @@ def counts(counted: DamagedBatches) -> tuple[int, int, int]:
 
 def start(directory: Path) -> LogManager:
     manager = LogManager([str(directory)], LogManagerSettings(), QuickFiles(), random=Random(1))
-    manager.open()
-    manager.claim(MetaProperties(1, "cluster"))
-    manager.load(lambda topic: log_config(), now_ms=NOW_MS)
+    manager.startup.open()
+    manager.startup.claim(MetaProperties(1, "cluster"))
+    manager.startup.load(lambda topic: log_config(), now_ms=NOW_MS)
     return manager
 
 
@@ -85,7 +86,7 @@ def test_an_index_that_lies_is_no_damaged_batch(tmp_path: Path) -> None:
 def test_a_recovery_counts_the_batch_at_which_it_cuts(tmp_path: Path, position: int) -> None:
     manager = start(tmp_path)
     overwrite(filled(manager), position)
-    manager.unlock()
+    manager.directories.unlock()
     manager = start(tmp_path)
     assert counts(manager.damaged_batches) == (0, 1, 0)
 

@@ -23,7 +23,8 @@ from storage.directory_writer import (
 )
 from storage.files import Buffer, OpenFile, ShortageError, failure
 from storage.log import Log, LogOptions
-from storage.log_manager import LogManager, LogManagerSettings
+from storage.log_manager import LogManager
+from storage.log_startup import LogManagerSettings
 from storage.shortages import TryLaterError
 from storage.validation import TooCostlyError
 from tests.storage.builders import (
@@ -601,8 +602,8 @@ class Manager:
         self.manager = LogManager(
             [str(directory / "logs")], LogManagerSettings(file_delete_delay_ms=0), self.disk, random=Random(1)
         )
-        self.manager.open()
-        self.manager.load(lambda topic: CONFIG, now_ms=NOW_MS)
+        self.manager.startup.open()
+        self.manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
         self.manager.write_in_threads(lambda path: self.thread.start)
         (self.writer,) = self.manager.writers.values()
         self.writer.note_slow_write(1.0)
@@ -669,8 +670,8 @@ def test_a_stop_waits_until_all_is_written(tmp_path: Path) -> None:
 
 def load_log_of(directory: Path, topic: str) -> int:
     manager = LogManager([str(directory / "logs")], LogManagerSettings(), QuickFiles(), random=Random(1))
-    manager.open()
-    manager.load(lambda topic: CONFIG, now_ms=NOW_MS)
+    manager.startup.open()
+    manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
     log = manager.get(topic, 0)
     assert log is not None
     manager.close(NOW_MS)

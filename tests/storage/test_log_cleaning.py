@@ -258,7 +258,7 @@ def test_a_finished_pass_undoes_no_later_change_of_the_log(
     broker.manager.checkpoint_recovery_points()
     broker.manager.checkpoint_log_starts()
     expected = log.log_start_offset, kept_in(log), log.log_end_offset
-    broker.manager.unlock()  # killed
+    broker.manager.directories.unlock()  # killed
     log = Broker(tmp_path, config).log()
     assert (log.log_start_offset, kept_in(log), log.log_end_offset) == expected
 
@@ -354,7 +354,7 @@ def test_an_error_of_the_disk_takes_the_directory_out_of_service(broker: Broker)
     picked = broker.cleaning.pick(NOW_MS)
     assert picked is not None
     broker.cleaning.fail(picked, OSError(errno.EIO, "I/O error"))
-    assert not broker.manager.live_directories
+    assert not broker.manager.directories.live
 
 
 def test_what_cannot_be_cleaned_is_told_of_each_directory(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
@@ -450,7 +450,7 @@ def test_checkpoints_are_written_by_one_thread_at_a_time(broker: Broker, tmp_pat
         thread.start()
     for thread in threads:
         thread.join()
-    assert broker.manager.live_directories
+    assert broker.manager.directories.live
     assert checkpoint(tmp_path) == "0\n1\ntopic 0 1\n"
 
 

@@ -25,7 +25,8 @@ from storage.compaction import CleanedSegment
 from storage.files import Files
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings, LogCleaning
-from storage.log_manager import LogManager, LogManagerSettings, NoUsableDirectoryError
+from storage.log_manager import LogManager
+from storage.log_startup import LogManagerSettings, NoUsableDirectoryError
 from storage.meta_properties import MetaProperties
 from storage.producer_snapshots import encode
 from storage.producer_state import ProducerState
@@ -56,9 +57,9 @@ META = MetaProperties(1, "cluster")
 
 def start(directory: Path, files: Files) -> LogManager:
     manager = LogManager([str(directory)], LogManagerSettings(file_delete_delay_ms=0), files, random=Random(1))
-    manager.open()
-    manager.claim(META)
-    manager.load(lambda topic: CONFIG, now_ms=NOW_MS)
+    manager.startup.open()
+    manager.startup.claim(META)
+    manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
     return manager
 
 
@@ -141,7 +142,7 @@ def check(directory: Path, life: Life, must_be_there: dict[int, bytes]) -> None:
     log = manager.get("topic", 0)
     if log is None:
         assert not must_be_there
-        manager.unlock()
+        manager.directories.unlock()
         return
     found = dict(read_all(log))
     expected = {offset: content for offset, content in must_be_there.items() if offset >= log.log_start_offset}
@@ -167,7 +168,7 @@ def check(directory: Path, life: Life, must_be_there: dict[int, bytes]) -> None:
     reopened = manager.get("topic", 0)
     assert reopened is not None
     assert dict(read_all(reopened)) == again
-    manager.unlock()
+    manager.directories.unlock()
 
 
 def count_calls(directory: Path) -> int:
@@ -291,7 +292,7 @@ def test_index_rebuilt_below_recovery_point_survives_power_loss_after_clean_stop
         _, manager, log = start_anew(directory)
         assert log.aborted_transactions(0, log.log_end_offset) == expected, seed
         assert index_entries(log) == entries, seed
-        manager.unlock()
+        manager.directories.unlock()
 
 
 def test_index_scanned_at_recovery_point_survives_power_loss_after_clean_stop(memory_path: Path) -> None:
@@ -306,7 +307,7 @@ def test_index_scanned_at_recovery_point_survives_power_loss_after_clean_stop(me
         files.lose_unsynced(directory, Random(seed))
         _, manager, log = start_anew(directory)
         assert log.aborted_transactions(0, log.log_end_offset) == expected, seed
-        manager.unlock()
+        manager.directories.unlock()
 
 
 def test_recovered_log_is_flushed_once_by_the_next_periodic_flush(tmp_path: Path) -> None:
@@ -317,7 +318,7 @@ def test_recovered_log_is_flushed_once_by_the_next_periodic_flush(tmp_path: Path
     assert log.durability.recovery_point == log.log_end_offset
     append(log, batch(1))
     assert manager.flush_due(NOW_MS) == 0
-    manager.unlock()
+    manager.directories.unlock()
 
 
 # Cleaning
@@ -335,9 +336,9 @@ COMPACTED = log_config(
 
 def start_compacted(directory: Path, files: Files) -> LogManager:
     manager = LogManager([str(directory)], LogManagerSettings(), files, random=Random(1))
-    manager.open()
-    manager.claim(META)
-    manager.load(lambda topic: COMPACTED, now_ms=NOW_MS)
+    manager.startup.open()
+    manager.startup.claim(META)
+    manager.startup.load(lambda topic: COMPACTED, now_ms=NOW_MS)
     return manager
 
 
@@ -398,7 +399,7 @@ def check_cleaned(directory: Path, cleaned: Cleaned) -> None:
         assert bytes(fetched.records) == found[min(base_offset for base_offset in found if base_offset >= offset)]
     assert not [path for path in log.directory.iterdir() if path.suffix in (".swap", ".cleaned", ".deleted")]
     append(log, memoryview(bytearray(build_batch([RecordData(NOW_MS, b"key-0", b"more")]))))
-    manager.unlock()
+    manager.directories.unlock()
 
 
 @pytest.fixture(scope="module")
@@ -415,7 +416,7 @@ def cleaned(tmp_path_factory: pytest.TempPathFactory) -> Cleaned:
     log = manager.get("topic", 0)
     assert log is not None
     after = dict(read_all(log))
-    manager.unlock()
+    manager.directories.unlock()
     assert 4 <= len(after) < 8
     starts = [segment.base_offset for segment in segments]
     groups = [

@@ -19,19 +19,10 @@ from protocol.records.batch import MAGIC_POSITION
 from storage.checkpoints import TopicPartition
 from storage.files import Files, OpenFile
 from storage.log import Log
-from storage.log_directory import LogDirectory
-from storage.log_manager import (
-    DirectoryLockedError,
-    DuplicateLogError,
-    ForeignDirectoryError,
-    LoadStatus,
-    LogManager,
-    LogManagerSettings,
-    NewLog,
-    NoUsableDirectoryError,
-    WrongDirectoryError,
-)
-from storage.meta_properties import MetaProperties
+from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
+from storage.log_manager import LogManager, NewLog
+from storage.log_startup import DuplicateLogError, LoadStatus, LogManagerSettings, NoUsableDirectoryError
+from storage.meta_properties import MetaProperties, WrongDirectoryError
 from storage.shortages import TryLaterError
 from tests.storage.builders import NOW_MS, QuickFiles, append, batch, created, done, log_config, read_all
 from tests.support.faulty_files import Crashed, FaultyFiles
@@ -59,9 +50,9 @@ class Disks:
 
     def start(self, files: Files | None = None, **settings: int) -> LogManager:
         manager = self.manager(files, **settings)
-        manager.open()
-        manager.claim(META)
-        manager.load(lambda topic: CONFIG, now_ms=NOW_MS, on_progress=self.progress.append)
+        manager.startup.open()
+        manager.startup.claim(META)
+        manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS, on_progress=self.progress.append)
         return manager
 
 
@@ -79,31 +70,31 @@ def create(manager: LogManager, topic: str, partition: int = 0) -> None:
 
 def test_new_directories_are_claimed_and_known_again(disks: Disks, tmp_path: Path) -> None:
     manager = disks.manager()
-    assert manager.open() is None
-    manager.claim(META)
-    manager.unlock()
+    assert manager.startup.open() is None
+    manager.startup.claim(META)
+    manager.directories.unlock()
     assert (tmp_path / "b" / "meta.properties").read_text() == "version=0\nbroker.id=1\ncluster.id=cluster\n"
-    assert disks.manager().open() == META
+    assert disks.manager().startup.open() == META
 
 
 def test_directories_of_another_broker_are_not_touched(disks: Disks, tmp_path: Path) -> None:
-    disks.start().unlock()
+    disks.start().directories.unlock()
     manager = disks.manager()
-    manager.open()
+    manager.startup.open()
     with pytest.raises(WrongDirectoryError, match=r"a/meta\.properties: broker\.id is 1, expected 2"):
-        manager.claim(MetaProperties(2, "cluster"))
-    manager.unlock()
+        manager.startup.claim(MetaProperties(2, "cluster"))
+    manager.directories.unlock()
     (tmp_path / "b" / "meta.properties").write_text("version=0\nbroker.id=5\ncluster.id=cluster\n")
     with pytest.raises(WrongDirectoryError, match=r"b/meta\.properties: broker\.id is 5, expected 1"):
-        disks.manager().open()
+        disks.manager().startup.open()
 
 
 def test_a_directory_in_use_is_refused(disks: Disks, tmp_path: Path) -> None:
     running = disks.start()
     with pytest.raises(DirectoryLockedError, match=str(tmp_path / "a" / ".lock")):
-        disks.manager().open()
+        disks.manager().startup.open()
     running.close(NOW_MS)
-    disks.manager().open()
+    disks.manager().startup.open()
 
 
 def test_a_directory_that_cannot_be_used_is_skipped(tmp_path: Path) -> None:
@@ -112,9 +103,9 @@ def test_a_directory_that_cannot_be_used_is_skipped(tmp_path: Path) -> None:
     manager = disks.start()
     assert disks.failed == [str(tmp_path / "file")]
     create(manager, "topic")
-    manager.unlock()
+    manager.directories.unlock()
     with pytest.raises(NoUsableDirectoryError, match=str(tmp_path / "file")):
-        Disks(tmp_path / "file").manager().open()
+        Disks(tmp_path / "file").manager().startup.open()
 
 
 # Loading
@@ -123,13 +114,13 @@ def test_a_directory_that_cannot_be_used_is_skipped(tmp_path: Path) -> None:
 def test_a_new_directory_is_durable_with_its_parents(tmp_path: Path) -> None:
     files = FaultyFiles()
     path = tmp_path / "new" / "newer" / "data"
-    Disks(path).manager(files).open()
+    Disks(path).manager(files).startup.open()
     first_write = next(number for number, call in enumerate(files.calls) if call.startswith("create"))
     synced = [call for call in files.calls[:first_write] if call.startswith("sync directory")]
     assert sorted(synced) == sorted(f"sync directory {parent.name}" for parent in list(path.parents)[:3])
     files.free_locks()
     again = FaultyFiles()
-    Disks(path).manager(again).open()
+    Disks(path).manager(again).startup.open()
     assert not [call for call in again.calls if call.startswith("sync directory")]
 
 
@@ -140,16 +131,16 @@ def test_how_many_logs_are_still_to_be_loaded(tmp_path: Path) -> None:
         create(manager, "topic", partition)
     manager.close(NOW_MS)
     again = disks.manager()
-    again.open()
+    again.startup.open()
     (directory,) = again.directories
-    remaining = [again.remaining_logs_in(directory)]
+    remaining = [again.startup.remaining_logs_in(directory)]
 
     def config_of(_: str) -> LogConfig:
-        remaining.append(again.remaining_logs_in(directory))
+        remaining.append(again.startup.remaining_logs_in(directory))
         return CONFIG
 
-    again.load(config_of, now_ms=NOW_MS)
-    assert [*remaining, again.remaining_logs_in(directory)] == [0, 3, 2, 1, 0]
+    again.startup.load(config_of, now_ms=NOW_MS)
+    assert [*remaining, again.startup.remaining_logs_in(directory)] == [0, 3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -167,7 +158,7 @@ def test_everything_is_there_again(disks: Disks, is_clean: bool, threads: int) -
     if is_clean:
         manager.close(NOW_MS)
     else:
-        manager.unlock()
+        manager.directories.unlock()
     again = disks.start(recovery_threads_per_directory=threads)
     assert {log.name: list(read_all(log)) for log in again.logs()} == expected
     assert {log.topic_id for log in again.logs()} == {topic_id}
@@ -184,7 +175,7 @@ def test_the_marker_of_a_clean_stop_is_taken_away(disks: Disks, tmp_path: Path) 
     manager.close(NOW_MS)
     marker = tmp_path / "a" / ".kafka_cleanshutdown"
     assert marker.read_text() == '{"version":0,"brokerEpoch":-1}'
-    disks.start().unlock()
+    disks.start().directories.unlock()
     assert not marker.exists()
 
 
@@ -241,7 +232,7 @@ def test_every_descriptor_comes_back(disks: Disks, tmp_path: Path, ending: str) 
     if ending == "delete":
         manager.delete("topic", 0, now_ms=NOW_MS)
     elif ending == "fail":
-        manager.fail_directory(manager.directories[0], OSError(errno.EIO, "gone"))
+        manager.directories.fail(manager.directories[0], OSError(errno.EIO, "gone"))
     else:
         manager.close(NOW_MS)
     assert open_files(tmp_path) == (set() if ending == "close" else locks)
@@ -280,7 +271,7 @@ def test_a_garbled_checkpoint_counts_as_an_empty_one(
     if is_clean:
         manager.close(NOW_MS)
     else:
-        manager.unlock()
+        manager.directories.unlock()
     (tmp_path / "a" / name).write_bytes(b"garbage")
     again = disks.start()
     assert disks.failed == []
@@ -300,7 +291,7 @@ def test_any_log_may_have_gaps_while_it_is_not_known_which_were_cleaned(tmp_path
     for _ in range(3):
         append(the_log(manager), batch(1, size=150))
     assert [segment.base_offset for segment in the_log(manager).segments.all()] == [0, 1, 2]
-    manager.unlock()
+    manager.directories.unlock()
     for path in (tmp_path / "a" / "topic-0").glob(f"{1:020d}.*"):
         path.unlink()
     (tmp_path / "a" / "cleaner-offset-checkpoint").write_bytes(b"garbage")
@@ -386,7 +377,7 @@ def test_deletion_goes_on_after_a_restart(disks: Disks, tmp_path: Path) -> None:
     manager = disks.start()
     create(manager, "topic")
     manager.delete("topic", 0, now_ms=NOW_MS)
-    manager.unlock()
+    manager.directories.unlock()
     again = disks.start()
     assert again.get("topic", 0) is None
     again.remove_deleted(NOW_MS + 1000)
@@ -439,15 +430,15 @@ def test_a_new_log_is_not_taken_for_a_deleted_one_of_its_name(tmp_path: Path, re
     manager = disks.start()
     checkpoint_old_log(manager)
     if restarts == "before the deletion":
-        manager.unlock()
+        manager.directories.unlock()
         manager = disks.start()
     manager.delete("topic", 0, now_ms=NOW_MS)
     if restarts == "after the deletion":
-        manager.unlock()
+        manager.directories.unlock()
         manager = disks.start()
     create(manager, "topic")
     append(the_log(manager), batch(1, size=50))
-    manager.unlock()
+    manager.directories.unlock()
     log = the_log(disks.start())
     assert [offset for offset, _ in read_all(log)] == [0]
     assert (log.log_start_offset, log.log_end_offset, log.durability.recovery_point, log.high_watermark) == (0, 1, 0, 0)
@@ -514,7 +505,7 @@ def test_a_log_that_has_lost_what_was_synced_has_its_checkpoint_lowered_at_the_s
     disks = Disks(tmp_path / "a")
     manager = disks.start()
     checkpoint_old_log(manager)
-    manager.unlock()
+    manager.directories.unlock()
     checkpoint = tmp_path / "a" / CHECKPOINTS[0]
     checkpoint.write_text("0\n1\ntopic 0 99\n")
     disks.start()
@@ -611,7 +602,7 @@ def test_what_is_appended_after_a_truncation_below_the_log_start_survives_a_cras
     else:
         assert log.truncate_to(2, now_ms=NOW_MS)
     append(log, batch(1))
-    manager.unlock()
+    manager.directories.unlock()
     found = disks.start().get("topic", 0)
     assert found is not None
     assert (found.log_start_offset, found.log_end_offset) == (2, 3)
@@ -655,7 +646,7 @@ def test_the_name_of_a_deleted_log_can_be_freed_before_it_is_used_again(disks: D
     assert len(files.calls) == before, "there is nothing left to be written"
     create(manager, "topic")
     assert not [call for call in files.calls[before:] if "checkpoint" in call or call.startswith("sync")]
-    manager.unlock()
+    manager.directories.unlock()
 
 
 # Damage that a clean start does not look for
@@ -685,7 +676,7 @@ def test_a_log_with_a_damaged_batch_is_closed_cleanly_and_keeps_what_lies_behind
     log = manager.get("t", 0)
     assert log is not None
     assert log.log_end_offset == 100
-    manager.unlock()
+    manager.directories.unlock()
 
 
 def test_an_append_that_meets_a_damaged_batch_leaves_nothing_in_the_file(tmp_path: Path) -> None:
@@ -699,7 +690,7 @@ def test_an_append_that_meets_a_damaged_batch_leaves_nothing_in_the_file(tmp_pat
     assert log.segments.active.base_offset == 100
     assert os.path.getsize(damaged.path) == damaged.size
     assert append(log, batch(1)).first_offset == 101
-    manager.unlock()
+    manager.directories.unlock()
 
 
 def test_a_log_with_a_damaged_batch_can_be_deleted_and_made_anew(tmp_path: Path) -> None:
@@ -707,7 +698,7 @@ def test_a_log_with_a_damaged_batch_can_be_deleted_and_made_anew(tmp_path: Path)
     manager.delete("t", 0, now_ms=NOW_MS)
     assert created(manager, "t", 0, topic_id=None, config=log_config(), now_ms=NOW_MS).log_end_offset == 0
     assert not disks.failed
-    manager.unlock()
+    manager.directories.unlock()
 
 
 # Creation in steps
@@ -764,7 +755,7 @@ def test_directory_that_fails_before_a_created_log_is_known_keeps_it_out(tmp_pat
     steps = manager.create(new_logs(1), now_ms=NOW_MS)
     work = next(step for step in steps if step is not None)
     work()
-    manager.fail_directory(manager.directories[0], OSError(errno.EIO, "Input/output error"))
+    manager.directories.fail(manager.directories[0], OSError(errno.EIO, "Input/output error"))
     failed = done(steps)
     assert list(failed) == [TopicPartition("topic", 0)]
     assert manager.get("topic", 0) is None
@@ -804,18 +795,18 @@ def test_directory_that_fails_in_another_thread_while_a_log_is_put_in_service_ke
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_listed: bool
 ) -> None:
     manager = Disks(tmp_path / "a", tmp_path / "b").start()
-    add, made = manager._add, []
+    add, made = manager.add, []
 
     def fail_and_add(log: Log, directory: LogDirectory) -> None:
         """Another thread's `fail_directory`, before or after this one has listed the log."""
         made.append(log)
         if is_listed:
             add(log, directory)
-        manager.fail_directory(directory, OSError(errno.EIO, "Input/output error"))
+        manager.directories.fail(directory, OSError(errno.EIO, "Input/output error"))
         if not is_listed:
             add(log, directory)
 
-    monkeypatch.setattr(manager, "_add", fail_and_add)
+    monkeypatch.setattr(manager, "add", fail_and_add)
     failed = done(manager.create(new_logs(1), now_ms=NOW_MS))
     assert [error.code for error in failed.values()] == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert manager.get("topic", 0) is None

@@ -19,8 +19,9 @@ from storage.cleaner import clean
 from storage.files import Files
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings, LogCleaning
-from storage.log_manager import LogManager, LogManagerSettings, NoUsableDirectoryError
+from storage.log_manager import LogManager
 from storage.log_moves import FoundLog, LogContents, Settled, catch_up, settle, write_marker
+from storage.log_startup import LogManagerSettings, NoUsableDirectoryError
 from storage.meta_properties import MetaProperties
 from storage.names import DirectoryState
 from storage.producer_snapshots import encode
@@ -47,9 +48,9 @@ NAME = TopicPartition("topic", 0)
 def start(folder: Path, files: Files | None = None, config: LogConfig = CONFIG) -> LogManager:
     paths = [str(folder / "a"), str(folder / "b")]
     manager = LogManager(paths, LogManagerSettings(file_delete_delay_ms=1000), files or QuickFiles(), random=Random(1))
-    manager.open()
-    manager.claim(META)
-    manager.load(lambda topic: config, now_ms=NOW_MS)
+    manager.startup.open()
+    manager.startup.claim(META)
+    manager.startup.load(lambda topic: config, now_ms=NOW_MS)
     return manager
 
 
@@ -361,7 +362,7 @@ def test_a_failing_target_leaves_the_log_where_it_is(tmp_path: Path) -> None:
 def test_no_move_begins_while_a_directory_is_offline(tmp_path: Path) -> None:
     manager = start(tmp_path)
     create(manager)
-    manager.fail_directory(manager.directories[1], OSError(errno.EIO, "gone"))
+    manager.directories.fail(manager.directories[1], OSError(errno.EIO, "gone"))
     with pytest.raises(KafkaError) as caught:
         copy_of(manager)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -434,7 +435,7 @@ def test_a_pass_that_ends_after_the_move_touches_neither_directory(tmp_path: Pat
     else:
         cleaning.fail(under_way, FileNotFoundError(errno.ENOENT, "gone"))
     assert list(read_all(moved)) == before
-    assert not manager.has_offline_directory
+    assert not manager.directories.has_offline
     assert NAME not in cleaning.uncleanable
     assert cleaning.pick(NOW_MS) is not None
 
@@ -647,7 +648,7 @@ class Move:
             log = manager.get(*NAME)
             if log is None:
                 assert not must_be_there
-                manager.unlock()
+                manager.directories.unlock()
                 return
             assert must_be_there.items() <= dict(read_all(log)).items()
             copy = manager.future(*NAME) or copy_of(manager)

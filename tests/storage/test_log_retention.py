@@ -10,7 +10,8 @@ import pytest
 
 from storage.files import Files, OpenFile, failure
 from storage.log import Log
-from storage.log_manager import LogManager, LogManagerSettings
+from storage.log_manager import LogManager
+from storage.log_startup import LogManagerSettings
 from storage.meta_properties import MetaProperties
 from tests.storage.builders import NOW_MS, QuickFiles, append, batch, created, done, log_config, read_all
 from tests.support.faulty_files import FaultyFiles
@@ -44,9 +45,9 @@ class NotedFiles(QuickFiles):
 
 def start(directory: Path, files: Files | None = None) -> LogManager:
     manager = LogManager([str(directory)], LogManagerSettings(), files or QuickFiles(), random=Random(1))
-    manager.open()
-    manager.claim(MetaProperties(1, "cluster"))
-    manager.load(lambda topic: CONFIG, now_ms=NOW_MS)
+    manager.startup.open()
+    manager.startup.claim(MetaProperties(1, "cluster"))
+    manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
     return manager
 
 
@@ -71,7 +72,7 @@ def test_a_log_start_is_on_the_disk_before_a_segment_is_renamed(tmp_path: Path) 
     start_written = calls.index("rename log-start-offset-checkpoint.tmp")
     assert start_written < calls.index(f"sync directory {tmp_path.name}", start_written) < first_deletion
     assert log.log_start_offset == 3
-    manager.unlock()
+    manager.directories.unlock()
 
 
 @pytest.mark.parametrize("lost", [(1,), (0, 2), (1, 2)])
@@ -87,7 +88,7 @@ def test_gaps_that_a_power_cut_leaves_below_the_log_start_take_nothing_above_it(
             work()
         if (tmp_path / "log-start-offset-checkpoint").exists():
             break
-    manager.unlock()
+    manager.directories.unlock()
     for number in lost:
         for path in tmp_path.glob(f"topic-0/{number:020d}.*"):
             path.unlink()
@@ -103,7 +104,7 @@ def test_gaps_that_a_power_cut_leaves_below_the_log_start_take_nothing_above_it(
     log.advance_high_watermark(5)
     done(manager.run_retention(NOW_MS))
     assert [segment.base_offset for segment in log.segments.all()] == [3, 4]
-    manager.unlock()
+    manager.directories.unlock()
 
 
 def test_files_are_read_and_renamed_in_threads_only(tmp_path: Path) -> None:
@@ -127,15 +128,15 @@ def test_files_are_read_and_renamed_in_threads_only(tmp_path: Path) -> None:
     assert len(in_threads) > 10
     # The leader epochs are written without waiting for the disk.
     assert [name for name in on_loop if "leader-epoch" not in name] == []
-    manager.unlock()
+    manager.directories.unlock()
 
 
 def test_a_log_that_begins_to_move_during_a_pass_keeps_its_segments(tmp_path: Path) -> None:
     directories = [tmp_path / "a", tmp_path / "b"]
     manager = LogManager([str(one) for one in directories], LogManagerSettings(), QuickFiles(), random=Random(1))
-    manager.open()
-    manager.claim(MetaProperties(1, "cluster"))
-    manager.load(lambda topic: CONFIG, now_ms=NOW_MS)
+    manager.startup.open()
+    manager.startup.claim(MetaProperties(1, "cluster"))
+    manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
     log = expirable(manager)
     steps = manager.run_retention(NOW_MS + 10_000)
     for work in steps:
@@ -172,7 +173,7 @@ def test_records_deleted_during_a_pass_wait_for_their_log_start_on_the_disk(tmp_
     log.delete_records_before(5)
     assert done(steps) == 3
     assert [segment.base_offset for segment in log.segments.all()] == [3, 4]
-    manager.unlock()
+    manager.directories.unlock()
 
 
 @pytest.mark.parametrize("offset", [0, 1, 2])
@@ -187,7 +188,7 @@ def test_a_truncation_during_a_pass_begins_with_an_empty_file(tmp_path: Path, of
     log.disposal.mark_dropped(NOW_MS)
     assert [found for found, _ in read_all(log)] == [offset]
     assert os.stat(log.segments.active.path).st_size == log.size
-    manager.unlock()
+    manager.directories.unlock()
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -206,7 +207,7 @@ def test_a_log_start_stays_on_the_disk_while_files_below_it_keep_their_names(tmp
     else:
         manager.checkpoint_recovery_points()
         manager.checkpoint_log_starts()
-        manager.unlock()
+        manager.directories.unlock()
     assert (tmp_path / "topic-0" / f"{0:020d}.log").exists()
     manager = start(tmp_path)
     found = manager.get("topic", 0)
@@ -215,7 +216,7 @@ def test_a_log_start_stays_on_the_disk_while_files_below_it_keep_their_names(tmp
     assert done(manager.run_retention(NOW_MS + 10_000)) == 3
     manager.checkpoint_log_starts()
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n", "the names of the files tell it"
-    manager.unlock()
+    manager.directories.unlock()
 
 
 def test_files_that_a_pass_could_not_rename_are_renamed_by_the_next(
@@ -238,4 +239,4 @@ def test_files_that_a_pass_could_not_rename_are_renamed_by_the_next(
     assert done(manager.run_retention(NOW_MS + 10_000)) == 0
     assert len(list(log.directory.glob("*.log"))) == 2
     assert manager.remove_deleted(NOW_MS + 20_000) >= 3
-    manager.unlock()
+    manager.directories.unlock()

@@ -509,14 +509,14 @@ def test_a_log_that_was_compacted_keeps_its_gaps_after_a_crash(tmp_path: Path, c
         append(log, keyed((f"n{number}", "x" * 300)))
     before = kept_in(log)
     bases = [segment.base_offset for segment in log.segments.all()]
-    broker.manager.unlock()
+    broker.manager.directories.unlock()
     (tmp_path / names.RECOVERY_POINT_CHECKPOINT).unlink(missing_ok=True)
 
     again = Broker(tmp_path, dataclasses.replace(COMPACTED, cleanup_policy=frozenset({cleanup_policy})))
     log = again.log()
     assert kept_in(log) == before
     assert [segment.base_offset for segment in log.segments.all()] == bases
-    again.manager.unlock()
+    again.manager.directories.unlock()
 
 
 def test_a_kill_right_after_a_swap_costs_nothing_behind_the_gaps_that_it_made(tmp_path: Path) -> None:
@@ -533,7 +533,7 @@ def test_a_kill_right_after_a_swap_costs_nothing_behind_the_gaps_that_it_made(tm
     broker.cleaning.make_durable(picked)
     assert broker.cleaning.finish(picked, result, now_ms=NOW_MS)
     before = kept_in(log)
-    broker.manager.unlock()
+    broker.manager.directories.unlock()
     assert not (tmp_path / names.CLEANER_CHECKPOINT).exists()
     assert kept_in(Broker(tmp_path).log()) == before
 
@@ -546,12 +546,12 @@ def test_without_recovery_points_gaps_are_accepted_by_this_start_and_the_next(tm
         records = batch(1)
         records[:8] = offset.to_bytes(8)
         log.append_as_follower(records, now_ms=NOW_MS)
-    broker.manager.unlock()
+    broker.manager.directories.unlock()
     (tmp_path / names.RECOVERY_POINT_CHECKPOINT).unlink()
     for _ in range(3):
         broker = Broker(tmp_path, config)
         assert offsets(broker.log()) == [0, 1 << 33]
-        broker.manager.unlock()
+        broker.manager.directories.unlock()
 
 
 def test_in_a_new_directory_too_an_older_file_that_lost_batches_ends_the_log(tmp_path: Path) -> None:
@@ -560,6 +560,6 @@ def test_in_a_new_directory_too_an_older_file_that_lost_batches_ends_the_log(tmp
     for number in range(20):
         append(log, keyed((f"k{number}", "v" * 900)))
     first, second = log.segments.all()[:2]
-    broker.manager.unlock()
+    broker.manager.directories.unlock()
     os.truncate(first.path, first.size // second.base_offset)
     assert offsets(Broker(tmp_path).log()) == [0]

@@ -22,7 +22,8 @@ from storage import names
 from storage.checkpoints import TopicPartition
 from storage.files import Buffer, Files, OpenFile, OsFiles, ShortageError, failure
 from storage.log import Log
-from storage.log_manager import LoadError, LogManager, LogManagerSettings
+from storage.log_manager import LogManager
+from storage.log_startup import LoadError, LogManagerSettings
 from storage.shortages import LineLimit, OutOfResourcesError, Shortages
 from tests.storage.builders import (
     NOW_MS,
@@ -260,8 +261,8 @@ def manager_over(tmp_path: Path, files: Files, failed: list[str]) -> LogManager:
 
 def opened(tmp_path: Path, files: Files, failed: list[str]) -> LogManager:
     manager = manager_over(tmp_path, files, failed)
-    manager.open()
-    manager.load(lambda topic: CONFIG, now_ms=NOW_MS)
+    manager.startup.open()
+    manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
     return manager
 
 
@@ -291,7 +292,7 @@ def test_a_start_without_descriptors_ends_with_one_error(tmp_path: Path, is_clea
     if is_clean:
         manager.close(NOW_MS)
     else:
-        manager.unlock()
+        manager.directories.unlock()
         # Without recovery points a log is synced as soon as it is scanned.
         (tmp_path / "logs" / names.RECOVERY_POINT_CHECKPOINT).unlink()
     texts: list[str] = []
@@ -300,11 +301,11 @@ def test_a_start_without_descriptors_ends_with_one_error(tmp_path: Path, is_clea
         files.fail(range(number, number + 1), errno.EMFILE)
         manager = manager_over(tmp_path, files, failed)
         try:
-            manager.open()
-            manager.load(lambda topic: CONFIG, now_ms=NOW_MS)
+            manager.startup.open()
+            manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
         except LoadError as error:
             texts.append(str(error))
-            manager.unlock()
+            manager.directories.unlock()
             continue
         finally:
             assert not failed

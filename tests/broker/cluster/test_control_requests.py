@@ -30,7 +30,8 @@ from protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from storage.files import OsFiles
-from storage.log_manager import LogManager, LogManagerSettings
+from storage.log_manager import LogManager
+from storage.log_startup import LogManagerSettings
 from tests.support.manual_clock import ManualClock
 
 ME = 0
@@ -45,7 +46,7 @@ class Door:
         self.own_epoch = OWN_EPOCH
         config = BrokerConfig.from_properties({})
         logs = LogManager([str(folder)], LogManagerSettings(), OsFiles(), random=Random(1))
-        logs.open()
+        logs.startup.open()
         configs = TopicConfigs(config, _no_overrides)
         self.metadata = MetadataCache("cluster")
         self.manager = ReplicaManager(

@@ -28,7 +28,8 @@ from protocol.records.batch import batches, records
 from protocol.schema import ZERO_UUID
 from storage.files import OpenFile, OsFiles
 from storage.log_durability import LogDurability
-from storage.log_manager import LogManager, LogManagerSettings
+from storage.log_manager import LogManager
+from storage.log_startup import LogManagerSettings
 from tests.broker.handlers.test_produce_and_fetch import SIZE_MAX, batch_of, fetch, produce
 from tests.storage.builders import NOW_MS, log_config, read_all
 from tests.support.faulty_files import FaultyFiles
@@ -351,8 +352,8 @@ async def test_flushed_record_survives_power_loss_after_move(
         OsFiles(),
         random=Random(1),
     )
-    after.open()
-    after.load(lambda topic: log_config(), now_ms=NOW_MS)
+    after.startup.open()
+    after.startup.load(lambda topic: log_config(), now_ms=NOW_MS)
     survivor = after.get("t", 0)
     assert survivor is not None
     assert survivor.log_end_offset == 4

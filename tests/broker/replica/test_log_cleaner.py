@@ -239,7 +239,7 @@ async def test_a_pass_that_nobody_wants_any_more_is_cut_off(
     if change is not delete:
         assert not running.staged()
     assert not running.broker.cleaning.uncleanable
-    assert running.broker.manager.live_directories
+    assert running.broker.manager.directories.live
 
 
 def test_a_worker_process_that_was_ended_is_replaced(broker: Broker) -> None:

@@ -29,7 +29,8 @@ from protocol.records.builder import RecordData, build_batch
 from protocol.schema import ZERO_UUID
 from storage.checkpoints import read_partition_metadata
 from storage.files import OsFiles
-from storage.log_manager import LogManager, LogManagerSettings
+from storage.log_manager import LogManager
+from storage.log_startup import LogManagerSettings
 from storage.names import PARTITION_METADATA
 from tests.storage.builders import created, done
 
@@ -48,7 +49,7 @@ def timer() -> Timer:
 @pytest.fixture
 def log_manager(tmp_path: Path) -> LogManager:
     opened = LogManager([str(tmp_path / "data")], LogManagerSettings(), OsFiles(), random=Random(1))
-    opened.open()
+    opened.startup.open()
     return opened
 
 
@@ -366,11 +367,11 @@ def test_an_existing_partition_without_its_folder_is_warned_of(
     append(manager)
     folder = led(manager).log.directory
     log_manager.checkpoint_high_watermarks()
-    log_manager.unlock()
+    log_manager.directories.unlock()
     shutil.rmtree(folder)
     again = LogManager([str(tmp_path / "data")], LogManagerSettings(), OsFiles(), random=Random(1))
-    again.open()
-    again.load(lambda topic: CONFIG, now_ms=NOW_MS)
+    again.startup.open()
+    again.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
     restarted = ReplicaManager(
         ME, again, timer, topic_config=lambda topic: CONFIG, produce_purge_interval=1, fetch_purge_interval=1
     )
@@ -429,7 +430,7 @@ def test_new_log_gets_the_configuration_that_changed_while_it_was_created(
 def test_partition_named_twice_whose_creation_failed_gets_its_error_twice(
     manager: ReplicaManager, log_manager: LogManager
 ) -> None:
-    log_manager.fail_directory(log_manager.directories[0], OSError(errno.EIO, "Input/output error"))
+    log_manager.directories.fail(log_manager.directories[0], OSError(errno.EIO, "Input/output error"))
     request = request_for(state_of(), state_of())
     done(manager.create_logs(request, NOW_MS))
     response = whole(manager.become_leader_or_follower(request))

@@ -16,7 +16,8 @@ from protocol.records.builder import RecordData, build_batch
 from storage.checkpoints import TopicPartition
 from storage.files import OsFiles
 from storage.log import AppendResult, Log, LogOptions
-from storage.log_manager import LogManager, LogManagerSettings
+from storage.log_manager import LogManager
+from storage.log_startup import LogManagerSettings
 from tests.support.manual_clock import ManualClock
 
 BROKER = 1

@@ -37,7 +37,8 @@ from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, read_marker
 from storage.files import Files
-from storage.log_manager import LogManager, LogManagerSettings
+from storage.log_manager import LogManager
+from storage.log_startup import LogManagerSettings
 from storage.meta_properties import MetaProperties
 from storage.producer_state import Producer
 from tests.broker.transactions.fakes import BROKER, FakeLeaders
@@ -69,9 +70,9 @@ class World:
         self.timer = Timer()
         self.epoch = epoch
         self.log_manager = LogManager([str(directory)], LogManagerSettings(), files, random=Random(1))
-        self.log_manager.open()
-        self.log_manager.claim(MetaProperties(BROKER, "cluster"))
-        self.log_manager.load(lambda topic: CONFIG, now_ms=clock.now_ms())
+        self.log_manager.startup.open()
+        self.log_manager.startup.claim(MetaProperties(BROKER, "cluster"))
+        self.log_manager.startup.load(lambda topic: CONFIG, now_ms=clock.now_ms())
         self.replica_manager = ReplicaManager(
             BROKER, self.log_manager, self.timer, topic_config=lambda _: CONFIG, produce_purge_interval=1000,
             fetch_purge_interval=1000,
@@ -149,7 +150,7 @@ class World:
             await self.idle()
 
     def close(self) -> None:
-        self.log_manager.unlock()
+        self.log_manager.directories.unlock()
 
 
 async def _settled(storing: Awaitable[None] | None) -> None:

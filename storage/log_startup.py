@@ -1,0 +1,460 @@
+"""The start of the logs: whose directories these are, which logs lie in them, and loading them in parallel.
+
+Owns the order of a start: lock the directories, check whose they are, finish moves that a crash cut off, reject two
+logs of one partition, load. Must not know what happens to a log once it is loaded.
+
+Threads: `open`, `claim` and `load` block until done. `load` uses threads of its own for the logs of each directory.
+"""
+
+import logging
+import os.path
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from config.broker import BrokerConfig
+from config.broker_properties import (
+    LOG_SEGMENT_DELETE_DELAY_MS,
+    NUM_RECOVERY_THREADS_PER_DATA_DIR,
+    PRODUCER_ID_EXPIRATION_MS,
+)
+from config.log_config import LogConfig
+from protocol.errors import KafkaError
+from storage import log_moves, meta_properties, names
+from storage.checkpoints import TopicPartition
+from storage.damaged_batches import DamagedBatches, MetBy
+from storage.files import Files, ShortageError
+from storage.log import Log, LogOptions
+from storage.log_directories import LogDirectories
+from storage.log_directory import LogDirectory
+from storage.log_loader import LoadProgress
+from storage.log_moves import FoundLog, LogContents
+from storage.meta_properties import MetaProperties
+from storage.names import DirectoryState
+from storage.segment import CorruptSegmentError
+from storage.shortages import OutOfResourcesError
+
+_GAPS_ANYWHERE: Final = 2**63 - 1
+
+_SHORTAGE_AT_START: Final = "out of descriptors or memory, which is no error of the disk"
+
+_logger = logging.getLogger(__name__)
+
+
+class NoUsableDirectoryError(Exception):
+    """Every log directory has failed. Names them with their errors."""
+
+
+class LoadError(Exception):
+    """The start has run out of descriptors or memory. Names the file."""
+
+
+class DuplicateLogError(Exception):
+    """The same partition lies in two log directories. Names both."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogManagerSettings:
+    recovery_threads_per_directory: int = 1
+    file_delete_delay_ms: int = 60_000
+    producer_id_expiration_ms: int = 86_400_000
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> "LogManagerSettings":
+        return cls(
+            recovery_threads_per_directory=config[NUM_RECOVERY_THREADS_PER_DATA_DIR],
+            file_delete_delay_ms=config[LOG_SEGMENT_DELETE_DELAY_MS],
+            producer_id_expiration_ms=config[PRODUCER_ID_EXPIRATION_MS],
+        )
+
+
+class LoadStatus(NamedTuple):
+    """How far a load is. `bytes_total` counts what has to be scanned after an unclean stop; 0 after a clean one."""
+
+    logs_done: int
+    logs_total: int
+    bytes_done: int
+    bytes_total: int
+
+
+class _Progress(LoadProgress):
+    """Counts for all threads of a load. A lost update shifts a progress line by one batch, nothing else."""
+
+    def __init__(self, damaged_batches: DamagedBatches) -> None:
+        self.logs_done = self.logs_total = self.bytes_done = self.bytes_total = 0
+        self._damaged_batches = damaged_batches
+
+    def on_damage(self, text: str) -> None:
+        _logger.warning(text)
+
+    def on_damaged_batch(self, damage: CorruptSegmentError) -> None:
+        self._damaged_batches.add(MetBy.RECOVERY, damage, os.path.dirname(damage.path))
+
+    def on_bytes_scanned(self, size: int) -> None:
+        self.bytes_done += size
+
+    @property
+    def status(self) -> LoadStatus:
+        return LoadStatus(self.logs_done, self.logs_total, self.bytes_done, self.bytes_total)
+
+
+class _Offsets(NamedTuple):
+    """What the root of a log directory says about all its logs."""
+
+    is_clean: bool
+    recovery_points: dict[TopicPartition, int] | None  # None when they are not known
+    log_starts: dict[TopicPartition, int]
+    high_watermarks: dict[TopicPartition, int]
+    first_dirty: dict[TopicPartition, int]
+    knows_cleaned: bool
+    """Whether `first_dirty` names every log that was ever cleaned."""
+
+
+class _LogToLoad(NamedTuple):
+    directory: LogDirectory
+    path: str
+    name: TopicPartition
+    log_start_offset: int
+    recovery_point: int
+    high_watermark: int
+    is_clean: bool
+    gaps_below: int  # see `Log.load`
+
+
+class StartedLogs(Protocol):
+    """Where a start puts what it finds."""
+
+    settings: LogManagerSettings
+    damaged_batches: DamagedBatches
+
+    def options_of(self, directory: LogDirectory) -> LogOptions: ...
+
+    def add(self, log: Log, directory: LogDirectory) -> None: ...
+
+    def remove_later(self, directory: LogDirectory, path: str, *, due_ms: int) -> None: ...
+
+
+class LogStartup:
+    """See the module. One start: `open`, `claim`, `load`, in this order."""
+
+    def __init__(
+        self, logs: StartedLogs, directories: LogDirectories, files: Files, files_beside: Collection[str]
+    ) -> None:
+        """`files_beside` names files that others keep in the log directories."""
+        self._logs = logs
+        self._directories = directories
+        self._files = files
+        self._files_beside = files_beside
+        self._first_dirty_found: dict[str, dict[TopicPartition, int]] = {}
+        self._vanished: dict[TopicPartition, tuple[str, int]] = {}
+        self._logs_to_load: Counter[str] = Counter()  # by directory during `load`, empty before and after
+
+    def open(self) -> MetaProperties | None:
+        """Locks all directories and says whose they are; None when all are new.
+
+        A directory that cannot be used is skipped with an error. Raises DirectoryLockedError, WrongDirectoryError when
+        they do not belong together, NoUsableDirectoryError, LoadError.
+        """
+        errors = []
+        metas: dict[LogDirectory, MetaProperties | None] = {}
+        for directory in self._directories:
+            try:
+                directory.open()
+                metas[directory] = directory.read_meta()
+            except OSError as error:
+                errors.append(f"{directory.path}: {error}")
+                self._fail_at_start(directory, error)
+        if not self._directories.live:
+            raise NoUsableDirectoryError(f"None of the log directories can be used: {'; '.join(errors)}")
+        found: MetaProperties | None = None
+        for directory, meta in metas.items():
+            if meta is None:
+                continue
+            if found is not None:
+                meta_properties.verify(
+                    meta, directory.meta_path, broker_id=found.broker_id, cluster_id=found.cluster_id
+                )
+            found = found or meta
+        return found
+
+    def claim(self, meta: MetaProperties) -> None:
+        """Says whose the directories are from now on. Raises WrongDirectoryError where that was said differently.
+
+        A directory with an I/O error goes offline. Raises LoadError.
+        """
+        for directory in self._directories.live:
+            try:
+                found = directory.read_meta()
+                if found is None:
+                    directory.write_meta(meta)
+            except OSError as error:
+                self._fail_at_start(directory, error)
+                continue
+            if found is not None:
+                meta_properties.verify(found, directory.meta_path, broker_id=meta.broker_id, cluster_id=meta.cluster_id)
+
+    def load(
+        self,
+        config_of: Callable[[str], LogConfig],
+        *,
+        now_ms: int,
+        on_progress: Callable[[LoadStatus], None] = lambda status: None,
+    ) -> None:
+        """Opens every log, repairing those that an unclean stop has left. `on_progress` is called now and then.
+
+        Raises ForeignDirectoryError, DuplicateLogError, NoUsableDirectoryError, LoadError. A directory with an I/O
+        error goes offline and the others are loaded.
+        """
+        progress = _Progress(self._logs.damaged_batches)
+        to_load, unclean = self._find_logs(now_ms)
+        progress.logs_total = len(to_load)
+        self._logs_to_load = Counter(item.directory.path for item in to_load)
+        progress.bytes_total = sum(self._bytes_to_scan(item) for item in to_load if not item.is_clean)
+        self._directories.run_in_threads(
+            to_load,
+            lambda item: item.directory,
+            lambda item: self._load_log(item, config_of(item.name.topic), now_ms, progress),
+            lambda: on_progress(progress.status),
+            threads=self._logs.settings.recovery_threads_per_directory,
+        )
+        self._logs_to_load.clear()
+        # From here on a log that the file does not name has not been synced, which a missing file would not prove.
+        for directory in dict.fromkeys([*unclean, *_shorter_than_checkpointed(to_load)]):
+            if not directory.is_offline:
+                try:
+                    directory.write_recovery_points()
+                except OSError as error:
+                    self._fail_at_start(directory, error)
+        if not self._directories.live:
+            raise NoUsableDirectoryError("None of the log directories could be loaded")
+
+    def remaining_logs_in(self, directory: LogDirectory) -> int:
+        """How many logs of a directory a load has still before it; 0 when none is under way. Any thread."""
+        return max(self._logs_to_load[directory.path] - len(directory.logs), 0)
+
+    def take_vanished(self, topic: str, partition: int) -> tuple[str, int] | None:
+        """A log that was in none of the directories although the checkpoint of one knows it; to be asked once.
+
+        Returns that directory, and the high watermark that the log had there.
+        """
+        return self._vanished.pop(TopicPartition(topic, partition), None)
+
+    def take_first_dirty(self) -> list[tuple[LogDirectory, dict[TopicPartition, int]]]:
+        """What the cleaner's checkpoint of each live directory said when the logs were loaded; to be asked once."""
+        found, self._first_dirty_found = self._first_dirty_found, {}
+        return [(directory, found.get(directory.path, {})) for directory in self._directories.live]
+
+    def _find_logs(self, now_ms: int) -> tuple[list[_LogToLoad], list[LogDirectory]]:
+        """What is to be loaded, after moves that a crash has cut off were finished; which directories were not closed.
+
+        Raises DuplicateLogError.
+        """
+        found: list[FoundLog] = []
+        offsets: dict[str, _Offsets] = {}
+        for directory in self._directories.live:
+            try:
+                listed = list(self._list_logs(directory, now_ms))
+                for path in directory.strangers():
+                    if os.path.basename(path) not in self._files_beside:
+                        _logger.warning("%s does not belong to a log directory, left alone", path)
+                is_clean = directory.take_clean_marker()
+                cleaner_offsets = directory.read_cleaner_offsets(_logger.warning)
+                offsets[directory.path] = _Offsets(
+                    is_clean,
+                    directory.read_recovery_points(_logger.warning),
+                    directory.read_log_starts(_logger.warning),
+                    directory.read_high_watermarks(_logger.warning),
+                    cleaner_offsets or {},
+                    knows_cleaned=cleaner_offsets is not None,
+                )
+            except OSError as error:
+                self._fail_at_start(directory, error)
+                continue
+            found.extend(listed)
+            if listed and not is_clean:
+                _logger.info(
+                    "%s was not closed cleanly: its logs are scanned from their recovery points", directory.path
+                )
+        directories = {directory.path: directory for directory in self._directories.live}
+        recovery_points = {path: each.recovery_points or {} for path, each in offsets.items()}
+
+        def contents_of(one: FoundLog) -> LogContents | None:
+            return self._contents_of(one, recovery_points[one.directory].get(one.name, 0))
+
+        settled = log_moves.settle(found, directories, self._marker_of, contents_of)
+        served = settled.served
+        for one in settled.promoted:
+            _logger.warning("%s holds the whole log and takes its place", one.path)
+            served.extend(self._renamed(one, names.partition_directory(*one.name)))
+        for one in settled.retired:
+            _logger.warning("%s is removed: another directory holds the log since a move", one.path)
+            for renamed in self._renamed(
+                one, names.marked_partition_directory(*one.name, DirectoryState.DELETE, uuid.uuid4())
+            ):
+                self._remove_later(directories[one.directory], renamed.path, now_ms)
+        _refuse_duplicates(served)
+        self._first_dirty_found = {path: each.first_dirty for path, each in offsets.items()}
+        present = {one.name for one in found}
+        self._vanished = {
+            name: (path, high_watermark)
+            for path, each in offsets.items()
+            for name, high_watermark in each.high_watermarks.items()
+            if name not in present
+        }
+        # A log that was moved just before the stop may be known to its old directory alone.
+        cleaned: dict[TopicPartition, int] = {}
+        for each in offsets.values():
+            for name, first_dirty in each.first_dirty.items():
+                cleaned[name] = max(first_dirty, cleaned.get(name, 0))
+        # While it is unknown which logs were cleaned, a gap in any log may be the cleaner's.
+        unlisted = 0 if all(each.knows_cleaned for each in offsets.values()) else _GAPS_ANYWHERE
+        to_load = [
+            self._to_load(
+                directories[one.directory],
+                one,
+                offsets[one.directory],
+                gaps_below=max(cleaned.get(one.name, 0), unlisted),
+            )
+            for one in served
+        ]
+        return to_load, [
+            directories[path] for path, each in offsets.items() if not each.is_clean and path in directories
+        ]
+
+    def _list_logs(self, directory: LogDirectory, now_ms: int) -> Iterator[FoundLog]:
+        for path, parsed in directory.partition_directories():
+            if parsed.state is DirectoryState.STRAY:
+                _logger.warning("%s is left alone: it is a replica that no metadata knows", path)
+            elif parsed.state is DirectoryState.DELETE:
+                self._remove_later(directory, path, now_ms)
+            else:
+                yield FoundLog(directory.path, path, TopicPartition(parsed.topic, parsed.partition), parsed.state)
+
+    def _marker_of(self, found: FoundLog) -> str | None:
+        try:
+            return log_moves.read_marker(self._files, found.path)
+        except OSError as error:
+            self._fail_at_start(self._directory_with(found.directory), error)
+            return None
+
+    def _contents_of(self, found: FoundLog, recovery_point: int) -> LogContents | None:
+        """None when the log directory has failed at that."""
+        try:
+            return log_moves.read_contents(self._files, found.path, recovery_point)
+        except OSError as error:
+            self._fail_at_start(self._directory_with(found.directory), error)
+            return None
+
+    def _renamed(self, found: FoundLog, name: str) -> list[FoundLog]:
+        """The same under another name, durably; nothing when its log directory has failed at that."""
+        directory = self._directory_with(found.directory)
+        try:
+            path = directory.rename_partition_directory(found.path, name)
+            directory.sync()
+        except OSError as error:
+            self._fail_at_start(directory, error)
+            return []
+        return [found._replace(path=path, state=DirectoryState.CURRENT)]
+
+    def _live_paths(self) -> set[str]:
+        return {directory.path for directory in self._directories.live}
+
+    def _directory_with(self, path: str) -> LogDirectory:
+        return next(one for one in self._directories if one.path == path)
+
+    def _to_load(self, directory: LogDirectory, found: FoundLog, offsets: _Offsets, *, gaps_below: int) -> _LogToLoad:
+        recovery_points = offsets.recovery_points
+        return _LogToLoad(
+            directory,
+            found.path,
+            found.name,
+            offsets.log_starts.get(found.name, 0),
+            0 if recovery_points is None else recovery_points.get(found.name, 0),
+            offsets.high_watermarks.get(found.name, 0),
+            offsets.is_clean,
+            # Without recovery points a gap may be old and below what was synced, so it proves no loss.
+            _GAPS_ANYWHERE if recovery_points is None else gaps_below,
+        )
+
+    def _remove_later(self, directory: LogDirectory, path: str, now_ms: int) -> None:
+        self._logs.remove_later(directory, path, due_ms=now_ms + self._logs.settings.file_delete_delay_ms)
+
+    def _bytes_to_scan(self, item: _LogToLoad) -> int:
+        try:
+            entries = self._files.list_directory(item.path)
+        except OSError:
+            return 0  # loading it will find the same error
+        parsed = ((names.parse_segment_file(entry.name), entry.size) for entry in entries)
+        logs = [(name.base_offset, size) for name, size in parsed if name is not None and name.suffix == names.LOG]
+        first = max((base for base, _ in logs if base <= item.recovery_point), default=0)
+        return sum(size for base, size in logs if base >= first)
+
+    def _load_log(self, item: _LogToLoad, config: LogConfig, now_ms: int, progress: _Progress) -> None:
+        if item.directory.is_offline:
+            return
+        try:
+            log = Log.load(
+                self._logs.options_of(item.directory),
+                item.path,
+                item.name,
+                config,
+                log_start_offset=item.log_start_offset,
+                recovery_point=item.recovery_point,
+                high_watermark=item.high_watermark,
+                is_clean=item.is_clean,
+                gaps_below=item.gaps_below,
+                now_ms=now_ms,
+                progress=progress,
+            )
+            if item.gaps_below == _GAPS_ANYWHERE and not item.is_clean:
+                log.durability.flush(now_ms)  # so that the next start finds the accepted gaps below the recovery point
+            if log.is_future or log_moves.read_marker(self._files, item.path) in self._live_paths():
+                log_moves.remove_marker(self._files, item.path)
+        except OSError as error:
+            self._fail_at_start(item.directory, error)
+            return
+        except OutOfResourcesError as error:
+            # Without this log its partition would be taken for one that has vanished, and get an empty one.
+            raise LoadError(f"{_SHORTAGE_AT_START}: {error}") from error
+        except KafkaError:
+            return  # the log has reported it, and its directory is offline
+        # A producer that had been forgotten before the stop must not come back with a snapshot that still knew it.
+        log.expire_producers(now_ms, self._logs.settings.producer_id_expiration_ms)
+        self._logs.add(log, item.directory)
+        progress.logs_done += 1
+
+    def _fail_at_start(self, directory: LogDirectory, error: Exception) -> None:
+        """Take a directory offline, unless it was a shortage.
+
+        Raises LoadError for a shortage: nothing is tried again at a start, and half a start helps nobody.
+        """
+        if isinstance(error, ShortageError):
+            raise LoadError(f"{_SHORTAGE_AT_START}: {error}") from error
+        self._directories.fail(directory, error)
+
+
+def _shorter_than_checkpointed(loaded: Iterable[_LogToLoad]) -> list[LogDirectory]:
+    """Where a log has lost what its checkpoint calls synced: that must not be said of what is appended next."""
+    return list(
+        dict.fromkeys(
+            item.directory
+            for item in loaded
+            if (log := item.directory.logs.get(item.name)) is not None
+            and log.durability.recovery_point < item.recovery_point
+        )
+    )
+
+
+def _refuse_duplicates(items: Iterable[FoundLog]) -> None:
+    paths: dict[TopicPartition, str] = {}
+    for item in items:
+        if item.state is DirectoryState.FUTURE:
+            continue
+        if item.name in paths:
+            raise DuplicateLogError(
+                f"{item.name.topic}-{item.name.partition} lies in {paths[item.name]} and in {item.path}: "
+                f"a partition must be in one log directory only"
+            )
+        paths[item.name] = item.path
