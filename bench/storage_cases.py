@@ -27,7 +27,7 @@ from bench.subject import GB, KIB_16, MB, bulk_batch, now_ms, running
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.records.batch import BASE_OFFSET, set_offset_and_epoch
-from storage import names
+from storage import log_opening, names
 from storage.checkpoints import TopicPartition
 from storage.files import OsFiles
 from storage.log import Log, LogOptions
@@ -127,7 +127,7 @@ def _new_log(folder: Path) -> Iterator[Log]:
     config = LogConfig.from_overrides(BrokerConfig.from_properties({}, {}), {})
     name = TopicPartition(TOPIC, 0)
     options = LogOptions(OsFiles(), Random(1))
-    yield Log.create(options, str(folder / "log"), name, config, topic_id=None, now_ms=now_ms())
+    yield log_opening.create(options, str(folder / "log"), name, config, topic_id=None, now_ms=now_ms())
 
 
 def _append(log: Log, batch: Batch, byte_count: int) -> int:

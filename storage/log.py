@@ -24,7 +24,6 @@ Invariants:
 - Nothing is synced before an append returns. What a crash of the machine may take lies at or above `recovery_point`.
 """
 
-import contextlib
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -47,13 +46,13 @@ from storage.files import Files, FileSlice, ShortageError
 from storage.leader_epochs import LeaderEpochs
 from storage.log_disposal import LogDisposal
 from storage.log_durability import LogDurability
-from storage.log_loader import PRODUCERS_UNKNOWN, LoadedLog, LoadProgress, LogLoader, epochs_writer, state_at
+from storage.log_loader import PRODUCERS_UNKNOWN, LoadedLog, epochs_writer, state_at
 from storage.log_reader import FetchedRecords, FoundOffset, LogReader
 from storage.mapped_index import CorruptIndexError
 from storage.names import DirectoryState
 from storage.partition_directory import PartitionDirectory
 from storage.planned_appends import PlannedAppend, PlannedAppends
-from storage.producer_snapshots import ProducerSnapshots, encode
+from storage.producer_snapshots import encode
 from storage.producer_state import BatchMetadata, ProducerState, marker_in
 from storage.replicated import check_replicated
 from storage.segment import RELATIVE_OFFSET_MAX, CorruptSegmentError, NotInMemoryError, Segment, SegmentGoneError
@@ -168,7 +167,7 @@ class Log:
         loaded: LoadedLog,
         now_ms: int,
     ) -> None:
-        """Made by `Log.create` and `Log.load`."""
+        """Made by `log_opening.create` and `log_opening.load`."""
         self.topic, self.partition = name
         self._options = options
         self._files = options.files
@@ -203,103 +202,6 @@ class Log:
         self.disposal = LogDisposal(self, options.files, self._directory, self._segments, self._snapshots, self._reader)
         self.reconfigure(config)
         self.planned = PlannedAppends(self, options.writer, self._directory)
-
-    @classmethod
-    def create(
-        cls,
-        options: LogOptions,
-        directory: str,
-        name: TopicPartition,
-        config: LogConfig,
-        *,
-        topic_id: UUID | None,
-        now_ms: int,
-    ) -> "Log":
-        """A new, empty log in a directory that does not exist yet. Raises OSError."""
-        files = options.files
-        files.make_directory(directory)
-        try:
-            return cls._create_in(options, directory, name, config, topic_id, now_ms)
-        except OSError:
-            _remove_unfinished(files, directory)
-            raise
-
-    @classmethod
-    def _create_in(
-        cls,
-        options: LogOptions,
-        directory: str,
-        name: TopicPartition,
-        config: LogConfig,
-        topic_id: UUID | None,
-        now_ms: int,
-    ) -> "Log":
-        files = options.files
-        segment = Segment(
-            files,
-            directory,
-            0,
-            now_ms=now_ms,
-            index_interval_bytes=config.index_interval_bytes,
-            index_size_max=config.segment_index_bytes,
-            roll_jitter_ms=_jitter_ms(config, options.random),
-        )
-        segment.create(preallocate_size=config.segment_bytes if config.preallocate else 0)
-        segment.release()
-        loaded = LoadedLog(
-            segments=Segments([segment]),
-            producer_state=ProducerState(f"{name.topic}-{name.partition}"),
-            snapshots=ProducerSnapshots(files, directory, ()),
-            leader_epochs=LeaderEpochs((), epochs_writer(files, directory)),
-            topic_id=None,
-            log_start_offset=0,
-            log_end_offset=0,
-            recovery_point=0,
-        )
-        log = cls(options, directory, name, config, loaded, now_ms)
-        if topic_id is not None:
-            log._write_topic_id(topic_id)
-        return log
-
-    @classmethod
-    def load(
-        cls,
-        options: LogOptions,
-        directory: str,
-        name: TopicPartition,
-        config: LogConfig,
-        *,
-        log_start_offset: int,
-        recovery_point: int,
-        high_watermark: int,
-        is_clean: bool,
-        now_ms: int,
-        progress: LoadProgress,
-        gaps_below: int = 0,
-    ) -> "Log":
-        """Opens what is there, repairing it. The offsets are those of the checkpoints, 0 where there is none.
-
-        Below `gaps_below`, and below the recovery point, offsets may be missing between two segments.
-
-        Raises OSError. Any thread.
-        """
-        loader = LogLoader(
-            options.files,
-            directory,
-            config,
-            log_start_offset=log_start_offset,
-            recovery_point=recovery_point,
-            is_clean=is_clean,
-            gaps_below=gaps_below,
-            now_ms=now_ms,
-            progress=progress,
-        )
-        log = cls(options, directory, name, config, loader.load(), now_ms)
-        for segment in log._segments.all():
-            segment.roll_jitter_ms = _jitter_ms(config, options.random)
-            segment.release()
-        log.advance_high_watermark(high_watermark)
-        return log
 
     # What it is
 
@@ -979,7 +881,7 @@ class Log:
             now_ms=now_ms,
             index_interval_bytes=config.index_interval_bytes,
             index_size_max=config.segment_index_bytes,
-            roll_jitter_ms=_jitter_ms(config, self._options.random),
+            roll_jitter_ms=roll_jitter_ms(config, self._options.random),
         )
         segment.create(preallocate_size=config.segment_bytes if config.preallocate else 0)
         self._activate(segment)
@@ -1194,21 +1096,12 @@ class Log:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {self._directory.path} is offline")
 
 
-def _remove_unfinished(files: Files, directory: str) -> None:
-    """Leaves no directory in the way of another try, where the disk allows. Needs no descriptor."""
-    with contextlib.suppress(OSError):
-        for name in (names.segment_file(0, names.LOG), names.PARTITION_METADATA):
-            files.unlink_if_there(f"{directory}/{name}")
-            files.unlink_if_there(f"{directory}/{name}{names.TEMPORARY}")
-        files.remove_directory(directory)
-
-
 def _remove(segments: Sequence[Segment]) -> None:
     """The last one first: a crash in between leaves a shorter log, and no gap."""
     for segment in reversed(segments):
         segment.remove()
 
 
-def _jitter_ms(config: LogConfig, random: Random) -> int:
+def roll_jitter_ms(config: LogConfig, random: Random) -> int:
     """Spreads the rolls of logs that were made together."""
     return random.randrange(min(config.segment_jitter_ms, config.segment_ms)) if config.segment_jitter_ms > 0 else 0

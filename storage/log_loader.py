@@ -78,7 +78,7 @@ class LogLoader:
         now_ms: int,
         progress: LoadProgress,
     ) -> None:
-        """The first two offsets are the checkpointed ones, 0 where there is none; `gaps_below` as in `Log.load`."""
+        """Checkpointed offsets are 0 if the checkpoint does not name the log; `gaps_below` as in `log_opening.load`."""
         self._files = files
         self._directory = directory
         self._config = config

@@ -30,7 +30,7 @@ from uuid import UUID
 
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
-from storage import log_moves, names
+from storage import log_moves, log_opening, names
 from storage.checkpoints import TopicPartition
 from storage.damaged_batches import DamagedBatches
 from storage.directory_writer import DirectoryWriter, Start
@@ -267,7 +267,7 @@ class LogManager:
         """Waits for the disk. Any thread. Raises KafkaError KAFKA_STORAGE_ERROR."""
         try:
             directory.free_name(new.name)
-            return Log.create(
+            return log_opening.create(
                 self.options_of(directory), path, new.name, new.config, topic_id=new.topic_id, now_ms=now_ms
             )
         except OSError as error:

@@ -22,7 +22,7 @@ from config.broker_properties import (
 )
 from config.log_config import LogConfig
 from protocol.errors import KafkaError
-from storage import log_moves, meta_properties, names
+from storage import log_moves, log_opening, meta_properties, names
 from storage.checkpoints import TopicPartition
 from storage.damaged_batches import DamagedBatches, MetBy
 from storage.files import Files, ShortageError
@@ -120,7 +120,7 @@ class _LogToLoad(NamedTuple):
     recovery_point: int
     high_watermark: int
     is_clean: bool
-    gaps_below: int  # see `Log.load`
+    gaps_below: int  # see `log_opening.load`
 
 
 class StartedLogs(Protocol):
@@ -395,7 +395,7 @@ class LogStartup:
         if item.directory.is_offline:
             return
         try:
-            log = Log.load(
+            log = log_opening.load(
                 self._logs.options_of(item.directory),
                 item.path,
                 item.name,

@@ -12,6 +12,7 @@ from config.log_config import LogConfig
 from protocol.records.batch import batches
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker
+from storage import log_opening
 from storage.checkpoints import TopicPartition
 from storage.files import Files, OpenFile, OsFiles
 from storage.log import AppendOrigin, AppendResult, Log, LogOptions
@@ -43,7 +44,7 @@ def log_options(files: Files | None = None, **callbacks: object) -> LogOptions:
 
 
 def create_log(directory: Path, config: LogConfig | None = None, options: LogOptions | None = None) -> Log:
-    return Log.create(
+    return log_opening.create(
         options or log_options(),
         str(directory / "topic-0"),
         NAME,
@@ -75,7 +76,7 @@ def load_log(
     gaps_below: int = 0,
     progress: LoadProgress | None = None,
 ) -> Log:
-    return Log.load(
+    return log_opening.load(
         options or log_options(),
         str(directory / "topic-0"),
         NAME,

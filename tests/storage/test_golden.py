@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage import names
+from storage import log_opening, names
 from storage.checkpoints import TopicPartition, read_offsets, write_offsets
 from storage.files import OsFiles
 from storage.log import Log
@@ -60,7 +60,7 @@ class Golden:
 
     def load(self, directory: Path, progress: LoadProgress, *, is_clean: bool) -> Log:
         first_dirty = read_offsets(OsFiles(), str(self.source.parent / names.CLEANER_CHECKPOINT))
-        return Log.load(
+        return log_opening.load(
             log_options(),
             str(directory),
             self.name,
@@ -173,7 +173,7 @@ def test_missing_indexes_are_rebuilt_on_any_start(golden: Golden, directory: Pat
 @pytest.mark.parametrize("golden", sorted(GOLDEN.keys() - CLEANED), indirect=True)
 def test_the_same_batches_make_the_same_directory(golden: Golden, tmp_path: Path) -> None:
     directory = tmp_path / golden.source.name
-    log = Log.create(log_options(), str(directory), golden.name, golden.config, topic_id=None, now_ms=NOW_MS)
+    log = log_opening.create(log_options(), str(directory), golden.name, golden.config, topic_id=None, now_ms=NOW_MS)
     for content in golden.batches():
         if log.log_end_offset in golden.rolled_at:
             log.roll(NOW_MS)

@@ -16,6 +16,7 @@ import pytest
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import MAGIC_POSITION
+from storage import log_opening
 from storage.checkpoints import TopicPartition
 from storage.files import Files, OpenFile
 from storage.log import Log
@@ -783,7 +784,7 @@ def test_log_whose_creation_raised_an_unexpected_error_can_be_created_later(
 
     manager = Disks(tmp_path / "a").start()
     with monkeypatch.context() as patch:
-        patch.setattr(Log, "create", fail)
+        patch.setattr(log_opening, "create", fail)
         with pytest.raises(RuntimeError):
             done(manager.create(new_logs(2), now_ms=NOW_MS))
     assert done(manager.create(new_logs(2), now_ms=NOW_MS)) == {}

@@ -12,9 +12,10 @@ from broker.replica.partition import Leadership, Partition
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.records.builder import RecordData, build_batch
+from storage import log_opening
 from storage.checkpoints import TopicPartition
 from storage.files import OsFiles
-from storage.log import AppendOrigin, Log, LogOptions
+from storage.log import AppendOrigin, LogOptions
 
 BROKER_ID = 1
 UNKNOWN = (-1, -1)
@@ -25,7 +26,7 @@ def led(folder: Path, written_in: set[int], last_epoch: int) -> Partition:
     """Led here in every epoch from 0 on; one record was written in each of `written_in`."""
     config = LogConfig.from_overrides(BrokerConfig.from_properties({}), {})
     options = LogOptions(OsFiles(), Random(1))
-    log = Log.create(options, str(folder / "t-0"), TopicPartition("t", 0), config, topic_id=uuid4(), now_ms=0)
+    log = log_opening.create(options, str(folder / "t-0"), TopicPartition("t", 0), config, topic_id=uuid4(), now_ms=0)
     partition = Partition("t", 0, BROKER_ID, log)
     for epoch in range(last_epoch + 1):
         partition.lead(Leadership(1, BROKER_ID, epoch, (BROKER_ID,), epoch, (BROKER_ID,)))

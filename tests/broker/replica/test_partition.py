@@ -12,9 +12,10 @@ from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker
+from storage import log_opening
 from storage.checkpoints import TopicPartition
 from storage.files import OsFiles
-from storage.log import AppendOrigin, Log, LogOptions
+from storage.log import AppendOrigin, LogOptions
 
 ME, A, B = 1, 2, 3
 REPLICAS = (ME, A, B)
@@ -24,7 +25,7 @@ def partition_in(folder: Path, **overrides: str) -> Partition:
     settings = {name.replace("_", "."): value for name, value in overrides.items()}
     config = LogConfig.from_overrides(BrokerConfig.from_properties({}), settings)
     options = LogOptions(OsFiles(), Random(1))
-    log = Log.create(options, str(folder / "t-0"), TopicPartition("t", 0), config, topic_id=uuid4(), now_ms=0)
+    log = log_opening.create(options, str(folder / "t-0"), TopicPartition("t", 0), config, topic_id=uuid4(), now_ms=0)
     return Partition("t", 0, ME, log)
 
 

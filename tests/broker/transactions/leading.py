@@ -13,9 +13,10 @@ from broker.replica.partition import Leadership, Partition
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.records.builder import RecordData, build_batch
+from storage import log_opening
 from storage.checkpoints import TopicPartition
 from storage.files import OsFiles
-from storage.log import AppendResult, Log, LogOptions
+from storage.log import AppendResult, LogOptions
 from storage.log_manager import LogManager
 from storage.log_startup import LogManagerSettings
 from tests.support.manual_clock import ManualClock
@@ -45,7 +46,7 @@ class Leading:
     def lead(
         self, topic: str, number: int, isr: tuple[int, ...] = (BROKER,), overrides: Mapping[str, str] | None = None
     ) -> Partition:
-        log = Log.create(
+        log = log_opening.create(
             self._options,
             str(self._folder / f"{topic}-{number}"),
             TopicPartition(topic, number),
