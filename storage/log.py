@@ -1,27 +1,29 @@
-"""One partition's log: appends, reads, offsets, rolling, truncation, retention, flushing.
+"""One partition's log: appends, reads, offsets, rolling, truncation.
 
-Owns the order of steps that keeps segments, producer state, leader epochs and offsets in agreement. Must not know
-replicas, requests or other partitions: the replica layer tells it how far the high watermark is, the log manager which
-directory it lives in. Knows no threads of its own.
+Owns the order of steps that keeps segments, producer state, leader epochs and offsets consistent. Must not know
+replicas, requests or other partitions: the replica layer sets the high watermark, the log manager chooses the
+directory. Has no threads of its own.
 
-While its directory is slow (`storage.directory_writer`), an append is planned at once and stored later, in the
-directory's thread. The log's end, and with it all that may be read, synced or acknowledged, is where it is stored;
-`next_offset` is where it is planned. One write of a log is stored at a time, and nothing else changes its files
-meanwhile, so what that thread does is what this module does anywhere else.
+Three parts have their own modules: `durability` (flushes, recovery point), `disposal` (retention, deletion, cleaned
+segments) and `planned` (appends that wait for a slow directory).
 
-Threads: everything that changes the log belongs to one thread, but for the storing of a planned append. `read`, the
-look-ups by time, `flush` and `start_writeback` may run in others meanwhile.
+While its directory is slow (`storage.directory_writer`), an append gets its offsets now and is stored later, in the
+directory's thread. `log_end_offset` counts stored batches only, and so does everything that may be read, synced or
+acknowledged; `next_offset` counts planned ones too. One write of a log is stored at a time, and nothing else changes
+its files during that write.
+
+Threads: one thread owns the log and makes all changes, except that the directory's thread stores planned appends.
+`read` and the look-ups by time may run in other threads at the same time.
 
 Invariants:
 - log start <= last stable offset <= high watermark <= log end.
-- A batch is checked, written, and only then counted: whatever raises leaves offsets and producer state as they were.
-- An I/O error is answered KAFKA_STORAGE_ERROR and told to the log manager, which takes the directory out of service;
-  from then on the log refuses everything. A shortage of descriptors or memory is answered the same, but leaves the log
-  as it was and in service; only where it interrupts a step that cannot be repeated, the log alone goes offline.
-- Renaming the directory is one step for the thread that owns the log; others that looked for a file under the old name
-  meanwhile look again.
-- The producers' state is that of the planned end. A snapshot that a roll writes is taken when the append is planned.
-- Nothing is synced before an append returns. What a crash of the machine may take lies at or above `recovery_point`.
+- A batch is checked, then written, then counted: if any step raises, offsets and producer state have not changed.
+- An I/O error fails the request with KAFKA_STORAGE_ERROR and is reported to the log manager, which takes the directory
+  offline; the log then rejects everything. A shortage of descriptors or memory fails the request with the same code,
+  but the log stays unchanged and in service. Only a shortage in a step that cannot be repeated takes the log offline.
+- The thread that owns the log renames its directory in one step. A thread that missed a file under the old name tries
+  again under the new one.
+- The producer state is that of the planned end. The snapshot that a roll writes is taken when the append is planned.
 """
 
 import errno
@@ -83,11 +85,11 @@ __all__ = [
 _REPORTS_MAX: Final = 100
 
 
-_new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
+_new_tuple = tuple.__new__  # builds a named tuple in half the time that calling its class takes
 
 
 class AppendResult(NamedTuple):
-    """`log_append_time_ms` is -1 with CreateTime. All offsets are -1 when there was nothing to append."""
+    """`log_append_time_ms` is -1 with CreateTime. The first two offsets are -1 if nothing was appended."""
 
     first_offset: int
     last_offset: int
@@ -98,7 +100,7 @@ class AppendResult(NamedTuple):
 
 
 class TimestampedOffset(NamedTuple):
-    """A record found by time, with the epoch of the leader that wrote it (-1 when unknown)."""
+    """A record found by time, with the epoch of the leader that wrote it (-1 if unknown)."""
 
     timestamp_ms: int
     offset: int
@@ -106,12 +108,12 @@ class TimestampedOffset(NamedTuple):
 
 
 def _ignore(*_: object) -> None:
-    """For callbacks nobody has set."""
+    """Do nothing: the default of callbacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What a log needs from its surroundings. One object serves all logs of a directory."""
+    """What all logs of a directory share."""
 
     files: Files
     random: Random
@@ -119,17 +121,17 @@ class LogOptions:
     on_shortage: Callable[[ShortageError], None] = _ignore
     on_damage: Callable[[str], None] = _ignore
     damaged_batches: DamagedBatches = field(default_factory=DamagedBatches)
-    on_flush_wanted: Callable[["Log"], None] = _ignore  # after a roll: the sealed segment is to be synced, off the loop
+    on_flush_wanted: Callable[["Log"], None] = _ignore  # after a roll, so that another thread syncs the sealed segment
     on_truncated: Callable[["Log"], None] = _ignore
-    on_flushed: Callable[[float], None] = _ignore  # with the seconds it took; in the thread of the flush
+    on_flushed: Callable[[float], None] = _ignore  # with its duration in seconds, in the thread of the flush
     on_log_start_raised: Callable[["Log"], None] = _ignore
     on_offline: Callable[["Log"], None] = _ignore  # in any thread
-    on_write_finished: Callable[["Log"], None] = _ignore  # of a planned append, which is stored now or has failed
+    on_write_finished: Callable[["Log"], None] = _ignore  # a planned append is stored or has failed
     writer: DirectoryWriter = field(default_factory=lambda: DirectoryWriter(""))
 
 
 class Log:
-    """See the module. `log_start_offset`, `log_end_offset`, `high_watermark` and `recovery_point` are for reading."""
+    """See the module. `log_start_offset`, `log_end_offset` and `high_watermark` are for reading."""
 
     __slots__ = (
         "_directory",
@@ -203,7 +205,7 @@ class Log:
         self.reconfigure(config)
         self.planned = PlannedAppends(self, options.writer, self._directory)
 
-    # What it is
+    # Name and state
 
     @property
     def name(self) -> TopicPartition:
@@ -215,7 +217,7 @@ class Log:
 
     @property
     def is_future(self) -> bool:
-        """Whether this is a copy on its way to another log directory, not in service yet."""
+        """Whether this is the copy of a log that is being moved to another log directory, and not in service yet."""
         return self._directory.path.endswith(f"-{DirectoryState.FUTURE.value}")
 
     @property
@@ -229,12 +231,12 @@ class Log:
 
     @property
     def segments(self) -> Segments:
-        """For the cleaner and for tools; segments are changed by the log alone."""
+        """For the cleaner and for tools, to read. Only the log changes its segments."""
         return self._segments
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it every transaction is decided, and the decision is below the high watermark."""
+        """Every transaction below it is committed or aborted, by a marker below the high watermark."""
         unstable_offset = self._producers.first_unstable_offset
         high_watermark = self.high_watermark
         if unstable_offset is None or unstable_offset >= high_watermark:
@@ -242,17 +244,17 @@ class Log:
         return max(unstable_offset, self.log_start_offset)
 
     def producers(self) -> ProducerState:
-        """For reading."""
+        """Return the state of the producers, to read."""
         return self._producers
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Applies from the next append on."""
+        """Apply `config` from the next append on."""
         self.config = config
         self._rules = AppendRules.of(config)
         self._activate(self._segments.active)
 
     def _activate(self, segment: Segment) -> None:
-        """The present configuration holds for the segment that is appended to."""
+        """Apply the present configuration to the active segment."""
         config = self.config
         age_ms_max = config.segment_ms
         if "compact" in config.cleanup_policy:
@@ -261,7 +263,10 @@ class Log:
         segment.set_limits(size_max=config.segment_bytes, age_ms_max=age_ms_max)
 
     def assign_topic_id(self, topic_id: UUID) -> None:
-        """For a log that has none yet. Whether an id is the right one is for the replica layer to say."""
+        """Record the topic id of a log that has none. The replica layer checks that it is the right one.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
+        """
         assert self.topic_id is None
         try:
             self._write_topic_id(topic_id)
@@ -277,19 +282,19 @@ class Log:
     # Appending
 
     def prepare(self, records: memoryview, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend | Refusal:
-        """Decides on `records`, and converts them, by the present configuration. Any thread.
+        """Validate `records` and convert them as the present configuration requires. Any thread.
 
-        `records` belongs to this call until what it returns was appended.
+        The caller must not change `records` until the result was appended.
         """
         return prepare(records, self._rules, now_ms=now_ms, origin=origin)
 
     def assign_epoch(self, leader_epoch: int) -> None:
-        """Records that a leader's epoch begins at the end of the log, before the leader accepts records.
+        """Record that a leader's epoch begins at the end of the log, before the leader accepts records.
 
         Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         self.refuse_offline()
-        # Where it begins is told now: its first appends may be planned before it can be recorded.
+        # The start offset is read now: the first appends of the epoch may be planned before the entry can be written.
         self.planned.between_writes(partial(self._begin_epoch, leader_epoch, self.next_offset))
 
     def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
@@ -305,13 +310,21 @@ class Log:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         may_take_long: bool = True,
     ) -> AppendResult:
-        """Gives the records of one request, as they came or as `prepare` made them, their offsets and writes them.
+        """Assign offsets to the records of one request and append them.
 
-        `records` is writable and is changed in place, also when it is refused. Raises KafkaError: what validation
-        refuses (see there), what the producer's state forbids, KAFKA_STORAGE_ERROR. Unless it `may_take_long`, raises
-        TooCostlyError for records that should go through `prepare` in a thread first, and leaves them as they were.
-        Whatever is raised, nothing was written and no state has changed. A batch that is among the last five of its
-        producer is not written again; the result is that of the first time.
+        A batch that repeats one of the last five of its producer is not written again; the result is that of the first
+        append. If anything is raised, nothing was written and no state has changed.
+
+        Args:
+            records: as received, or as `prepare` returned them. The buffer is writable and is changed in place, also
+                if the records are rejected.
+            may_take_long: whether costly validation may run now, in this thread.
+
+        Raises:
+            KafkaError: the records are invalid (see `storage.validation`), the producer's state forbids them, or
+                KAFKA_STORAGE_ERROR.
+            TooCostlyError: the records should go through `prepare` in another thread first, and are unchanged. Only
+                without `may_take_long`.
         """
         if self.is_offline:
             self.refuse_offline()
@@ -338,20 +351,20 @@ class Log:
         if has_producer:
             duplicate, marker = self._check_producer(accepted, header, offset, origin)
             if duplicate is not None:
-                return self._answer_of_duplicate(duplicate)
+                return self._result_of_duplicate(duplicate)
         last_offset = offset + header.last_offset_delta
         if self._writer.is_slow:
             self._plan(accepted, header, offset, marker, leader_epoch, now_ms)
         else:
             self._write(accepted, offset, last_offset, header.max_timestamp, last_offset, leader_epoch, now_ms)
             if has_producer:
-                self._take_in(header, offset, marker)
+                self._apply_to_producers(header, offset, marker)
         return _new_tuple(
             AppendResult, (offset, last_offset, log_append_time_ms, self.log_start_offset, False, records_converted)
         )
 
     def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendResult:
-        """Writes what a leader has sent, with its offsets and epochs. What `check_replicated` leaves out may follow.
+        """Append what a leader has sent, with its offsets and epochs, as far as `check_replicated` accepts it.
 
         Raises KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE (see `check_replicated`), KAFKA_STORAGE_ERROR.
         """
@@ -378,7 +391,7 @@ class Log:
             now_ms,
         )
         for batch in checked.batches:
-            self._take_in_replicated(batch)
+            self._apply_replicated(batch)
         return AppendResult(first_offset, last_offset, NO_TIMESTAMP, self.log_start_offset)
 
     def _write(
@@ -396,13 +409,13 @@ class Log:
         now_s = self._now_s
         started_s = now_s()
         try:
-            # The first append is `_store` of nearly all batches, without another call.
+            # This append stores nearly all batches; `_store` handles the rest. It spares a call on the hot path.
             try:
                 is_stored = leader_epoch <= self.leader_epochs.latest_written and segment.append(
                     records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms
                 )
             except (CorruptSegmentError, CorruptIndexError):
-                is_stored = False  # `_store` meets the same damage
+                is_stored = False  # `_store` meets the same damage and reports it
             if not is_stored:
                 segment = self._store(
                     records,
@@ -435,28 +448,31 @@ class Log:
         end_offset: int,
         snapshot: bytes | None = None,
     ) -> Segment:
-        """Puts batches into the active segment, or a new one; returns which. Raises OSError: nothing was put there.
+        """Append batches to the active segment, or to a new one; return that segment.
 
-        `end_offset` is the end of what is stored, which in the directory's thread may be ahead of `log_end_offset`.
-        Where damage in the active segment hides its first or greatest timestamp, by which it is rolled and indexed, a
-        new segment begins: producers can go on, and what is good in the damaged one can be read.
+        `end_offset` is the end of the stored batches. In the directory's thread it may be ahead of `log_end_offset`.
+
+        Rolling and indexing need the first and the greatest timestamp of the active segment. If damage hides one of
+        them, a new segment begins: producers continue, and the intact batches of the damaged segment stay readable.
+
+        Raises OSError; then nothing was appended.
         """
         if leader_epoch > self.leader_epochs.latest_written:
             self.leader_epochs.assign(leader_epoch, first_offset)
         segment = self._segments.active
         try:
-            taken = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
+            is_stored = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
         except (CorruptSegmentError, CorruptIndexError) as damage:
             self.count_damage(damage)
             self.report_once(f"{damage}; a new segment begins at offset {end_offset}")
-            taken = False
-        if not taken:
-            # At the log's end also where the leader's log has a gap behind that, so that a start after a crash can
-            # tell such a gap from records that were lost. Only a gap of 2^31 offsets is too wide for a segment.
+            is_stored = False
+        if not is_stored:
+            # The new segment begins at the log's end, also if the leader's log has a gap there. So a start after a
+            # crash can distinguish such a gap from lost records. Only a gap of 2^31 offsets is too wide for a segment.
             base_offset = first_offset if last_offset - end_offset > RELATIVE_OFFSET_MAX else end_offset
             segment = self._roll(base_offset, now_ms, snapshot)
-            taken = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
-            assert taken, f"a segment from {base_offset} on cannot hold offset {last_offset}"
+            is_stored = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
+            assert is_stored, f"a segment from {base_offset} on cannot hold offset {last_offset}"
         return segment
 
     @property
@@ -478,7 +494,7 @@ class Log:
         leader_epoch: int,
         now_ms: int,
     ) -> None:
-        """`header` says what the batch was before it had its offset. `records` are copied."""
+        """Plan the append of `records`, which are copied. `header` describes them before they got their offset."""
         planned, active_size = self.planned, self._segments.active.size
         snapshot = None
         if planned.begins_segment(len(records), active_size):
@@ -521,7 +537,7 @@ class Log:
     def finish_planned(self, append: PlannedAppend, error: Exception | None) -> None:
         """Make a stored append readable; if it failed with `error`, take the log offline. For `planned`."""
         if error is not None and not self.is_offline:
-            self._give_up(error)
+            self._fail_planned(error)
         segment = append.segment
         if segment is not None and not self.is_offline:
             self.log_end_offset = end_offset = append.last_offset + 1
@@ -530,8 +546,8 @@ class Log:
                 self._activate(self._segments.active)  # the segment may have been rolled by the earlier configuration
         self._options.on_write_finished(self)
 
-    def _give_up(self, error: Exception) -> None:
-        """An append that was planned cannot be stored, and what was planned after it neither."""
+    def _fail_planned(self, error: Exception) -> None:
+        """Take the log offline: a planned append cannot be stored, so no later one can either."""
         if isinstance(error, OSError):
             self.unfinished_error(error)
         else:
@@ -541,7 +557,7 @@ class Log:
     def _check_producer(
         self, records: Buffer, header: BatchHeader, offset: int, origin: AppendOrigin
     ) -> tuple[BatchMetadata | None, TransactionMarker | None]:
-        """The kept batch that this one repeats, and the marker that it is."""
+        """Return the earlier batch that this one repeats, and the marker that it contains. Raises KafkaError."""
         producers = self._producers
         if header.is_control:
             marker = marker_in(records, 0, header)
@@ -556,13 +572,13 @@ class Log:
             producers.check_data(header, offset)
         return duplicate, None
 
-    def _answer_of_duplicate(self, duplicate: BatchMetadata) -> AppendResult:
+    def _result_of_duplicate(self, duplicate: BatchMetadata) -> AppendResult:
         log_append_time_ms = duplicate.timestamp_ms if self._rules.is_log_append_time else NO_TIMESTAMP
         return AppendResult(
             duplicate.first_offset, duplicate.last_offset, log_append_time_ms, self.log_start_offset, is_duplicate=True
         )
 
-    def _take_in(self, header: BatchHeader, offset: int, marker: TransactionMarker | None) -> None:
+    def _apply_to_producers(self, header: BatchHeader, offset: int, marker: TransactionMarker | None) -> None:
         """Raises KafkaError: KAFKA_STORAGE_ERROR."""
         aborted = self._producers.append(header, offset, marker)
         if aborted is not None:
@@ -572,17 +588,17 @@ class Log:
                 raise self.storage_error(error) from error
 
     def _index_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
-        """Of a marker that is in `segment` already. Raises OSError, CorruptIndexError."""
+        """Index an aborted transaction whose marker is in `segment`. Raises OSError, CorruptIndexError."""
         try:
             segment.transaction_index.append(aborted)
         except ShortageError as error:
-            self._options.on_shortage(error)  # the index keeps the entry and writes it later
+            self._options.on_shortage(error)  # the index holds the entry in memory and writes it later
 
-    def _take_in_replicated(self, batch: StoredBatch) -> None:
+    def _apply_replicated(self, batch: StoredBatch) -> None:
         header = batch.header
         if header is not None and header.producer_id != NO_PRODUCER_ID:
             marker = marker_in(batch.view, 0, header) if header.is_control else None
-            self._take_in(header, header.base_offset, marker)
+            self._apply_to_producers(header, header.base_offset, marker)
 
     # Reading
 
@@ -622,15 +638,23 @@ class Log:
         may_slice: bool = False,
         with_aborted: bool = False,
     ) -> FetchedRecords[Any] | None:
-        """The bytes from the batch that holds `offset` on, or from the next one where a cleaning left a gap.
+        """Return the bytes from the batch that holds `offset` on. Any thread.
 
-        At most `max_bytes`, except that with `min_one_batch` the first batch comes whole; the end may be a partial
-        batch. Nothing at or above `upper_bound_offset`. Empty at the end. With `nowait` the answer is None when the
-        bytes are not in memory: ask again without it, in a thread. With `may_slice`, much that is in memory may stay in
-        its file; what is read from the disk never does. With `with_aborted` come the aborted transactions that overlap
-        what is returned, from the same segments; then nothing above the last stable offset may be asked for. Raises
-        KafkaError: OFFSET_OUT_OF_RANGE below the log's start or above its end, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
-        Any thread.
+        If cleaning has removed that batch, they begin with the next one. They may end with a partial batch, and are
+        empty at the end of the log.
+
+        Args:
+            max_bytes: the most to return; with `min_one_batch` the first batch is whole even if it is larger.
+            upper_bound_offset: nothing at or above it is returned.
+            nowait: return None if the bytes are not in memory. The caller repeats the read without it in a thread.
+            may_slice: a large range that is in memory may be returned as a slice of its file. What has to be read from
+                the disk never is.
+            with_aborted: also return the aborted transactions that overlap the bytes, from the same segments. Then
+                `upper_bound_offset` must not be above the last stable offset.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE below the log's start or above its end, CORRUPT_MESSAGE,
+                KAFKA_STORAGE_ERROR.
         """
         while True:
             self.refuse_offline()
@@ -678,11 +702,13 @@ class Log:
             return fetched
 
     def _expect_removal(self, error: SegmentGoneError | OSError, offset: int, truncation_count: int) -> None:
-        """Returns if a segment's files were removed or renamed before the reader opened them: the read is repeated.
+        """Return if a segment's files were removed or renamed before the reader opened them; the read is repeated.
 
-        The segments that the log has now hold the offset, or the log starts above it. The repetition ends, because a
-        segment leaves the log before its files go. After a truncation the read fails instead: the caller's upper bound
-        may lie above what is committed now. Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        The log's present segments hold the offset, or the log starts above it. The repetition ends, because a segment
+        leaves the log before its files are removed. After a truncation the read fails instead: the caller's upper
+        bound may now lie above what is committed.
+
+        Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
         """
         if isinstance(error, SegmentGoneError):
             if self.was_truncated_since(truncation_count):
@@ -691,7 +717,7 @@ class Log:
             raise self.storage_error(error) from error
 
     def was_truncated_since(self, truncation_count: int) -> bool:
-        """Whether what another thread has read meanwhile may be from before and from after a truncation."""
+        """Return whether what was read since `truncation_count` may mix batches from before and after a truncation."""
         return truncation_count != self.truncation_count or truncation_count % 2 == 1
 
     def _read_without_index(
@@ -704,11 +730,13 @@ class Log:
         min_one_batch: bool,
         with_aborted: bool,
     ) -> FetchedRecords[memoryview | FileSlice]:
-        """A second try that does not ask the index: what looked like damage of the log may be an index that lies.
+        """Repeat a read by scanning the segment: what looked like a damaged log may be a wrong index.
 
-        If so, the index of a sealed segment goes, and is rebuilt at the next start. That of the active one stays as it
-        is, because this may not be the thread that appends to it. Where the log itself is damaged the index stays: it
-        is the way to what lies behind. Raises KafkaError CORRUPT_MESSAGE, SegmentGoneError, OSError.
+        If the scan succeeds, the index of a sealed segment is emptied, and the next start rebuilds it. The index of
+        the active segment stays, because another thread may be appending to it. If the scan meets damage too, the
+        index also stays: it leads to the batches behind the damage.
+
+        Raises KafkaError: CORRUPT_MESSAGE; SegmentGoneError; OSError.
         """
         try:
             fetched = self._reader.read_without_index(
@@ -716,7 +744,7 @@ class Log:
             )
         except (CorruptSegmentError, CorruptIndexError) as error:
             self.count_damage(error)
-            self.report_once(f"{error}; answered CORRUPT_MESSAGE")
+            self.report_once(f"{error}; the read fails with CORRUPT_MESSAGE")
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         self.report_once(f"{damage}; read without the index")
         segment = self._segments.floor(offset)
@@ -729,15 +757,15 @@ class Log:
             self._options.damaged_batches.add(met_by, damage, self._directory.path)
 
     def report_once(self, text: str) -> None:
-        """A consumer that comes back to the same damage again and again must not fill the broker's log."""
+        """Report `text` once: a consumer that repeats its fetch on damage must not fill the broker's log."""
         if text not in self._reported and len(self._reported) < _REPORTS_MAX:
             self._reported.add(text)
             self._options.on_damage(text)
 
     def size_between(self, start_offset: int, end_offset: int) -> int | None:
-        """Bytes from the batch that holds one offset up to the batch that holds the other; 0 when there are none.
+        """Return the bytes from the batch that holds `start_offset` up to the one that holds `end_offset`.
 
-        None when it cannot be told from what is in memory, or something is wrong: whoever reads it will learn what.
+        Returns None if finding out needs the disk or meets an error, which the read of that range will report.
         """
         try:
             return self._reader.size_between(start_offset, end_offset)
@@ -745,13 +773,19 @@ class Log:
             return None
 
     def offset_for_timestamp(self, timestamp_ms: int, *, upper_bound_offset: int) -> TimestampedOffset | None:
-        """The first record whose timestamp is not below the given one; None if that is at the bound. Any thread."""
+        """Return the first record with a timestamp at or after the given one; None if it is not below the bound.
+
+        Any thread. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """
         return self._found(
             lambda: self._reader.first_at_or_after(timestamp_ms, self.log_start_offset), upper_bound_offset
         )
 
     def max_timestamp(self, *, upper_bound_offset: int) -> TimestampedOffset | None:
-        """The first record with the greatest timestamp; None when it is not below the bound. Any thread."""
+        """Return the first record with the greatest timestamp; None if it is not below the bound.
+
+        Any thread. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """
         return self._found(self._reader.with_max_timestamp, upper_bound_offset)
 
     def _found(self, look_up: Callable[[], FoundOffset | None], upper_bound_offset: int) -> TimestampedOffset | None:
@@ -760,7 +794,7 @@ class Log:
         try:
             found = look_up()
         except SegmentGoneError:
-            # Retention or a cleaning has removed it during the look-up: the present segments are searched instead.
+            # Retention or cleaning removed the segment during the look-up: search the present segments instead.
             return None if self.was_truncated_since(truncation_count) else self._found(look_up, upper_bound_offset)
         except (CorruptIndexError, CorruptSegmentError) as damage:
             if self.was_truncated_since(truncation_count):
@@ -776,9 +810,10 @@ class Log:
         return TimestampedOffset(found.timestamp_ms, found.offset, self.leader_epochs.epoch_at(found.offset))
 
     def legacy_offsets_before(self, timestamp_ms: int, max_count: int, *, now_ms: int) -> list[int]:
-        """The answer to ListOffsets 0: base offsets of segments not younger than the timestamp, newest first.
+        """Return at most `max_count` base offsets of segments not younger than the timestamp, newest first.
 
-        -1 asks from the log's end, -2 for its start. Segments count as old as their files; the log's end as of now.
+        This is what ListOffsets version 0 returns. -1 means from the log's end, -2 the log's start. A segment is as old
+        as its file; the log's end has the age 0.
         """
         offsets = [(max(segment.base_offset, self.log_start_offset), segment) for segment in self._segments.all()]
         aged = [(offset, segment.modified_ms) for offset, segment in offsets]
@@ -792,15 +827,16 @@ class Log:
         return [offset for offset, _ in reversed(aged)][:max_count]
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Those that have records from `start_offset` on and below `end_offset`. Any thread.
+        """Return the aborted transactions with records from `start_offset` on and below `end_offset`. Any thread.
 
-        For who reads no records along with it; see `read` for who does. Raises KafkaError: CORRUPT_MESSAGE when that
-        cannot be told, KAFKA_STORAGE_ERROR.
+        To get them together with the records, use `read`.
+
+        Raises KafkaError: CORRUPT_MESSAGE if an index is damaged, KAFKA_STORAGE_ERROR.
         """
         try:
             return self._reader.aborted_transactions(self._segments.all(), start_offset, end_offset)
         except CorruptIndexError as damage:
-            self.report_once(f"{damage}; answered CORRUPT_MESSAGE")
+            self.report_once(f"{damage}; the read fails with CORRUPT_MESSAGE")
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
         except OSError as error:
             raise self.storage_error(error) from error
@@ -808,7 +844,7 @@ class Log:
     # Offsets
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Moves it forward, never back and never past the log's end. True when it has moved."""
+        """Raise the high watermark to `offset`, but not past the log's end; return whether it rose. It never falls."""
         if offset > self.log_end_offset:
             offset = self.log_end_offset
         if offset <= self.high_watermark:
@@ -819,9 +855,9 @@ class Log:
         return True
 
     def delete_records_before(self, offset: int) -> None:
-        """Raises the log's start. Segments that lie below it go with the next `expire`.
+        """Raise the log start to `offset`, unless it is there already. Retention removes the segments below it.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark; nothing happens below the present start.
+        Raises KafkaError: OFFSET_OUT_OF_RANGE above the high watermark; KAFKA_STORAGE_ERROR.
         """
         if offset > self.high_watermark:
             raise KafkaError(
@@ -842,13 +878,13 @@ class Log:
         self._options.on_log_start_raised(self)
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers that were silent for longer; returns how many."""
+        """Forget producers that have been idle for longer than `expiration_ms`; return how many."""
         return self._producers.remove_expired(now_ms, expiration_ms)
 
-    # Rolling, truncating, retention
+    # Rolling and truncating
 
     def roll(self, now_ms: int) -> None:
-        """Starts a new segment at the log's end, unless the active one is new itself."""
+        """Begin a new segment at the log's end, unless the active one is empty. Raises KafkaError."""
         self.planned.refuse_change()
         try:
             self._roll(self.log_end_offset, now_ms)
@@ -856,8 +892,12 @@ class Log:
             raise self.storage_error(error) from error
 
     def _roll(self, base_offset: int, now_ms: int, snapshot: bytes | None = None) -> Segment:
-        """`snapshot` is of the producers up to `base_offset`; without one they are taken as they are, unless appends
-        are planned: then there is no snapshot, which costs a start after a crash some time."""
+        """Begin a new segment at `base_offset` and write a producer snapshot for it. Raises OSError.
+
+        `snapshot` is the encoded state of the producers up to `base_offset`. Without it the present state is written,
+        unless appends are planned: then the state is ahead of the segment, and no snapshot is written. A start after a
+        crash then replays more of the log.
+        """
         active = self._segments.active
         if active.size == 0 and active.base_offset == base_offset:
             return active
@@ -893,21 +933,23 @@ class Log:
             self._snapshots.write_encoded(offset, encode(producers.producers.values()) if content is None else content)
 
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
-        """Removes the batch that holds `offset` and everything after it. False when there is nothing at or above it.
+        """Remove the batch that holds `offset` and everything after it; return False if the log ends there already.
 
-        The high watermark, log start, recovery point, epochs and producer state follow, and so do the checkpoints of
-        both offsets before this returns. It waits for the disk.
+        High watermark, log start, recovery point, epochs and producer state follow. Before this returns, the
+        checkpoints of recovery point and log start are written. Waits for the disk.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         if offset >= self.next_offset:
             self.planned.refuse_change()
-            # An epoch that began here and wrote nothing may contradict what the new leader has at this offset.
+            # An epoch that began here without a record may contradict the new leader's epoch at this offset.
             try:
                 self.leader_epochs.truncate_from_end(self.next_offset)
             except OSError as error:
                 raise self.storage_error(error) from error
             return False
         self.planned.refuse_any()
-        self.disposal.mark_dropped(now_ms)  # the names of segments become free for others
+        self.disposal.mark_dropped(now_ms)  # frees the names of dropped segments for new ones
         if offset < self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return True
@@ -916,14 +958,14 @@ class Log:
         except OSError as error:
             raise self.unfinished_error(error) from error
         except (CorruptSegmentError, CorruptIndexError) as error:
-            self.take_offline()  # half done: it can be neither appended to nor read
+            self.take_offline()  # the truncation is half done: the log can be neither appended to nor read
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory.path} cannot be truncated: {error}"
             ) from error
         return True
 
     def _truncate(self, offset: int) -> None:
-        # Offsets fall first: whoever reads meanwhile must not look for what is about to go.
+        # Offsets fall first: concurrent readers must not look for batches that are about to be removed.
         self._begin_truncation()
         self.log_end_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
@@ -966,7 +1008,10 @@ class Log:
             _remove(segments)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
-        """Removes everything; the next batch gets `offset`. It waits for the disk."""
+        """Remove all batches; the next one gets `offset`. Waits for the disk.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
+        """
         self.planned.refuse_any()
         self.disposal.mark_dropped(now_ms)
         self._begin_truncation()
@@ -990,10 +1035,10 @@ class Log:
     # Moving
 
     def take_over_state(self, source: "Log") -> None:
-        """Makes this log, which holds the same batches as `source`, know everything else that `source` knows.
+        """Adopt the producers and leader epochs of `source`, whose batches this log already holds.
 
-        Producers and epochs may be known of which retention or compaction has left no batch to copy. `source` is of no
-        use afterwards. Raises KafkaError KAFKA_STORAGE_ERROR.
+        `source` may know producers and epochs whose batches retention or compaction removed, so that none was copied.
+        It must not be used afterwards. Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         assert self.log_end_offset == source.next_offset
         try:
@@ -1004,9 +1049,9 @@ class Log:
             raise self.storage_error(error) from error
 
     def rename(self, path: str) -> None:
-        """Gives the directory another name. Whoever reads or syncs meanwhile in another thread goes on.
+        """Rename the directory. Reads and flushes in other threads continue.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR.
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         self.planned.refuse_change()
         try:
@@ -1021,10 +1066,12 @@ class Log:
         self.leader_epochs.persist_with(epochs_writer(self._files, path))
 
     def close(self, now_ms: int) -> None:
-        """A clean end: indexes at their length, a snapshot at the log's end, everything synced, nothing held.
+        """Cut the indexes to their length, write a producer snapshot, sync, and close all files.
 
-        A log that has nothing to sync is not synced: most are idle, and a stop must not take a second for each hundred.
-        What was only cut meanwhile is cut again at the next start. Raises KafkaError KAFKA_STORAGE_ERROR.
+        A log without unflushed offsets is not synced: most logs are idle, and syncing them would cost a stop a second
+        for each hundred. If a crash undoes the cut of its indexes, the next start cuts them again.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         self.planned.refuse_any()
         try:
@@ -1041,27 +1088,27 @@ class Log:
         self.release()
 
     def release(self) -> None:
-        """Gives all descriptors and maps back; they are opened again when needed."""
+        """Close all files and maps; they are opened again when needed."""
         for segment in self._segments.all():
             segment.release()
         self._reader.forget_positions()
 
     def take_offline(self) -> None:
-        """Everything is refused from now on: the directory has failed, or the files are about to go."""
+        """Reject everything from now on: the directory has failed, or the files are about to be removed."""
         self.is_offline = True
         self.release()
         self._options.on_offline(self)
 
     def retire(self) -> None:
-        """The log is to be deleted: everything is refused from now on.
+        """Take the log offline because it is to be deleted.
 
-        Its files come to their final form first: until the folder is gone, whoever starts on it looks for the indexes.
+        The indexes are cut to their length first: a start that finds the directory before it is removed checks them.
         Raises OSError.
         """
         try:
             self._segments.active.seal()
         except OSError as error:
-            # Deletions are what helps a full disk; the indexes are then missing, which a start can live with.
+            # A full disk must not prevent deletions. A start can do without the indexes.
             if error.errno != errno.ENOSPC and not isinstance(error, ShortageError):
                 raise
         finally:
@@ -1071,14 +1118,14 @@ class Log:
         if isinstance(error, ShortageError):
             self._options.on_shortage(error)
             return OutOfResourcesError(error)
-        # A log that was taken out of service before, deleted perhaps, says nothing about its directory any more.
+        # If the log was offline before, for example because it is being deleted, the error does not prove a bad disk.
         if not self.is_offline:
             self.is_offline = True
             self._options.on_io_error(error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     def unfinished_error(self, error: OSError) -> KafkaError:
-        """`storage_error` in a step that cannot be repeated: after a shortage the log alone is out of service."""
+        """`storage_error` for a step that cannot be repeated: a shortage takes this log offline, and no other."""
         failed = self.storage_error(error)
         if isinstance(failed, OutOfResourcesError):
             self.take_offline()
@@ -1097,11 +1144,11 @@ class Log:
 
 
 def _remove(segments: Sequence[Segment]) -> None:
-    """The last one first: a crash in between leaves a shorter log, and no gap."""
+    """Remove the last segment first: a crash in between leaves a shorter log without a gap."""
     for segment in reversed(segments):
         segment.remove()
 
 
 def roll_jitter_ms(config: LogConfig, random: Random) -> int:
-    """Spreads the rolls of logs that were made together."""
+    """Return a random part of segment.jitter.ms, which spreads the rolls of logs created together."""
     return random.randrange(min(config.segment_jitter_ms, config.segment_ms)) if config.segment_jitter_ms > 0 else 0
