@@ -1,20 +1,23 @@
 """All logs of a broker, over one or several log directories.
 
-Owns which directory a log lives in, loading and closing, deferred deletion, checkpoints, and what happens when a
-directory fails. Must not know replicas, leaders or requests. Has no timer: the broker calls the periodic methods.
+Owns which logs are in service and in which directory, creation, deletion, moves between directories, periodic work, and
+the clean stop. Must not know replicas, leaders or requests. Has no timer: the broker calls the periodic methods. Two
+parts have their own modules: `startup` (finding and loading logs) and `directories` (failures of log directories).
 
 A log that is being moved has a copy in another directory, its future log (`storage.log_moves`). The copy is flushed,
-checkpointed and closed like a log, and is found by `future` only.
+checkpointed and closed like a log, but only `future` returns it.
 
-Threads: `get`, `create`, `delete`, what concerns future logs, `run_retention`, `expire_producers` and `release_idle`
-belong to the thread that owns the logs; `create` and the last three go over logs in steps, between which others may
-have their turn (see `Steps`). `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`, `free_names`,
-`mark_future_whole` and `finish_move` wait for the disk and are meant for another one. `open`, `load` and `close` block
-until done and use threads of their own for the logs of a directory.
+Threads:
+- The thread that owns the logs calls `get`, `create`, `delete`, the methods of future logs, `run_retention`,
+  `expire_producers` and `release_idle`. `create` and the last three work in steps, see `Steps`.
+- Another thread calls what waits for the disk: `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`,
+  `free_names`, `mark_future_whole` and `finish_move`.
+- `close` blocks until done and uses threads of its own for the logs of each directory.
 
-Invariants: a partition has one log and at most one copy of it, in different directories; a directory that failed stays
-offline until a restart, its logs answer KAFKA_STORAGE_ERROR and the others go on. A shortage of descriptors or memory
-takes no directory offline: what met it is tried again, or raises OutOfResourcesError; a start ends with LoadError.
+Invariants:
+- A partition has one log and at most one copy of it, in different directories.
+- The logs of a failed directory reject requests with KAFKA_STORAGE_ERROR; the others are served.
+- A shortage of descriptors or memory takes no directory offline. The work is repeated, or raises OutOfResourcesError.
 """
 
 import contextlib
@@ -50,8 +53,11 @@ _logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 Steps: TypeAlias = Generator[Callable[[], object] | None, None, _Result]
-"""Work on logs in steps. A step that yields a callable waits until that was called in a thread that may wait for a
-disk; everything else belongs to the thread that owns the logs, and after a None others may have their turn."""
+"""Work on logs in steps, all of it in the thread that owns the logs, except callables that a step yields.
+
+The caller runs a yielded callable in a thread that may wait for the disk, and then resumes the work. After a yielded
+None it may do other work before it resumes.
+"""
 
 
 class NewLog(NamedTuple):
@@ -63,7 +69,7 @@ class NewLog(NamedTuple):
 
 
 class _ToRemove(NamedTuple):
-    """A partition directory whose files go when it is due; `log` may still be read until then."""
+    """A partition directory to be removed when it is due. Until then readers may still use `log`."""
 
     due_ms: int
     directory: LogDirectory
@@ -72,10 +78,10 @@ class _ToRemove(NamedTuple):
 
 
 class LogObserver:
-    """Who keeps something about logs by their names. As it stands it keeps nothing. Called by the owning thread."""
+    """Receives events about logs, in the thread that owns them. This base class ignores them."""
 
     def owns_retention_of(self, log: Log) -> bool:
-        """Whether the observer applies retention to this log, because it knows when the segments may go."""
+        """Return whether the observer applies retention to this log itself."""
         return False
 
     def truncated(self, log: Log) -> None: ...
@@ -84,10 +90,7 @@ class LogObserver:
 
 
 class LogManager:
-    """See the module. `on_directory_failed(path, error)` may be called from any thread, once for each directory.
-
-    `observer` may be replaced at any time. `files_beside` names files that others keep in the log directories.
-    """
+    """See the module. `observer` and `settings` may be replaced at any time."""
 
     def __init__(
         self,
@@ -99,6 +102,10 @@ class LogManager:
         on_directory_failed: Callable[[str, Exception], None] = lambda path, error: None,
         files_beside: Collection[str] = (),
     ) -> None:
+        """`on_directory_failed(path, error)` is called once for each directory that fails, in any thread.
+
+        `files_beside` names files that other parts of the broker keep in the log directories.
+        """
         self._files = files
         self._random = random
         self._on_directory_failed = on_directory_failed
@@ -113,15 +120,15 @@ class LogManager:
         self.observer = LogObserver()
         self.damaged_batches = DamagedBatches()
         self.on_flushed: Callable[[float], object] = lambda seconds: None
-        """Told in any thread how long each flush of a log took."""
+        """Called after each flush of a log with its duration in seconds, in any thread."""
         self.on_write_finished: Callable[[Log], object] = lambda log: None
-        """Told of each append that waited for a slow directory, when it was written or has failed."""
+        """Called after each append that waited for a slow directory was stored or has failed."""
         self.on_log_start_raised: Callable[[Log], object] = lambda log: None
-        """Told when the start of a log in service was raised, in the thread that owns it."""
+        """Called after the start of a log in service was raised, in the thread that owns it."""
         self.on_log_offline: Callable[[Log], object] = lambda log: None
-        """Told in any thread when a log in service refuses everything from now on."""
+        """Called after a log in service went offline, in any thread."""
         self._marking = threading.Lock()  # held while markers of moves are written or removed
-        self._creating: set[TopicPartition] = set()  # logs whose files are being made
+        self._creating: set[TopicPartition] = set()  # logs whose files are being created
         self._leaving: set[TopicPartition] = set()  # deleted logs whose directory still has its name
         self.directories = LogDirectories(files, log_dirs, self.shortages, self._directory_failed)
         self.writers = {path: DirectoryWriter(path, on_shortage=self.shortages.report) for path in log_dirs}
@@ -134,20 +141,20 @@ class LogManager:
         return self._logs.get(TopicPartition(topic, partition))
 
     def logs(self) -> Iterable[Log]:
-        """A list of its own: logs may come and go meanwhile."""
+        """Return a new list of the logs in service, which stays as it is when logs are created or deleted."""
         return list(self._logs.values())
 
     def directory_of(self, topic: str, partition: int) -> LogDirectory | None:
-        """Where the log lies, not its copy."""
+        """Return the directory of the log, not of its copy."""
         log = self._logs.get(TopicPartition(topic, partition))
         return None if log is None else self._home[log]
 
     def create(self, wanted: Iterable[NewLog], *, now_ms: int) -> Steps[dict[TopicPartition, KafkaError]]:
-        """Creates empty logs; returns which could not be created, with a KAFKA_STORAGE_ERROR each.
+        """Create empty logs; return those that could not be created, each with a KAFKA_STORAGE_ERROR.
 
-        A log that exists stays as it is. A new one goes where `prefer` said, or else to the live directory with the
-        fewest, copies counted. Also when directories are offline and the log may lie in one of them is a new one made:
-        whether that is right is for the replica layer to know. The steps must be run to their end.
+        A log that exists stays as it is. A new one goes to the directory that `prefer` named, or else to the live one
+        with the fewest logs and copies. A log is also created while directories are offline, one of which may hold it:
+        the replica layer decides whether that is right. The caller must run the steps to their end.
         """
         failed: dict[TopicPartition, KafkaError] = {}
         pending = [new for new in wanted if new.name not in self._logs]
@@ -169,12 +176,12 @@ class LogManager:
                         failed[new.name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
                     yield None
             finally:
-                # Empty unless an error ended the steps; a later request may create these logs.
+                # `placed` is empty unless an error ended the steps; a later request may create these logs.
                 self._creating.difference_update(new.name for _, new in placed)
         return failed
 
     def _add_created(self, log: Log, directory: LogDirectory) -> bool:
-        """Puts a new log in service; False if its directory is offline."""
+        """Put a new log in service; return False if its directory is offline."""
         if not directory.is_offline:
             self.add(log, directory)
         if directory.is_offline:
@@ -192,7 +199,7 @@ class LogManager:
         placed: deque[tuple[LogDirectory, NewLog]],
         failed: dict[TopicPartition, KafkaError],
     ) -> Steps[None]:
-        """Adds each new log to `placed` with a directory, or to `failed` if none can have it now."""
+        """Add each new log to `placed` with a directory, or to `failed` if it cannot be created now."""
         planned: Counter[str] = Counter()
         for new in wanted:
             directory = self._preferred.pop(new.name, None)
@@ -213,7 +220,7 @@ class LogManager:
             yield None
 
     def _create_in(self, directory: LogDirectory, new: NewLog, now_ms: int) -> Log | KafkaError | None:
-        """The log, made in a directory; None if that has failed before, and another may be chosen. Any thread."""
+        """Create a log; return None if its directory failed before, so that another can be chosen. Any thread."""
         if directory.is_offline:
             return None
         try:
@@ -222,12 +229,12 @@ class LogManager:
             return error
 
     def write_in_threads(self, start: Callable[[str], Start]) -> None:
-        """Lets slow directories be written by a thread of their own; `start(path)` gives the port to it."""
+        """Write slow directories in a thread of their own; `start(path)` returns the port to it."""
         for path, writer in self.writers.items():
             writer.use(start(path))
 
     def write_directly(self) -> None:
-        """Uses no threads any more. Only after `when_written`."""
+        """Stop using those threads. Only after `when_written`."""
         for writer in self.writers.values():
             writer.stop_using()
 
@@ -239,7 +246,7 @@ class LogManager:
         return False
 
     def when_written(self, action: Callable[[], None]) -> None:
-        """Calls `action` once, when nothing waits to be written in any directory; at once where nothing does."""
+        """Call `action` once: now if no write is pending in any directory, else after the last one."""
 
         def check() -> None:
             busy = next((writer for writer in self.writers.values() if not writer.is_idle), None)
@@ -251,20 +258,20 @@ class LogManager:
         check()
 
     def prefer(self, topic: str, partition: int, directory: LogDirectory) -> None:
-        """A log that is not there yet is to be made in this directory. Nothing when it is there."""
+        """Have `create` place a log in this directory. Does nothing if the log exists."""
         name = TopicPartition(topic, partition)
         if name not in self._logs and len(self._preferred) < _PREFERENCES_MAX:
             self._preferred[name] = directory
 
     def _refuse_taken(self, name: TopicPartition) -> None:
-        """Raises TryLaterError while the directory of another log has the name."""
+        """Raises TryLaterError while another log's directory uses the name."""
         if name in self._leaving:
             raise TryLaterError(f"The deleted log of {name.topic}-{name.partition} is being written")
         if name in self._creating:
             raise TryLaterError(f"The log of {name.topic}-{name.partition} is being created")
 
     def _create_files(self, directory: LogDirectory, path: str, new: NewLog, now_ms: int) -> Log:
-        """Waits for the disk. Any thread. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Create the files of a log. Waits for the disk. Any thread. Raises KafkaError: KAFKA_STORAGE_ERROR."""
         try:
             directory.free_name(new.name)
             return log_opening.create(
@@ -274,9 +281,10 @@ class LogManager:
             raise self.directories.storage_error(directory, error) from error
 
     def delete(self, topic: str, partition: int, *, now_ms: int) -> None:
-        """Takes a log away, and its copy. Its name is free at once, its files go after `file.delete.delay.ms`.
+        """Delete a log and its copy, if they exist. Its files are removed after file.delete.delay.ms.
 
-        Nothing when there is none. Raises KafkaError KAFKA_STORAGE_ERROR.
+        The name may be used again when this returns, unless a write of the log is pending. Raises KafkaError:
+        KAFKA_STORAGE_ERROR.
         """
         name = TopicPartition(topic, partition)
         self._preferred.pop(name, None)
@@ -291,14 +299,14 @@ class LogManager:
         if log.is_offline:
             return
         if log.planned.is_being_stored:
-            log.is_offline = True  # nothing more is written
+            log.is_offline = True  # stops further writes
             self._leaving.add(log.name)
             log.planned.between_writes(lambda: self._remove_files_later(log, directory, now_ms))
         else:
             self._remove_files(log, directory, now_ms)
 
     def _remove_files_later(self, log: Log, directory: LogDirectory, now_ms: int) -> None:
-        with contextlib.suppress(KafkaError):  # reported, and nobody waits for the answer any more
+        with contextlib.suppress(KafkaError):  # reported, and no request waits for it
             self._remove_files(log, directory, now_ms)
 
     def _remove_files(self, log: Log, directory: LogDirectory, now_ms: int) -> None:
@@ -308,7 +316,7 @@ class LogManager:
             path = directory.rename_partition_directory(str(log.directory), _marked(log.name, DirectoryState.DELETE))
         except OSError as error:
             if isinstance(error, ShortageError):
-                # Its name is not free yet, so its files go as soon as they can.
+                # The directory still has its name, which new logs need: remove it as soon as possible.
                 self.remove_later(directory, str(log.directory), due_ms=now_ms)
             raise self.directories.storage_error(directory, error) from error
         self.remove_later(directory, path, due_ms=now_ms + log.config.file_delete_delay_ms)
@@ -332,18 +340,20 @@ class LogManager:
     # Future logs
 
     def future(self, topic: str, partition: int) -> Log | None:
-        """The copy of a log that is being moved."""
+        """Return the copy of a log that is being moved; None if there is no move."""
         return self._future_logs.get(TopicPartition(topic, partition))
 
     def future_directory_of(self, topic: str, partition: int) -> LogDirectory | None:
-        """Where a log is being moved to."""
+        """Return the directory to which a log is being moved; None if there is no move."""
         copy = self._future_logs.get(TopicPartition(topic, partition))
         return None if copy is None else self._home[copy]
 
     def create_future(self, log: Log, directory: LogDirectory, *, now_ms: int) -> Log:
-        """An empty copy of `log` in another directory. Raises KafkaError INVALID_TOPIC_EXCEPTION, KAFKA_STORAGE_ERROR.
+        """Create an empty copy of `log` in another directory.
 
-        Not while a directory is offline: it may hold a copy that nobody sees.
+        Fails while a directory is offline, because it may hold an earlier copy.
+
+        Raises KafkaError: INVALID_TOPIC_EXCEPTION if the topic name is too long, KAFKA_STORAGE_ERROR.
         """
         assert log.name not in self._future_logs
         assert self._home[log] is not directory
@@ -361,17 +371,18 @@ class LogManager:
         return copy
 
     def drop_future(self, topic: str, partition: int, *, now_ms: int) -> None:
-        """Gives a move up. Nothing when there is none. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Cancel a move and delete its copy, if there is one. Raises KafkaError: KAFKA_STORAGE_ERROR."""
         copy = self._future_logs.pop(TopicPartition(topic, partition), None)
         if copy is not None:
             self._delete(copy, now_ms)
 
     def put_future_in_service(self, topic: str, partition: int, *, now_ms: int) -> Log:
-        """Puts the copy, which has its marker and holds everything, in the place of the log, and returns it.
+        """Replace a log by its copy, which is marked and holds the whole log; return the copy.
 
-        The old log's files go after `file.delete.delay.ms`; until then who reads it may go on. Raises KafkaError
-        KAFKA_STORAGE_ERROR when the copy's directory has failed; then the old log stays. A failure of the old one's
-        directory is told in the usual way.
+        The old log's files are removed after file.delete.delay.ms; until then its readers can finish. A failure of its
+        directory is reported and does not stop the replacement.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR if the copy's directory has failed; then the old log stays in service.
         """
         name = TopicPartition(topic, partition)
         log, copy = self._logs[name], self._future_logs[name]
@@ -388,23 +399,23 @@ class LogManager:
         return copy
 
     def finish_move(self, log: Log, old_directory: LogDirectory, *, now_ms: int) -> None:
-        """Makes durable that `log` has taken the place of the one in `old_directory`. Waits for the disk."""
+        """Make durable that `log` has replaced the one in `old_directory`. Waits for the disk."""
         with self._marking:
             directory = self._home.get(log)
             if directory is None:
                 return  # deleted, or moved again
-            # With what it knows only from the old log, see `Log.take_over_state`.
+            # Syncs also what `log` adopted from the old log without copying it, see `Log.take_over_state`.
             is_flushed = any(True for _ in self._each_online(lambda each: each.durability.flush(now_ms), [log]))
             if not is_flushed:
                 return  # the marker stays, and the next move or the next start finishes this one
             if self.directories.each(LogDirectory.sync, [directory, old_directory]) and not old_directory.is_offline:
-                # Otherwise the old log may still have its name there, and the next start must know which is the log.
+                # Otherwise a crash may bring back the old log's name, and the next start needs the marker to decide.
                 self.directories.each(lambda one: log_moves.remove_marker(self._files, str(log.directory)), [directory])
 
     def mark_future_whole(self, copy: Log, log: Log, *, now_ms: int) -> None:
-        """Writes the marker that the copy may replace the log. Waits for the disk. Raises KafkaError.
+        """Write the marker by which the copy may replace the log. Waits for the disk. Raises KafkaError.
 
-        Finishes the log's previous move first: if a crash left two logs that each name the other's directory as the
+        The log's previous move is finished first: if a crash left two logs that each name the other's directory as the
         old one, the next start could not decide between them by their markers.
         """
         with self._marking:
@@ -416,7 +427,7 @@ class LogManager:
                 raise self.directories.storage_error(directory, error) from error
 
     def _finish_previous_move(self, log: Log, now_ms: int) -> None:
-        """`finish_move` for a log whose marker is still there. Raises KafkaError if the marker has to stay."""
+        """Finish the move of a log that still has its marker. Raises KafkaError if the marker has to stay."""
         directory = self._home[log]
         try:
             source = log_moves.read_marker(self._files, str(log.directory))
@@ -444,17 +455,17 @@ class LogManager:
     # Periodic work
 
     def run_retention(self, now_ms: int, logs: Iterable[Log] | None = None) -> Steps[int]:
-        """Applies retention to these logs, except those that are being moved; returns how many segments went.
+        """Apply retention to `logs`, except those that are being moved; return how many segments were removed.
 
-        Without `logs` to all, except those of which the observer does that. The new log starts are on the disk before a
-        file goes. Nothing is done to a log while a planned append to it is being stored, but when that is over.
+        By default to all logs, except those whose retention the observer applies. The new log starts are on the disk
+        before a file is removed. While a planned append of a log is being stored, work on that log waits.
         """
         if logs is None:
             logs = [log for log in self.logs() if not self.observer.owns_retention_of(log)]
         logs = self._not_moved(logs)
 
         def prepare(log: Log) -> None:
-            log.disposal.mark_dropped(now_ms)  # what the pass before could not, or dropped only when a write had ended
+            log.disposal.mark_dropped(now_ms)  # what the last pass could not mark, or dropped after a write
             log.disposal.read_ages(now_ms)
 
         yield lambda: _exhaust(self._each_online(prepare, logs))
@@ -467,7 +478,7 @@ class LogManager:
         for log in logs:
             log.planned.between_writes(partial(expire, log))
             yield None
-        on_disk = dict(expired)  # what expires later than now waits for the next time
+        on_disk = dict(expired)  # logs that expire after this line wait for the next pass
         if not on_disk:
             return 0
         concerned = {self._home[log].path: self._home[log] for log in on_disk if log in self._home}
@@ -489,15 +500,15 @@ class LogManager:
         return sum(dropped)
 
     def _not_moved(self, logs: Iterable[Log]) -> list[Log]:
-        """Without those that are gone or have a copy in another directory, which follows what they hold."""
+        """Return those that are in service and are not being moved: a copy follows what its log holds."""
         return [log for log in logs if self._logs.get(log.name) is log and log.name not in self._future_logs]
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
-        """Forgets producers of every log that have been idle for so long, one log a step; yields how many."""
+        """Forget producers that have been idle for `expiration_ms`, one log a step; yield how many."""
         return self._each_online(lambda log: log.expire_producers(now_ms, expiration_ms), self.logs())
 
     def release_idle(self) -> Steps[None]:
-        """Gives back descriptors and maps of segments that nobody has used since the last time."""
+        """Close the files and maps of segments that were not used since the last call."""
         waiting: dict[Log, Sequence[Segment]] = {}
         for log in self._logs_and_copies():
             if not log.planned.count and (segments := log.durability.release_idle()):
@@ -507,7 +518,7 @@ class LogManager:
 
         def finish_writeback(log: Log) -> None:
             log.durability.finish_writeback(waiting[log])
-            written.append(log)  # and not after a shortage: then its turn comes again
+            written.append(log)  # not reached after a shortage: the next call tries again
 
         if waiting:
             yield lambda: _exhaust(self._each_online(finish_writeback, waiting))
@@ -517,7 +528,7 @@ class LogManager:
             yield None
 
     def flush_due(self, now_ms: int) -> int:
-        """Syncs the sealed segments of logs that have rolled, and whole logs that are due; returns how many."""
+        """Flush logs that are due, and the sealed segments of logs that have rolled; return how many logs."""
         wanted, self._flush_wanted = self._flush_wanted, {}
         logs = self._logs_and_copies()
         due = [log for log in logs if log.durability.is_flush_due(now_ms)]
@@ -529,11 +540,11 @@ class LogManager:
         return len(flushed)
 
     def start_writeback(self) -> None:
-        """Lets the kernel begin to write what was appended to each log's active segment since the last call."""
+        """Start write-back of what was appended to each log's active segment since the last call."""
         _exhaust(self._each_online(lambda log: log.durability.start_writeback(), self._logs_and_copies()))
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Removes the files and directories whose delay is over; returns how many."""
+        """Remove the files and directories whose delay is over; return how many."""
         count = sum(self._each_online(lambda log: log.disposal.remove_deleted(now_ms), self._logs_and_copies()))
         due = [item for item in self._to_remove if item.due_ms <= now_ms]
         for item in due:
@@ -551,7 +562,7 @@ class LogManager:
         return count
 
     def free_names(self) -> None:
-        """Makes the names of deleted logs free for new ones; a creation that comes earlier has to wait for the disk."""
+        """Remove deleted logs from the checkpoints. A creation under such a name would have to do it first."""
         self.directories.each(LogDirectory.free_names)
 
     def checkpoint_recovery_points(self) -> None:
@@ -567,24 +578,24 @@ class LogManager:
         return [*self._logs.values(), *self._future_logs.values()]
 
     def _each_online(self, action: Callable[[Log], int | None], logs: Iterable[Log]) -> Iterator[int]:
-        """A log that fails has reported it already, through its directory or as a shortage."""
+        """Call `action` for each log that is online; yield its result. A failing log has reported its error itself."""
         for log in logs:
             if log.is_offline:
                 continue
             try:
                 yield action(log) or 0
             except TryLaterError:
-                continue  # its turn comes again
+                continue  # the next call tries again
             except KafkaError as error:
-                if log in self._home:  # and not deleted meanwhile
+                if log in self._home:  # not deleted during `action`
                     _logger.error("%s-%d: %s", log.topic, log.partition, error)
 
     # Stop and failure
 
     def close(self, now_ms: int) -> None:
-        """A clean stop: every log closed, checkpoints written, then the marker, and the locks given back.
+        """Stop cleanly: close every log, write the checkpoints and the clean-shutdown marker, release the locks.
 
-        Not before `when_written`; a log that still waits is not closed, and its directory not marked as clean.
+        Only after `when_written`: a log with pending writes is not closed, and its directory gets no marker.
         """
         unclean = {self._home[log] for log in self._logs_and_copies() if log.is_offline}
         self.directories.run_in_threads(
@@ -606,7 +617,7 @@ class LogManager:
         self.directories.unlock()
 
     def _close_log(self, log: Log, now_ms: int, unclean: set[LogDirectory]) -> None:
-        """Adds to `unclean` the directory of a log whose end the next start has to look at."""
+        """Close a log. If that fails, add its directory to `unclean`, so that the next start checks the log's end."""
         try:
             log.close(now_ms)
         except KafkaError as error:
@@ -626,12 +637,12 @@ class LogManager:
         directory = self._home.get(log)
         try:
             if directory is not None and not directory.is_offline:
-                # Both may have fallen. By the old recovery point, what is appended next would count as synced; below
-                # the old log start, it would be removed as deleted.
+                # Both offsets may have fallen. By the old recovery point, a start would treat later appends as
+                # synced; by the old log start, it would delete them.
                 directory.write_recovery_points()
                 directory.write_log_starts()
         except ShortageError:
-            raise  # the truncation is not finished without it
+            raise  # the truncation is not complete without the checkpoints
         except OSError as error:
             assert directory is not None
             self.directories.fail(directory, error)
@@ -639,7 +650,7 @@ class LogManager:
             self.observer.truncated(log)
 
     def _log_start_raised(self, log: Log) -> None:
-        if self._logs.get(log.name) is log:  # not of a copy, which another thread changes
+        if self._logs.get(log.name) is log:  # a copy is changed by another thread
             self.on_log_start_raised(log)
 
     def _log_offline(self, log: Log) -> None:

@@ -48,11 +48,11 @@ class NoUsableDirectoryError(Exception):
 
 
 class LoadError(Exception):
-    """The start has run out of descriptors or memory. Names the file."""
+    """The start ran out of descriptors or memory. Names the file."""
 
 
 class DuplicateLogError(Exception):
-    """The same partition lies in two log directories. Names both."""
+    """Two log directories hold the same partition. Names both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class LogManagerSettings:
 
 
 class LoadStatus(NamedTuple):
-    """How far a load is. `bytes_total` counts what has to be scanned after an unclean stop; 0 after a clean one."""
+    """The progress of a load. `bytes_total` is what has to be scanned after an unclean stop; 0 after a clean one."""
 
     logs_done: int
     logs_total: int
@@ -80,7 +80,7 @@ class LoadStatus(NamedTuple):
 
 
 class _Progress(LoadProgress):
-    """Counts for all threads of a load. A lost update shifts a progress line by one batch, nothing else."""
+    """Counts for all threads of a load, without a lock: a lost update only makes a progress line wrong by a batch."""
 
     def __init__(self, damaged_batches: DamagedBatches) -> None:
         self.logs_done = self.logs_total = self.bytes_done = self.bytes_total = 0
@@ -101,10 +101,10 @@ class _Progress(LoadProgress):
 
 
 class _Offsets(NamedTuple):
-    """What the root of a log directory says about all its logs."""
+    """What the checkpoints of a log directory say about its logs."""
 
     is_clean: bool
-    recovery_points: dict[TopicPartition, int] | None  # None when they are not known
+    recovery_points: dict[TopicPartition, int] | None  # None without a usable checkpoint
     log_starts: dict[TopicPartition, int]
     high_watermarks: dict[TopicPartition, int]
     first_dirty: dict[TopicPartition, int]
@@ -152,10 +152,15 @@ class LogStartup:
         self._logs_to_load: Counter[str] = Counter()  # by directory during `load`, empty before and after
 
     def open(self) -> MetaProperties | None:
-        """Locks all directories and says whose they are; None when all are new.
+        """Lock all directories; return the broker and cluster that they belong to, or None if all are new.
 
-        A directory that cannot be used is skipped with an error. Raises DirectoryLockedError, WrongDirectoryError when
-        they do not belong together, NoUsableDirectoryError, LoadError.
+        A directory that cannot be used goes offline with an error in the log.
+
+        Raises:
+            DirectoryLockedError: another broker uses a directory.
+            WrongDirectoryError: two directories belong to different brokers or clusters.
+            NoUsableDirectoryError: all directories failed.
+            LoadError: descriptors or memory ran out.
         """
         errors = []
         metas: dict[LogDirectory, MetaProperties | None] = {}
@@ -180,9 +185,10 @@ class LogStartup:
         return found
 
     def claim(self, meta: MetaProperties) -> None:
-        """Says whose the directories are from now on. Raises WrongDirectoryError where that was said differently.
+        """Record in each new directory that it belongs to `meta`.
 
-        A directory with an I/O error goes offline. Raises LoadError.
+        A directory with an I/O error goes offline. Raises WrongDirectoryError if a directory belongs to another broker
+        or cluster; LoadError.
         """
         for directory in self._directories.live:
             try:
@@ -202,10 +208,15 @@ class LogStartup:
         now_ms: int,
         on_progress: Callable[[LoadStatus], None] = lambda status: None,
     ) -> None:
-        """Opens every log, repairing those that an unclean stop has left. `on_progress` is called now and then.
+        """Load every log, and repair those that an unclean stop left. `on_progress` is called about twice a second.
 
-        Raises ForeignDirectoryError, DuplicateLogError, NoUsableDirectoryError, LoadError. A directory with an I/O
-        error goes offline and the others are loaded.
+        A directory with an I/O error goes offline, and the others are loaded.
+
+        Raises:
+            ForeignDirectoryError: a directory is no partition's.
+            DuplicateLogError: two directories hold the same partition.
+            NoUsableDirectoryError: all directories failed.
+            LoadError: descriptors or memory ran out.
         """
         progress = _Progress(self._logs.damaged_batches)
         to_load, unclean = self._find_logs(now_ms)
@@ -220,7 +231,7 @@ class LogStartup:
             threads=self._logs.settings.recovery_threads_per_directory,
         )
         self._logs_to_load.clear()
-        # From here on a log that the file does not name has not been synced, which a missing file would not prove.
+        # From now on, a log that the checkpoint does not name was never synced. A missing checkpoint proves nothing.
         for directory in dict.fromkeys([*unclean, *_shorter_than_checkpointed(to_load)]):
             if not directory.is_offline:
                 try:
@@ -231,23 +242,23 @@ class LogStartup:
             raise NoUsableDirectoryError("None of the log directories could be loaded")
 
     def remaining_logs_in(self, directory: LogDirectory) -> int:
-        """How many logs of a directory a load has still before it; 0 when none is under way. Any thread."""
+        """Return how many logs of a directory are still to be loaded; 0 outside of `load`. Any thread."""
         return max(self._logs_to_load[directory.path] - len(directory.logs), 0)
 
     def take_vanished(self, topic: str, partition: int) -> tuple[str, int] | None:
-        """A log that was in none of the directories although the checkpoint of one knows it; to be asked once.
+        """Return where a log was that a checkpoint names but no directory holds: directory and high watermark.
 
-        Returns that directory, and the high watermark that the log had there.
+        None if that is not so. A second call returns None.
         """
         return self._vanished.pop(TopicPartition(topic, partition), None)
 
     def take_first_dirty(self) -> list[tuple[LogDirectory, dict[TopicPartition, int]]]:
-        """What the cleaner's checkpoint of each live directory said when the logs were loaded; to be asked once."""
+        """Return the first dirty offsets that the cleaner's checkpoints held at the load, by directory; only once."""
         found, self._first_dirty_found = self._first_dirty_found, {}
         return [(directory, found.get(directory.path, {})) for directory in self._directories.live]
 
     def _find_logs(self, now_ms: int) -> tuple[list[_LogToLoad], list[LogDirectory]]:
-        """What is to be loaded, after moves that a crash has cut off were finished; which directories were not closed.
+        """Settle moves that a crash interrupted; return the logs to load and the directories not closed cleanly.
 
         Raises DuplicateLogError.
         """
@@ -258,7 +269,7 @@ class LogStartup:
                 listed = list(self._list_logs(directory, now_ms))
                 for path in directory.strangers():
                     if os.path.basename(path) not in self._files_beside:
-                        _logger.warning("%s does not belong to a log directory, left alone", path)
+                        _logger.warning("%s is not a file of a log directory; it is left alone", path)
                 is_clean = directory.take_clean_marker()
                 cleaner_offsets = directory.read_cleaner_offsets(_logger.warning)
                 offsets[directory.path] = _Offsets(
@@ -303,12 +314,12 @@ class LogStartup:
             for name, high_watermark in each.high_watermarks.items()
             if name not in present
         }
-        # A log that was moved just before the stop may be known to its old directory alone.
+        # If a log was moved just before the stop, only the checkpoint of its old directory may name it.
         cleaned: dict[TopicPartition, int] = {}
         for each in offsets.values():
             for name, first_dirty in each.first_dirty.items():
                 cleaned[name] = max(first_dirty, cleaned.get(name, 0))
-        # While it is unknown which logs were cleaned, a gap in any log may be the cleaner's.
+        # Without a cleaner checkpoint, a gap in any log may come from cleaning.
         unlisted = 0 if all(each.knows_cleaned for each in offsets.values()) else _GAPS_ANYWHERE
         to_load = [
             self._to_load(
@@ -326,7 +337,7 @@ class LogStartup:
     def _list_logs(self, directory: LogDirectory, now_ms: int) -> Iterator[FoundLog]:
         for path, parsed in directory.partition_directories():
             if parsed.state is DirectoryState.STRAY:
-                _logger.warning("%s is left alone: it is a replica that no metadata knows", path)
+                _logger.warning("%s is left alone: the metadata does not know this replica", path)
             elif parsed.state is DirectoryState.DELETE:
                 self._remove_later(directory, path, now_ms)
             else:
@@ -340,7 +351,7 @@ class LogStartup:
             return None
 
     def _contents_of(self, found: FoundLog, recovery_point: int) -> LogContents | None:
-        """None when the log directory has failed at that."""
+        """Return how far a log reaches; None if its directory failed at that."""
         try:
             return log_moves.read_contents(self._files, found.path, recovery_point)
         except OSError as error:
@@ -348,7 +359,7 @@ class LogStartup:
             return None
 
     def _renamed(self, found: FoundLog, name: str) -> list[FoundLog]:
-        """The same under another name, durably; nothing when its log directory has failed at that."""
+        """Rename a partition directory durably; return it, or nothing if its log directory failed."""
         directory = self._directory_with(found.directory)
         try:
             path = directory.rename_partition_directory(found.path, name)
@@ -374,7 +385,7 @@ class LogStartup:
             0 if recovery_points is None else recovery_points.get(found.name, 0),
             offsets.high_watermarks.get(found.name, 0),
             offsets.is_clean,
-            # Without recovery points a gap may be old and below what was synced, so it proves no loss.
+            # Without recovery points a gap may lie below what was synced, so it does not prove that records were lost.
             _GAPS_ANYWHERE if recovery_points is None else gaps_below,
         )
 
@@ -385,7 +396,7 @@ class LogStartup:
         try:
             entries = self._files.list_directory(item.path)
         except OSError:
-            return 0  # loading it will find the same error
+            return 0  # loading the log will meet and report the same error
         parsed = ((names.parse_segment_file(entry.name), entry.size) for entry in entries)
         logs = [(name.base_offset, size) for name, size in parsed if name is not None and name.suffix == names.LOG]
         first = max((base for base, _ in logs if base <= item.recovery_point), default=0)
@@ -416,11 +427,11 @@ class LogStartup:
             self._fail_at_start(item.directory, error)
             return
         except OutOfResourcesError as error:
-            # Without this log its partition would be taken for one that has vanished, and get an empty one.
+            # Without this log the partition would seem to have vanished, and would get a new, empty log.
             raise LoadError(f"{_SHORTAGE_AT_START}: {error}") from error
         except KafkaError:
-            return  # the log has reported it, and its directory is offline
-        # A producer that had been forgotten before the stop must not come back with a snapshot that still knew it.
+            return  # the log has reported the error, and its directory is offline
+        # A snapshot may still hold a producer that expired before the stop: it must not come back.
         log.expire_producers(now_ms, self._logs.settings.producer_id_expiration_ms)
         self._logs.add(log, item.directory)
         progress.logs_done += 1
@@ -436,7 +447,10 @@ class LogStartup:
 
 
 def _shorter_than_checkpointed(loaded: Iterable[_LogToLoad]) -> list[LogDirectory]:
-    """Where a log has lost what its checkpoint calls synced: that must not be said of what is appended next."""
+    """Return the directories with a log that ends below its checkpointed recovery point.
+
+    Their checkpoints must be rewritten: otherwise later appends would count as synced.
+    """
     return list(
         dict.fromkeys(
             item.directory
