@@ -1,13 +1,14 @@
-"""Opening a partition directory: from the files as a stop, clean or not, left them to a log that can serve.
+"""Loads a partition directory as a stop, clean or not, left it, and repairs what has to be repaired.
 
-Owns the order in which damage is cut and derived state rebuilt. Must not know what happens to the log afterwards.
+Owns the order in which damage is cut and derived state is rebuilt. Must not know what happens to the log afterwards.
 
-A clean stop is believed as far as it can be checked cheaply: the last segment is walked from its last index entry to
-its end. Without the marker every segment from the recovery point on is scanned; those below were synced and are not
-read.
+After a clean stop only the end of the log is checked: the last segment is walked from its last index entry to its end.
+Without the clean-shutdown marker every segment from the recovery point on is scanned. Segments below it were synced and
+are not read.
 
-Invariants: a second load after a crash in the middle of the first leads to the same log; nothing good below the first
-bad byte is dropped; whatever is dropped is reported with path, position and reason.
+Invariants:
+- A second load after a crash during the first one leads to the same log.
+- No intact batch below the first bad byte is dropped. Whatever is dropped is reported with path, position and reason.
 """
 
 import os
@@ -30,25 +31,25 @@ from storage.segment import CorruptSegmentError, Segment
 from storage.segments import Segments
 from storage.time_index import TimeIndex
 
-PRODUCERS_UNKNOWN: Final = "what producers did behind it is not known"
+PRODUCERS_UNKNOWN: Final = "the producer state behind it is unknown"
 _INDEX_ENTRY_SIZES: Final = {names.OFFSET_INDEX: OffsetIndex.ENTRY.size, names.TIME_INDEX: TimeIndex.ENTRY.size}
 
 
 class LoadProgress:
-    """What a load tells while it runs, in whichever thread it runs. As it stands it tells nobody."""
+    """Receives reports of a load, in the thread of the load. This base class ignores them."""
 
     def on_damage(self, text: str) -> None:
-        """Something was wrong, and what was done about it."""
+        """Report what was wrong and what was done about it."""
 
     def on_damaged_batch(self, damage: CorruptSegmentError) -> None:
-        """A batch is damaged. `on_damage` then tells what was done about it."""
+        """Report a damaged batch. `on_damage` then reports what was done about it."""
 
     def on_bytes_scanned(self, size: int) -> None: ...
 
 
 @dataclass(slots=True)
 class LoadedLog:
-    """Everything that a Log is made of."""
+    """Everything that a `Log` is built from."""
 
     segments: Segments
     producer_state: ProducerState
@@ -59,7 +60,7 @@ class LoadedLog:
     log_end_offset: int
     recovery_point: int
     was_scanned: bool = False
-    """Whether segments were scanned; their indexes, which the scan wrote, lie above `recovery_point`."""
+    """Whether segments were scanned. The scan wrote their indexes, which are above `recovery_point` and not synced."""
 
 
 class LogLoader:
@@ -91,11 +92,11 @@ class LogLoader:
         self._name = os.path.basename(directory)
 
     def load(self) -> LoadedLog:
-        """Raises OSError."""
+        """Load the log, and repair it where needed. Raises OSError."""
         entries = leftovers.clear(
             self._files, self._directory, lambda base, size: self._segment(base, {names.LOG: size})
         )
-        self._tell_of_strangers(entries)
+        self._warn_unknown_files(entries)
         sizes = _segment_file_sizes(entries)
         self._remove_orphans(sizes)
         segments = [self._segment(base, sizes[base]) for base in sorted(sizes) if names.LOG in sizes[base]]
@@ -176,7 +177,7 @@ class LogLoader:
             segment.transaction_index.begin_empty()
         return segment
 
-    def _tell_of_strangers(self, entries: Iterable[DirectoryEntry]) -> None:
+    def _warn_unknown_files(self, entries: Iterable[DirectoryEntry]) -> None:
         for entry in entries:
             if entry.name not in names.PARTITION_FILES and names.parse_segment_file(entry.name) is None:
                 self._progress.on_damage(f"{self._path(entry.name)} does not belong to a log, left alone")
@@ -190,20 +191,20 @@ class LogLoader:
                     self._files.unlink_if_there(path)
 
     def _open_leader_epochs(self) -> tuple[LeaderEpochs, bool]:
-        """The epochs, and whether they have to be found again in the batches."""
+        """Return the epochs, and whether they must be rebuilt from the batches."""
         path = self._path(names.LEADER_EPOCH_CHECKPOINT)
         entries: Sequence[EpochStart] | None = None
         try:
             entries = checkpoints.read_leader_epochs(self._files, path)
         except MalformedCheckpointError as error:
             self._progress.on_damage(f"{error}; read from the batches instead")
-        # The file is synced with the data, so a power cut may have emptied it: also after a clean stop, which syncs
-        # only logs that have new data. One that says that there are no epochs is believed after a clean stop.
+        # The file is synced together with the data, so a power cut may have emptied it, even after a clean stop, which
+        # syncs only logs with new data. After a clean stop, a file with no entries is trusted.
         are_lost = entries is None or (not entries and not self._is_clean)
         return LeaderEpochs(entries or (), epochs_writer(self._files, self._directory)), are_lost
 
     def _read_topic_id(self) -> UUID | None:
-        """The id in partition.metadata. The metadata of the cluster holds it too, so a file is no loss."""
+        """Return the id in partition.metadata. A damaged file is no loss: the cluster's metadata holds the id too."""
         try:
             return checkpoints.read_partition_metadata(self._files, self._path(names.PARTITION_METADATA))
         except MalformedCheckpointError as error:
@@ -211,7 +212,7 @@ class LogLoader:
             return None
 
     def _find_leader_epochs(self, segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> None:
-        """In the batches of segments that nothing else is going to read. A scan finds those of the others."""
+        """Rebuild the epochs from segments that will not be scanned; a scan rebuilds those of the others."""
         try:
             leader_epochs_in(segments, leader_epochs)
         except CorruptSegmentError as damage:
@@ -233,7 +234,7 @@ class LogLoader:
             repair.scan_from(first_to_scan)
 
     def _start_anew(self, segments: Iterable[Segment]) -> list[Segment]:
-        """A log always has a segment, and never ends below where it starts."""
+        """Replace all segments by an empty one: a log has a segment, and never ends below its start."""
         for segment in segments:
             self._progress.on_damage(f"{segment.path} ends below the log start {self._log_start_offset}, removed")
             segment.remove()
@@ -246,7 +247,7 @@ class LogLoader:
 
 
 class _Repair:
-    """The segments of one log while they are checked. `producer_state` is set where a scan has built it anyway."""
+    """The segments of one log during its repair. `producer_state` is set if a scan has built it."""
 
     def __init__(
         self,
@@ -272,10 +273,10 @@ class _Repair:
         self._gaps_below = gaps_below
 
     def rebuild_indexes(self, number: int, sync_names: Callable[[], None]) -> None:
-        """Of a sealed segment. Nothing is cut: what lies behind damage was synced once, and is reported, not judged.
+        """Rebuild the indexes of a sealed segment. Damage is reported and nothing is cut: the segment was synced.
 
-        The files are durable when this returns: no flush syncs what lies below the recovery point. The transaction
-        index is durable first: while the others have the length of indexes that grow, a start rebuilds all three.
+        The indexes are durable when this returns, because no flush syncs below the recovery point. The transaction
+        index is durable first: as long as the others have the length of growing indexes, a start rebuilds all three.
         """
         segment = self.segments[number]
         self._progress.on_damage(f"{segment.path}: an index is missing, cut off or garbled, rebuilt")
@@ -291,22 +292,24 @@ class _Repair:
         sync_names()
 
     def verify_end(self) -> None:
-        """Believes the last segment if its indexes look right and its tail is whole; scans it otherwise."""
+        """Trust the last segment if its indexes are consistent and its end is whole; else scan it."""
         try:
             self.log_end_offset = _checked_end(self.segments[-1])
         except (CorruptSegmentError, CorruptIndexError) as damage:
-            # The scan will say where the log itself is damaged; nothing is told twice.
+            # If the log file is damaged, the scan reports where; this line names the file only.
             what = damage.path if isinstance(damage, CorruptSegmentError) else str(damage)
             self._progress.on_damage(f"{what}: scanned although the stop was clean")
             self.scan_from(len(self.segments) - 1)
 
     def scan_from(self, first: int) -> None:
-        """Scans the segments from `first` on and cuts the log at the first bad byte.
+        """Scan the segments from `first` on and cut the log at the first bad byte or gap.
 
-        A new segment begins at the log's end. If the one before it ends earlier now, a power cut has taken the end of
-        the older file and not the newer file, and the log ends there. Gaps of another origin lie below `gaps_below`:
-        cleaning leaves them below the recovery point, and what is below that was synced. Damage and gaps below the log
-        start end nothing: a deletion that a crash has stopped may have left them, and nobody reads there.
+        A new segment always begins at the log's end. If the segment before it now ends earlier, a power cut has removed
+        the end of the older file but kept the newer one; the log ends at that gap.
+
+        Two kinds of gaps do not end the log. Gaps below `gaps_below` come from cleaning, which leaves them only below
+        the recovery point. Gaps and damage below the log start come from a deletion that a crash interrupted, and no
+        reader reaches them.
         """
         self.scanned_from = self.segments[first].base_offset
         producer_state = self._state_at(self.scanned_from)
@@ -329,8 +332,8 @@ class _Repair:
             if segment is not self.segments[-1]:
                 segment.seal()
         if self.segments[-1].size:
-            # The last one too, though it is appended on: what lies below a recovery point has its index files, and by
-            # that Kafka tells what a start has to rebuild.
+            # The active segment too: every segment below the recovery point must have its index files, because Kafka
+            # rebuilds the indexes of those that have none.
             self.segments[-1].seal()
         producer_state.map_end_offset = self.log_end_offset
         self.producer_state = producer_state
@@ -349,10 +352,9 @@ class _Repair:
         self.segments = self.segments[: number + 1]
 
     def _detach_from(self, number: int) -> None:
-        """Ends the log before a segment that does not begin where the log ends.
+        """End the log before a segment that does not begin at the log's end.
 
-        The log files stay under another name: nothing is wrong with them, and Kafka, if it has written them, may have
-        left the gap.
+        The log files are kept under another name: they are intact, and if Kafka wrote them, the gap may be its own.
         """
         detached = self.segments[number:]
         self._progress.on_damage(
@@ -376,7 +378,7 @@ class _Repair:
 
 
 def epochs_writer(files: Files, directory: str) -> Callable[[Sequence[EpochStart]], None]:
-    """What keeps the leader epochs of the log in that directory."""
+    """Return the function that writes the leader epochs of the log in `directory`."""
     path = f"{directory}/{names.LEADER_EPOCH_CHECKPOINT}"
     return lambda entries: checkpoints.write_leader_epochs(files, path, entries)
 
@@ -389,9 +391,9 @@ def state_at(
     log_start_offset: int,
     on_damage: Callable[[CorruptSegmentError], None],
 ) -> ProducerState:
-    """The producer state after everything below `offset`: newest usable snapshot, then the batches that follow it.
+    """Return the producer state after everything below `offset`: the newest usable snapshot and the batches after it.
 
-    As far as they can be read: a damaged segment must not keep a log from being served.
+    Batches that cannot be read are left out: a damaged segment must not prevent the log from being served.
     """
     producer_state = ProducerState(name)
     loaded = snapshots.load_latest(offset)
@@ -415,7 +417,7 @@ def _on_unread_producers(progress: LoadProgress, damage: CorruptSegmentError) ->
 
 
 def _segment_file_sizes(entries: Iterable[DirectoryEntry]) -> dict[int, dict[str, int]]:
-    """base offset -> suffix -> size, of the files in service."""
+    """Return base offset -> suffix -> size for the files in service."""
     sizes: dict[int, dict[str, int]] = {}
     for entry in entries:
         name = names.parse_segment_file(entry.name)
@@ -425,7 +427,7 @@ def _segment_file_sizes(entries: Iterable[DirectoryEntry]) -> dict[int, dict[str
 
 
 def _has_bad_transaction_index(segment: Segment) -> bool:
-    """Few segments have one, and what it says cannot be checked in use."""
+    """Return whether the transaction index is damaged. Unlike the other two, it cannot be checked in use."""
     try:
         segment.transaction_index.entries()
     except CorruptIndexError:
@@ -434,20 +436,20 @@ def _has_bad_transaction_index(segment: Segment) -> bool:
 
 
 def _lacks_index(sizes: Mapping[str, int]) -> bool:
-    """Whether an index of a segment is missing or not made of whole entries. Their content is looked at in use."""
+    """Return whether an index is missing or does not consist of whole entries. Its content is checked in use."""
     if sizes[names.LOG] == 0:
         return False
     return any(suffix not in sizes or sizes[suffix] % size for suffix, size in _INDEX_ENTRY_SIZES.items())
 
 
 def _floor(segments: Sequence[Segment], offset: int) -> int:
-    """Number of the segment that holds `offset`, or of the first."""
+    """Return the number of the segment that holds `offset`, or 0."""
     at_or_below = [number for number, segment in enumerate(segments) if segment.base_offset <= offset]
     return at_or_below[-1] if at_or_below else 0
 
 
 def _has_unfinished_index(segment: Segment) -> bool:
-    """Whether an index still has the length of one that grows: a crash has cut off its rebuild, see `MappedIndex`."""
+    """Return whether a crash interrupted the rebuild of an index, which then has its full length, see `MappedIndex`."""
     try:
         if segment.offset_index.is_full:
             segment.offset_index.check(segment.size)
@@ -459,7 +461,7 @@ def _has_unfinished_index(segment: Segment) -> bool:
 
 
 def _checked_end(segment: Segment) -> int:
-    """The offset after the last batch. Raises CorruptIndexError, CorruptSegmentError when the files do not agree."""
+    """Return the offset after the last batch. Raises CorruptIndexError, CorruptSegmentError if files disagree."""
     if segment.size == 0:
         return segment.base_offset
     segment.offset_index.check(segment.size)

@@ -1,10 +1,9 @@
-"""Scanning log files batch by batch: what is good, where it ends, and everything that can be derived from it.
+"""Scans log files batch by batch, and rebuilds what is derived from them.
 
 Owns the checks and rebuilds that follow an unclean stop or a lost index. Must not know directories, checkpoints or
 which segments a log keeps. Corruption is reported with path, position and reason; the caller cuts.
 
-Invariant: nothing counts as good that did not pass the checks of length, CRC and order, and everything before the first
-bad byte does.
+Invariant: a batch is valid if it passes the checks of length, CRC and order. A scan ends at the first that does not.
 """
 
 import struct
@@ -38,13 +37,14 @@ from storage.transaction_index import AbortedTransaction
 
 CHUNK_SIZE: Final = 1024 * 1024
 
-# Of a batch's header what decides whether it is an ordinary one: base_offset, batch_length, partition_leader_epoch,
-# magic, crc, attributes, last_offset_delta, max_timestamp, producer_id.
-_TOLD_BY_HEADER: Final = struct.Struct(">qiibIhi8xqq")
+# The header fields that decide whether a batch is an ordinary one:
+# base_offset, batch_length, partition_leader_epoch, magic, crc, attributes, last_offset_delta, max_timestamp and
+# producer_id.
+_DECISIVE_FIELDS: Final = struct.Struct(">qiibIhi8xqq")
 
 
 class Scan(NamedTuple):
-    """How far a segment is good. `damage` is None when that is to its end."""
+    """How far a segment is valid. `damage` is None if it is valid to its end."""
 
     end_position: int
     next_offset: int
@@ -52,11 +52,11 @@ class Scan(NamedTuple):
 
 
 def stored_batches(segment: Segment, position: int, end: int, *, chunk_size: int = CHUNK_SIZE) -> Iterator[StoredBatch]:
-    """The batches between two positions, read in large pieces. No more of them is checked than where they end.
+    """Yield the batches between two positions, read in large chunks. Only their sizes are checked.
 
-    A batch that is larger than `chunk_size` is read whole, provided that the file is long enough for it.
+    A batch larger than `chunk_size` is read whole, provided that the file is long enough for it.
 
-    Raises CorruptSegmentError at the first that cannot be one.
+    Raises CorruptSegmentError at the first bytes that cannot be a batch.
     """
     size_wanted = chunk_size
     while position < end:
@@ -79,9 +79,9 @@ def scan_segment(
     leader_epochs: LeaderEpochs,
     on_bytes: Callable[[int], None] = lambda size: None,
 ) -> Scan:
-    """Checks every batch of a segment and rebuilds its indexes, and the epochs and producer state at its end.
+    """Check every batch of a segment; rebuild its indexes, and the epochs and producer state at its end.
 
-    `producer_state` must be the state at the segment's base offset. The file itself is left as it is.
+    `producer_state` must be the state at the segment's base offset. The log file is not changed.
     """
     segment.reset_indexes()
     return _Scanner(segment, producer_state, leader_epochs).scan(on_bytes)
@@ -93,9 +93,9 @@ def replay(
     end_offset: int,
     on_damage: Callable[[CorruptSegmentError], None] = lambda damage: None,
 ) -> None:
-    """Brings `producer_state` from where it stands to `end_offset`. Batches are trusted, and no index is asked.
+    """Bring `producer_state` forward to `end_offset`. Batches are trusted, and no index is used.
 
-    Of a damaged segment what lies before the damage counts; the next one goes on behind it.
+    Batches before the damage of a segment count; the replay continues with the next segment.
     """
     for segment in segments:
         try:
@@ -112,21 +112,24 @@ def _replay_from(segment: Segment, position: int, producer_state: ProducerState,
         if batch.extent.base_offset >= end_offset:
             break
         if batch.header is not None:
-            take_in_producer(segment, batch, batch.header, producer_state)
+            apply_to_producer(segment, batch, batch.header, producer_state)
 
 
 def leader_epochs_in(segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> None:
-    """Rebuilds the epochs from the batches, each of which carries its own. Raises CorruptSegmentError."""
+    """Rebuild the epochs from the batches, each of which carries its own. Raises CorruptSegmentError."""
     for segment in segments:
         for batch in stored_batches(segment, 0, segment.size):
             if batch.header is not None and batch.header.partition_leader_epoch > leader_epochs.latest:
                 leader_epochs.assign(batch.header.partition_leader_epoch, batch.header.base_offset)
 
 
-def take_in_producer(
+def apply_to_producer(
     segment: Segment, batch: StoredBatch, header: BatchHeader, producer_state: ProducerState
 ) -> AbortedTransaction | None:
-    """The entry for the transaction index, when the batch is a marker that aborts something."""
+    """Apply a batch to the producer state; return the aborted transaction if it is a marker that aborts one.
+
+    Raises CorruptSegmentError.
+    """
     if header.producer_id == NO_PRODUCER_ID:
         return None
     try:
@@ -137,7 +140,7 @@ def take_in_producer(
 
 
 def _extent_in(segment: Segment, chunk: memoryview, index: int, position: int, end: int) -> Extent | None:
-    """The batch at `index`; None when the chunk ends before that can be told."""
+    """Return the extent of the batch at `index`; None if the chunk ends within its header."""
     if position == end:
         return None
     try:
@@ -153,12 +156,12 @@ def _extent_in(segment: Segment, chunk: memoryview, index: int, position: int, e
     return extent
 
 
-def _places_of_latest() -> deque[int]:
+def _latest_indexes() -> deque[int]:
     return deque(maxlen=BATCHES_KEPT)
 
 
 class _Scanner:
-    """Takes in the batches of one segment in order. `_next_offset`: all below it are taken in."""
+    """Applies the batches of one segment in order. Invariant: all batches below `_next_offset` are applied."""
 
     def __init__(self, segment: Segment, producer_state: ProducerState, leader_epochs: LeaderEpochs) -> None:
         self._segment = segment
@@ -176,37 +179,40 @@ class _Scanner:
                 start = position
                 size_wanted = CHUNK_SIZE
                 while True:
-                    position += self._take_ordinary(chunk[position - start :], position)
+                    position += self._apply_ordinary(chunk[position - start :], position)
                     extent = _extent_in(segment, chunk, position - start, position, end)
                     if extent is None:
                         break
                     if extent.end > start + len(chunk):
                         size_wanted = max(CHUNK_SIZE, extent.size)
                         break
-                    self._take(batch_of(extent, chunk[position - start : extent.end - start]))
+                    self._apply(batch_of(extent, chunk[position - start : extent.end - start]))
                     position = extent.end
                 on_bytes(position - start)
         except CorruptSegmentError as damage:
             return Scan(position, self._next_offset, damage)
         return Scan(position, self._next_offset, None)
 
-    def _take_ordinary(self, chunk: memoryview, position: int) -> int:
-        """Takes in the batches at the start of `chunk`, which stands at `position` of the file; returns their size.
+    def _apply_ordinary(self, chunk: memoryview, position: int) -> int:
+        """Apply the ordinary batches at the start of `chunk`, which is at `position` of the file; return their size.
 
-        Stops before the first that is not whole or calls for more than a look at its header and its CRC: damage, an old
-        format, a control batch, the first of a leader epoch. This loop decides how long an unclean start takes where
-        batches are small, so it makes no object for a batch, and writes index entries once.
+        Stops before the first batch that is not whole or needs more than the checks of its header and CRC: damage, an
+        old format, a control batch, the first batch of a leader epoch. With small batches this loop determines how long
+        an unclean start takes, so it creates no object per batch and writes index entries once.
+
+            chunk   | batch | batch | batch |  not whole or not ordinary ...
+                            ^ index: all before it are applied and end below next_offset
         """
         segment = self._segment
-        unpack, checksum = _TOLD_BY_HEADER.unpack_from, crc32c
+        unpack, checksum = _DECISIVE_FIELDS.unpack_from, crc32c
         leader_epoch, next_offset = self._leader_epochs.latest, self._next_offset
         offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
         largest_ms, largest_offset = segment.largest()
         interval = segment.index_interval_bytes
-        index_entry_after = segment.bytes_before_index_entry()  # a place in the chunk
+        index_entry_after = segment.bytes_before_index_entry()  # index in the chunk
         positions: list[OffsetPosition] = []
         timestamps: list[TimestampOffset] = []
-        latest: defaultdict[int, deque[int]] = defaultdict(_places_of_latest)
+        latest: defaultdict[int, deque[int]] = defaultdict(_latest_indexes)
         first_timestamp_ms = None
         size = len(chunk)
         index = 0
@@ -226,7 +232,7 @@ class _Scanner:
                 if attributes & CONTROL_BIT:
                     break
                 if attributes & TRANSACTIONAL_BIT:
-                    self._take_producers(chunk, latest)
+                    self._apply_producers(chunk, latest)
                     self._producer_state.append_data(read_header(chunk, index), base_offset)
                 else:
                     latest[producer_id].append(index)
@@ -242,7 +248,7 @@ class _Scanner:
             return 0
         if position == 0:
             (first_timestamp_ms,) = MAX_TIMESTAMP.unpack_from(chunk, MAX_TIMESTAMP_POSITION)
-        self._take_producers(chunk, latest)
+        self._apply_producers(chunk, latest)
         self._next_offset = next_offset
         largest = TimestampOffset(largest_ms, largest_offset)
         segment.add_recovered_batches(
@@ -250,10 +256,10 @@ class _Scanner:
         )
         return index
 
-    def _take_producers(self, chunk: memoryview, latest: defaultdict[int, deque[int]]) -> None:
-        """Takes in the latest batches of each producer and forgets them. `latest`: producer id -> places in the chunk.
+    def _apply_producers(self, chunk: memoryview, latest: defaultdict[int, deque[int]]) -> None:
+        """Apply the latest batches of each producer, then clear `latest`: producer id -> indexes in the chunk.
 
-        Of a producer without a transaction no more than its latest batches are remembered, so older ones are passed by.
+        Without a transaction, the producer state keeps only a producer's latest batches, so older ones are skipped.
         """
         for places in latest.values():
             for index in places:
@@ -261,13 +267,13 @@ class _Scanner:
                 self._producer_state.append_data(header, header.base_offset)
         latest.clear()
 
-    def _take(self, batch: StoredBatch) -> None:
-        """Takes in any batch. Raises CorruptSegmentError."""
+    def _apply(self, batch: StoredBatch) -> None:
+        """Check and apply any batch. Raises CorruptSegmentError."""
         segment, header = self._segment, batch.header
         check_batch(segment, batch, self._next_offset)
         segment.add_recovered_batch(batch.extent, batch.max_timestamp_ms)
         if header is not None:
-            aborted = take_in_producer(segment, batch, header, self._producer_state)
+            aborted = apply_to_producer(segment, batch, header, self._producer_state)
             if aborted is not None:
                 segment.transaction_index.append(aborted)
             if header.partition_leader_epoch > self._leader_epochs.latest:
@@ -276,7 +282,7 @@ class _Scanner:
 
 
 def check_batch(segment: Segment, batch: StoredBatch, next_offset: int) -> None:
-    """Checks a whole batch that follows all offsets below `next_offset`. Raises CorruptSegmentError."""
+    """Check a whole batch that follows all offsets below `next_offset`. Raises CorruptSegmentError."""
     extent = batch.extent
     if extent.base_offset < next_offset or extent.last_offset < extent.base_offset:
         reason = f"offsets {extent.base_offset} to {extent.last_offset}, expected {next_offset} or later"

@@ -454,7 +454,7 @@ def test_ordinary_batches_are_taken_as_any_other(
         for path in [*folder.glob("*/*index"), *folder.glob("*/*.snapshot"), *folder.glob("*/leader-epoch-checkpoint")]:
             path.unlink()
         if way == "any":
-            monkeypatch.setattr(recovery._Scanner, "_take_ordinary", lambda *_: 0)
+            monkeypatch.setattr(recovery._Scanner, "_apply_ordinary", lambda *_: 0)
         monkeypatch.setattr(recovery, "CHUNK_SIZE", chunk_size)
         results.append(_everything_derived(load_log(folder, config)))
     assert results[0] == results[1]
