@@ -24,10 +24,10 @@ from typing import Protocol
 from bench.frames import (
     SIZE_FIELD,
     Batch,
-    FetchResponseLayout,
     FetchFrame,
-    produce_response_layout,
+    FetchResponseLayout,
     produce_frame,
+    produce_response_layout,
 )
 from protocol.frame import LENGTH
 

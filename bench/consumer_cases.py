@@ -15,7 +15,7 @@ from bench import machine
 from bench.admin import create_topic
 from bench.case import LOWER, Case
 from bench.client import SMALL_BUFFER, connect, receive_frame
-from bench.frames import FetchResponseLayout, FetchFrame
+from bench.frames import FetchFrame, FetchResponseLayout
 from bench.measures import Measure, Values, absolute
 from bench.processes import anonymous_mib, cpu_seconds
 from bench.scale import Scale

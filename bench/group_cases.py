@@ -19,7 +19,7 @@ from bench import machine
 from bench.admin import ask, check_greeting, create_topic, greeting
 from bench.case import HIGHER, LOWER, Case
 from bench.client import RepeatingStream, closed_loop, connect, receive_frame
-from bench.frames import SIZE_FIELD, offset_commit_response_layout, offset_commit_frame, request_frame
+from bench.frames import SIZE_FIELD, offset_commit_frame, offset_commit_response_layout, request_frame
 from bench.measures import Measure, Values, absolute, times
 from bench.processes import MIB, resident_mib
 from bench.scale import Scale

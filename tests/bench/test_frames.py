@@ -9,12 +9,12 @@ from bench.frames import (
     PRODUCE_VERSION,
     SIZE_FIELD,
     Batch,
-    FetchResponseLayout,
     FetchFrame,
+    FetchResponseLayout,
     batch_of_one,
     batch_of_size,
-    produce_response_layout,
     produce_frame,
+    produce_response_layout,
 )
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode
