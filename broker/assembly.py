@@ -93,7 +93,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     sliced_work = SlicedWork(clock.monotonic_ms)
     metadata = MetadataCache(on.cluster_id)
     topic_configs = TopicConfigs(config, lambda topic: topic_overrides(on.store, topic))
-    fetch_news = FetchNews(lambda callback: asyncio.get_running_loop().call_soon(callback))
+    fetch_news = FetchNews(_call_soon)
     replica_manager = ReplicaManager(
         on.broker_id,
         on.log_manager,
@@ -102,7 +102,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         produce_purge_interval=config[properties.PRODUCER_PURGATORY_PURGE_INTERVAL_REQUESTS],
         fetch_purge_interval=config[properties.FETCH_PURGATORY_PURGE_INTERVAL_REQUESTS],
         delete_records_purge_interval=config[properties.DELETE_RECORDS_PURGATORY_PURGE_INTERVAL_REQUESTS],
-        postpone=lambda callback: asyncio.get_running_loop().call_soon(callback),
+        postpone=_call_soon,
         fetch_news=fetch_news,
     )
     directory_moves = DirectoryMoves(
@@ -200,6 +200,11 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         unsent_responses=on.unsent_responses,
         served_apis=[APIS[key] for key in sorted(TABLE)],
     )
+
+
+def _call_soon(callback: Callable[[], None]) -> None:
+    """Call back in a later turn of the event loop."""
+    asyncio.get_running_loop().call_soon(callback)
 
 
 def _follow_leadership(
