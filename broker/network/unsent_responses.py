@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 UNSENT_SIZE_MAX = 128 << 20
@@ -90,15 +89,6 @@ class UnsentResponses:
         if size:
             self._change(-size)
             self._wake()
-
-    @contextmanager
-    def reserved(self, size: int) -> Iterator[None]:
-        """Count `size` bytes while an answer is made in a thread."""
-        self.reserve(size)
-        try:
-            yield
-        finally:
-            self.release(size)
 
     def reserve(self, size: int) -> None:
         """Count `size` bytes of an answer in the making until `release`."""

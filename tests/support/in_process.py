@@ -5,8 +5,8 @@ Owns: the server's life and the way of one request through the dispatcher, encod
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from broker.handlers.services import Services
 from broker.loop.clock import Clock, SystemClock
 from broker.network.channel import Channel
 from broker.network.connection import Buffers, Outcome
+from broker.network.unsent_responses import UnsentResponses
 from broker.requests.dispatch import RequestDispatcher
 from broker.server import Server, StartupError
 from config.broker import BrokerConfig
@@ -96,6 +97,16 @@ async def reason_not_to_start(config: BrokerConfig) -> str:
     finally:
         await server.stop()
     return str(caught.value)
+
+
+@contextmanager
+def reserved(unsent: UnsentResponses, size: int) -> Iterator[None]:
+    """Let responses of `size` bytes wait for their readers."""
+    unsent.reserve(size)
+    try:
+        yield
+    finally:
+        unsent.release(size)
 
 
 @asynccontextmanager

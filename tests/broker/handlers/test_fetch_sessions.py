@@ -42,7 +42,7 @@ from protocol.schema import ZERO_UUID
 from storage.log import AppendOrigin, Log
 from tests.broker.handlers.test_produce_and_fetch import topic_id_of, values_in
 from tests.storage.builders import NOW_MS, batch, delete_expired, marker
-from tests.support.in_process import InProcessBroker
+from tests.support.in_process import InProcessBroker, reserved
 from tests.support.manual_clock import SteppingClock
 
 CONSUMER, FOLLOWER = -1, 1
@@ -797,7 +797,7 @@ async def test_a_session_that_is_closed_while_its_fetch_waits_for_memory_leaves_
     await served.create_topic(name, 3)
     client = await client_of(served, name, {0: 0, 1: 0, 2: 0})
     unsent = served.services.unsent_responses
-    with unsent.reserved(UNSENT_SIZE_MAX):
+    with reserved(unsent, UNSENT_SIZE_MAX):
         fetching = await client.parked({1: 0})
         served.services.fetch_sessions._drop(client.session)
     await is_done(fetching)
@@ -893,7 +893,7 @@ async def test_an_append_while_a_fetch_waits_for_memory_is_answered_when_there_i
 ) -> None:
     await served.create_topic(name, 3)
     client = await client_of(served, name, {0: 0, 1: 0, 2: 0})
-    with served.services.unsent_responses.reserved(UNSENT_SIZE_MAX):
+    with reserved(served.services.unsent_responses, UNSENT_SIZE_MAX):
         fetching = await client.parked()
         await produce(served, name, 1)
         assert not await is_done(fetching)

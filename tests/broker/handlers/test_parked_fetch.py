@@ -22,7 +22,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.records.builder import RecordData, build_batch
 from protocol.schema import ZERO_UUID
 from storage.files import FileSlice
-from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.in_process import InProcessBroker, reserved, running_broker
 
 TOPIC = "t"
 FOREVER_MS = 600_000
@@ -166,7 +166,7 @@ async def test_a_parked_fetch_of_a_log_that_is_truncated_ends_with_an_error(read
 
 async def test_a_parked_fetch_waits_for_memory_once_it_has_its_bytes(reader: Reader) -> None:
     fetching = reader.parked(20)
-    with reader.unsent.reserved(reader.unsent.allowance):
+    with reserved(reader.unsent, reader.unsent.allowance):
         reader.append(1)
         for _ in range(10):
             await asyncio.sleep(0)
@@ -177,7 +177,7 @@ async def test_a_parked_fetch_waits_for_memory_once_it_has_its_bytes(reader: Rea
 
 async def test_a_parked_fetch_whose_time_is_over_is_answered_when_memory_is_scarce(reader: Reader) -> None:
     fetching = reader.parked(20)
-    with reader.unsent.reserved(reader.unsent.allowance - 1):
+    with reserved(reader.unsent, reader.unsent.allowance - 1):
         assert reader.unsent.allowance == ALLOWANCE_MIN
         reader.purgatory.force_complete_all((TOPIC, 0))
         assert fetching.done()

@@ -34,7 +34,7 @@ from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.records.entries import entries, entry_records
 from protocol.schema import ZERO_UUID
-from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.in_process import InProcessBroker, reserved, running_broker
 
 PRODUCE, FETCH = APIS[0], APIS[1]
 SIZE_MAX = 1 << 24
@@ -503,9 +503,9 @@ async def test_a_fetch_waits_for_room_and_small_answers_still_bring_a_whole_batc
         return len(records)
 
     assert await read_size() == 4 * len(large)
-    with unsent.reserved(UNSENT_SIZE_MAX - 1):
+    with reserved(unsent, UNSENT_SIZE_MAX - 1):
         assert await read_size() == len(large), "one batch whatever is left"
-    with unsent.reserved(UNSENT_SIZE_MAX):
+    with reserved(unsent, UNSENT_SIZE_MAX):
         waiting = asyncio.ensure_future(read_size())
         await asyncio.sleep(0.01)
         assert not waiting.done()
