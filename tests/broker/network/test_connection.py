@@ -17,7 +17,7 @@ import pytest
 from broker.loop.promise import Promise
 from broker.network import file_response
 from broker.network.channel import Channel, Hold
-from broker.network.connection import TURN_REQUESTS_MAX, Answer, Buffers, Connection
+from broker.network.connection import TURN_REQUESTS_MAX, Answer, Buffers, Connection, Outcome
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.descriptors import DescriptorBudget
 from broker.network.file_response import FileResponse
@@ -41,7 +41,7 @@ class Script:
     """Answers by the first byte of a frame.
 
     e echo, w wait, p wait for a promise, k a promise that is kept already, n no answer, b bad, x a bug, h huge answer,
-    f huge answer from `file`.
+    f huge answer from `file`, m echo and mute for 100 ms, M the same after a wait.
     """
 
     def __init__(self) -> None:
@@ -58,6 +58,12 @@ class Script:
                 future: asyncio.Future[Buffers | None] = asyncio.get_running_loop().create_future()
                 self.waiting.append(future)
                 return future
+            case b"m":
+                return Outcome([framed(payload)], 100)
+            case b"M":
+                muting: asyncio.Future[Buffers | Outcome | None] = asyncio.get_running_loop().create_future()
+                muting.set_result(Outcome([framed(payload)], 100))
+                return muting
             case b"p" | b"k":
                 promise: Promise[Buffers | None] = Promise()
                 self.promised.append(promise)
@@ -131,6 +137,43 @@ async def test_pipelined_requests_are_answered_in_order_around_one_that_waits() 
         script.waiting[0].set_result([framed(b"done")])
         assert [await read_frame(reader) for _ in range(4)] == [b"done", b"e3", b"e5", b"e6"]
         writer.close()
+
+
+@pytest.mark.parametrize("muting", [b"m1", b"M1"])
+@pytest.mark.parametrize("pipelined", [True, False])
+async def test_a_muted_connection_gets_its_response_at_once_and_is_served_again_later(
+    muting: bytes, pipelined: bool
+) -> None:
+    script = Script()
+    async with listening(script) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        other_reader, other = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(muting) + (framed(b"e2") if pipelined else b""))
+        assert await read_frame(reader) == muting
+        if not pipelined:
+            writer.write(framed(b"e2"))
+        other.write(framed(b"other"))
+        assert await read_frame(other_reader) == b"other"
+        assert script.served == [muting, b"other"]
+        (connection,) = (it for it in listener.connections() if it.channel.holds)
+        assert connection.channel.holds == Hold.THROTTLED
+        CLOCK.advance(100)
+        assert await read_frame(reader) == b"e2"
+        writer.close()
+        other.close()
+
+
+async def test_a_muted_connection_may_close() -> None:
+    script = Script()
+    async with listening(script) as (listener, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"m"))
+        await read_frame(reader)
+        writer.transport.abort()
+        listener.close_connections()
+        await until(lambda: listener.connection_count == 0)
+        CLOCK.advance(100)
+        await until(lambda: listener.muted.count == 0)
 
 
 async def test_a_waiting_connection_keeps_others_served() -> None:

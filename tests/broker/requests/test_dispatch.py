@@ -10,8 +10,8 @@ import pytest
 from broker.handlers.request_context import CloseConnection, RequestContext
 from broker.handlers.services import Services
 from broker.loop.slices import SlicedWork
-from broker.network.channel import Channel
-from broker.network.connection import Buffers
+from broker.network.channel import Authentication, Channel
+from broker.network.connection import Buffers, Outcome
 from broker.requests.dispatch import ERROR_MESSAGE_MAX, SIZE_MAX_WITHOUT_RECORDS, RequestDispatcher, failure_response
 from broker.requests.routes import TABLE
 from protocol.api import APIS
@@ -201,3 +201,24 @@ def test_a_message_longer_than_a_string_can_be_is_cut(version: int) -> None:
     (topic,) = decode(CreateTopicsResponse, version, data, position).topics
     assert (topic.name, topic.error_message) == ("x" * 32767, "é" * ERROR_MESSAGE_MAX)
     assert dispatcher.unexpected_error_count == 0
+
+
+def test_a_client_that_has_not_authenticated_itself_is_not_served() -> None:
+    dispatcher = dispatcher_with(lambda *_: HeartbeatResponse(error_code=0))
+    channel = Channel("127.0.0.1", 5, "TEST")
+    channel.authentication = Authentication.PENDING
+    with pytest.raises(CloseConnection, match="has not authenticated itself"):
+        dispatcher.dispatch(heartbeat(), channel)
+    channel.authentication = Authentication.COMPLETE
+    assert isinstance(dispatcher.dispatch(heartbeat(), channel), list)
+
+
+def test_a_request_over_a_quota_mutes_its_connection() -> None:
+    def over_quota(services: Services, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+        context.mute_ms = 70
+        return HeartbeatResponse(error_code=0, throttle_time_ms=70)
+
+    outcome = dispatcher_with(over_quota).dispatch(heartbeat(), Channel("127.0.0.1", 5, "TEST"))
+    assert isinstance(outcome, Outcome)
+    assert outcome.buffers is not None
+    assert (outcome.mute_ms, answer_in(outcome.buffers).throttle_time_ms) == (70, 70)
