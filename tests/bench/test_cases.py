@@ -1,4 +1,4 @@
-"""Every case runs against a real broker and yields what its row of the table reports. No figure is judged here."""
+"""Every case runs with a real broker and returns the measures of its row in the table. No figure is checked."""
 
 from collections.abc import Iterator
 from pathlib import Path

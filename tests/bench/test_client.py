@@ -1,4 +1,4 @@
-"""The closed loops count every answer once, whatever pieces it comes in, and never take an error for work."""
+"""The closed loops count every response once, in pieces of any size, and never count an error."""
 
 import socket
 import struct
@@ -40,7 +40,7 @@ def produce_out_of_order(frame: memoryview) -> bytes:
 
 
 def fetch_response(frame: memoryview) -> bytes:
-    """Two batches an answer, fewer at the end of a log of five."""
+    """A response with two batches, fewer at the end of a log of five."""
     header, position = read_request_header(frame)
     offset = decode(FetchRequest, FETCH_VERSION, frame, position).topics[0].partitions[0].fetch_offset
     data = PartitionData(
@@ -51,7 +51,7 @@ def fetch_response(frame: memoryview) -> bytes:
 
 
 def shifting_responses() -> Answer:
-    """Answers of one size, which hold two batches at first and later one and tagged bytes."""
+    """Responses of one size: at first with two batches, later with one and tagged bytes."""
     count = 0
 
     def answer(frame: memoryview) -> bytes:
@@ -70,7 +70,7 @@ def shifting_responses() -> Answer:
 
 
 def serve(connection: socket.socket, answer: Answer, piece: int) -> None:
-    # A client that ends the run may leave an answer unread, which resets the connection.
+    # A client that ends the run may leave a response unread, which resets the connection.
     with suppress(ConnectionError), connection, connection.makefile("rb") as requests:
         while size := requests.read(SIZE_FIELD):
             body = answer(memoryview(requests.read(struct.unpack(">i", size)[0])))
@@ -81,7 +81,7 @@ def serve(connection: socket.socket, answer: Answer, piece: int) -> None:
 
 @contextmanager
 def server(answer: Answer, piece: int = 1 << 20) -> Iterator[int]:
-    """A server that answers each request with `answer`, `piece` bytes at a time; its port."""
+    """Yield the port of a server that responds to each request with `answer`, `piece` bytes at a time."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def accept() -> None:
@@ -146,6 +146,6 @@ def test_fetching_starts_over_at_the_end() -> None:
         stream = FetchStream(port, TOPIC, 0, BATCH, LOG_END_OFFSET, max_bytes=4096)
         with stream.connection:
             section = closed_loop([stream], requests=8)
-            # 2 + 2 + 1 batches a turn: eight answers and the one that was in flight make three turns.
+            # 2 + 2 + 1 batches per turn: eight responses and the one that was in flight make three turns.
             assert section.requests == 9
             assert stream.record_bytes == 3 * LOG_END_OFFSET * len(BATCH.data)

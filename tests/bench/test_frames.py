@@ -1,4 +1,4 @@
-"""The benchmark's frames are what they claim to be, and values are read where the codec puts them."""
+"""The benchmark's frames are valid, and their positions of values are those of the codec."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Ratios and verdicts."""
+"""Ratios and targets."""
 
 import pytest
 

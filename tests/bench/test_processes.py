@@ -1,4 +1,4 @@
-"""What the kernel says of a process tree."""
+"""CPU time, memory and descriptors of a process tree."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a reader of the results sees."""
+"""The tables and files of results."""
 
 import json
 from pathlib import Path

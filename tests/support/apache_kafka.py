@@ -1,7 +1,7 @@
 """A real Apache Kafka 3.9.1 in ZooKeeper mode: fetched from Maven Central, run as processes.
 
-Owns: the broker's command line and server.properties. The broker keeps Kafka's defaults but for what one machine
-without replication needs; callers override any property.
+Owns: the broker's command line and server.properties. The broker has Kafka's defaults except for settings that one
+machine without replication needs; callers override any property.
 
     python -m tests.support.apache_kafka --port 9092
 
@@ -33,10 +33,10 @@ LIBRARIES = (
     Library("org.apache.kafka", "kafka-tools", VERSION),
     LOGGING_LIBRARY,
 )
-# Of the Java clients that tests speak with. One list, so that all can be fetched ahead.
+# Versions of the Java clients in tests. One list, so that all can be fetched ahead.
 CLIENT_VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.2.2", "1.1.1", "2.1.1", "2.8.2", VERSION, "4.0.0", "4.1.0")
 STREAMS_VERSIONS = ("2.8.2", VERSION, "4.1.0")
-# Quick to start and small: what tests want. The benchmark passes options of its own.
+# Options for a quick start and small memory in tests. The benchmark passes its own options.
 TEST_JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 COMPILE_TIMEOUT_S = 120.0
@@ -152,7 +152,7 @@ def _command(
 
 
 class ApacheKafkaProcess(ServerProcess):
-    """One broker on 127.0.0.1 that keeps everything below `folder`; ready when it sees `broker_count` brokers."""
+    """One broker on 127.0.0.1 with all files below `folder`; ready when it sees `broker_count` brokers."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ def apache_kafka(
     jvm_options: Sequence[str] = TEST_JVM_OPTIONS,
     log_level: str = "WARN",
 ) -> Iterator[list[ApacheKafkaProcess]]:
-    """ZooKeeper and that many brokers, all of them ready on entry and ended on exit."""
+    """Run ZooKeeper and that many brokers: all are ready on entry and stopped on exit."""
     with ExitStack() as running:
         zookeeper = running.enter_context(ZooKeeperProcess(folder / "zookeeper"))
         brokers = [
@@ -250,7 +250,7 @@ def main() -> None:
             print(f"Apache Kafka {VERSION} serves at {','.join(broker.bootstrap for broker in brokers)}", flush=True)
             signal.pause()
         except KeyboardInterrupt:
-            # The brokers end in order, before their ZooKeeper; an impatient second Ctrl-C must not leave any behind.
+            # The brokers stop in order, before their ZooKeeper; a second Ctrl-C must not leave any running.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             print("stopping", flush=True)
 

@@ -1,4 +1,4 @@
-"""Milena's own broker as a process, started as a user's launcher starts it.
+"""Milena's broker as a process, started as by its launcher.
 
 Owns: the command line and the server.properties of a broker under test; callers override any property.
 """
@@ -16,12 +16,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def server_command(settings: Path, *arguments: str) -> list[str]:
-    """How `bin/kafka-server-start` starts the broker once the environment is ready."""
+    """Return the command line with which `bin/kafka-server-start` starts the broker."""
     return [sys.executable, "-P", "-m", "tools.server_start", str(settings), *arguments]
 
 
 class BrokerProcess(ServerProcess):
-    """One broker on 127.0.0.1 with the embedded store; keeps everything below `folder`."""
+    """One broker on 127.0.0.1 with the embedded store; all its files are below `folder`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What tests ask of the entries of a log: batches of magic 2 and messages of magic 0 and 1."""
+"""Checks of the entries of a log: batches of magic 2 and messages of magic 0 and 1."""
 
 from protocol.records.batch import crc_is_valid
 from protocol.records.compression import Buffer
@@ -7,7 +7,7 @@ from protocol.records.legacy import MessageHeader, message_crc_is_valid
 
 
 def entry_crc_is_valid(buffer: Buffer, entry: Entry) -> bool:
-    """Whether the CRC in the header of one entry, whichever its format, is that of its bytes."""
+    """Return whether the CRC in the header of one entry, in any format, matches its bytes."""
     if isinstance(entry.header, MessageHeader):
         return message_crc_is_valid(buffer, entry.position, entry.header)
     return crc_is_valid(buffer, entry.position, entry.header)

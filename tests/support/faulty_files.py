@@ -1,4 +1,4 @@
-"""Files that fail, tear and forget: what storage is tested with instead of a disk that is about to die.
+"""Files that fail, tear writes and lose unsynced data: a double for a failing disk in tests of storage.
 
 `FaultyFiles` works on real files below a temporary folder and counts every call that changes something. Any one call
 can be made to fail with an errno, or to be the last one (`Crashed`): everything after it raises too, as in a dead
@@ -17,11 +17,11 @@ from storage.files import Buffer, OpenFile, OsFiles, failure
 
 
 class Crashed(BaseException):
-    """The process is dead. Not an Exception: nothing may catch it and go on."""
+    """The process has crashed. Not an Exception: no code may catch it and continue."""
 
 
 class FaultyFiles(OsFiles):
-    """`calls` lists what was done so far, by name: its length tells which n make sense."""
+    """`calls` lists the names of all calls so far: its length is the limit for `n`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,11 +39,11 @@ class FaultyFiles(OsFiles):
         self._durable_directories: set[str] = set()
 
     def fail_call(self, number: int, error: int) -> None:
-        """That call raises OSError; later ones work."""
+        """Make call `n` raise OSError; later calls work."""
         self._fail_at[number] = error
 
     def fail_from(self, number: int, error: int) -> None:
-        """That call and all later ones raise OSError."""
+        """Make that call and all later ones raise OSError."""
         self._fails_from = (number, error)
 
     def crash_at(self, number: int, *, torn_bytes: int = 0) -> None:
@@ -52,19 +52,19 @@ class FaultyFiles(OsFiles):
         self._torn_bytes = torn_bytes
 
     def adopt(self, root: Path) -> None:
-        """All that is below `root` now was synced by an earlier process."""
+        """Treat everything below `root` as synced by an earlier process."""
         for directory, _, file_names in os.walk(root):
             self._durable_names[directory] = {name: self._id_of(f"{directory}/{name}") for name in file_names}
             for name, file_id in self._durable_names[directory].items():
                 self._durable_contents[file_id] = Path(directory, name).read_bytes()
 
     def bury(self) -> None:
-        """What the kernel does for a dead process: its locks are free."""
+        """Release the locks, as the kernel does after a crash."""
         self._is_crashed = True
         self.free_locks()
 
     def free_locks(self) -> None:
-        """After an orderly stop, when another broker is to start on the same files."""
+        """Release the locks after a clean stop, before another broker starts on the same files."""
         for lock in self._locks:
             lock.close()
         self._locks.clear()
@@ -151,7 +151,7 @@ class FaultyFiles(OsFiles):
             self._locks.append(lock)
         return lock
 
-    # Calls that only look
+    # Calls that only read
 
     def open_for_reading(self, path: str) -> OpenFile:
         if self._is_crashed:
@@ -166,10 +166,10 @@ class FaultyFiles(OsFiles):
     # After a power cut
 
     def lose_unsynced(self, root: Path, random: Random | None = None, *, into: Path | None = None) -> None:
-        """Rebuilds the tree below `root` from what was synced, there or in another folder.
+        """Rebuild the tree below `root` from the synced data, there or in another folder.
 
-        With `random` each file and each directory may also have got further than its last sync: a file may hold any
-        beginning of what was written, or zeros in its place.
+        With `random` each file and directory may contain more than its last sync: a file may hold any prefix of the
+        written bytes, or zeros in their place.
         """
         survivors: dict[str, bytes] = {}
         for directory, _, file_names in os.walk(root):

@@ -2,8 +2,8 @@
 
     python -m tests.support.fetch_ahead
 
-is what bin/test starts beside its first checks. It says nothing and always succeeds: what could not be had is fetched
-again, and complained of, by the test that needs it.
+runs beside the first checks of bin/test. It prints nothing and always succeeds: the test that needs a missing library
+fetches it again and reports the error.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support.apache_kafka import CLIENT_VERSIONS, VERSION, client_jars, streams_jars
 from tests.support.java import UnavailableError
 
-# Ivy asks for one file after the other, and a file of a few kB is all waiting.
+# Ivy fetches one file after the other, and small files only cost latency.
 FETCHES_AT_ONCE = 3
 
 

@@ -1,7 +1,7 @@
-"""A TCP proxy in front of a Kafka broker that keeps the frames of every connection.
+"""A TCP proxy in front of a Kafka broker that records the frames of every connection.
 
-Owns: its listening socket, a thread per direction, and pairing requests with responses. Must not know what is in a
-frame but its size, its correlation id, and that a Produce request may get no response.
+Owns: its listening socket, a thread per direction, and pairing requests with responses. Of a frame it knows only
+its size, its correlation id, and that a Produce request may get no response.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CORRELATION_OF_REQUEST = struct.Struct(">hhi")
 
 @dataclass
 class RecordedExchange:
-    """One request, and its response if there was one; both without the length prefix."""
+    """One request and its response, if any; both without the length prefix."""
 
     connection: int
     number: int

@@ -1,4 +1,4 @@
-"""A whole broker in the test's own process and event loop, asked without sockets.
+"""A whole broker in the test's own process and event loop, used without sockets.
 
 Owns: the server's life and the way of one request through the dispatcher, encoded and decoded as on the wire.
 """
@@ -33,19 +33,19 @@ LISTENER = "PLAINTEXT"
 
 
 class InProcessBroker:
-    """One running broker; `ask` is a client that never misreads."""
+    """One running broker; `ask` sends a request and returns the decoded response."""
 
     def __init__(self, dispatcher: RequestDispatcher, services: Services, metrics_port: int | None = None) -> None:
         self.dispatcher = dispatcher
         self.services = services
-        """Its parts, to bring them into a state that no request brings about."""
+        """The broker's components, for states that no request can cause."""
         self.metrics_port = metrics_port
         self.channel = Channel("127.0.0.1", 50_000, LISTENER)
 
     async def ask(self, request: object, version: int | None = None, *, client_id: str = "test") -> Any:
-        """The response to `request` in `version` (default: the latest); None when there is none.
+        """Return the response to `request` in `version` (default: the latest); None if there is none.
 
-        Raises Malformed when the connection would close.
+        Raises Malformed if the connection would close.
         """
         api = APIS[message_info(type(request)).api_key]
         version = api.versions[-1] if version is None else version
@@ -59,7 +59,7 @@ class InProcessBroker:
         return decode(api.response, version, payload, position)
 
     async def send(self, frame: bytes, channel: Channel) -> Buffers | None:
-        """The framed answer to the bytes of one request; None when there is none."""
+        """Return the framed response to the bytes of one request; None if there is none."""
         answer = self.dispatcher.dispatch(memoryview(bytearray(frame)), channel)
         if isinstance(answer, bytes | bytearray | memoryview):
             answer = [answer]
@@ -70,7 +70,7 @@ class InProcessBroker:
         return answer.buffers if isinstance(answer, Outcome) else answer
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
-        """A topic; `configs` with underscores for dots."""
+        """Create a topic; `configs` have underscores for dots."""
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -89,7 +89,7 @@ class InProcessBroker:
 
 
 async def reason_not_to_start(config: BrokerConfig) -> str:
-    """What a broker says that refuses to start."""
+    """Return the error of a broker that does not start."""
     server = Server(config, SystemClock())
     try:
         with pytest.raises(StartupError) as caught:
@@ -113,7 +113,7 @@ def reserved(unsent: UnsentResponses, size: int) -> Iterator[None]:
 async def running_broker(
     folder: Path, overrides: Mapping[str, str] | None = None, clock: Clock | None = None
 ) -> AsyncIterator[InProcessBroker]:
-    """A broker over `folder`, by the machine's clocks unless told otherwise, that is stopped cleanly at the end."""
+    """Run a broker over `folder`, with the machine's clocks by default; stops it cleanly at the end."""
     config = BrokerConfig.from_properties(
         {
             "broker.id": "0",

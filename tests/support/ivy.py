@@ -5,7 +5,7 @@ artifact of every set with its SHA-256. A set is fetched once, under a file lock
 same time), into a temporary folder that is renamed when every file in it has the right hash. Later runs touch neither
 network nor lock. Ivy gets the artifacts by their coordinates and resolves nothing: no version can change, and no POM is
 read.
-`python -m tests.support.lock_libraries` makes the lock file anew.
+`python -m tests.support.lock_libraries` regenerates the lock file.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ CACHE = PROJECT_ROOT / ".cache" / "java"
 LOCK = Path(__file__).with_name("libraries.lock")
 FETCH_TIMEOUT_S = 900
 FETCH_ATTEMPTS = 3
-# What a fetched set is marked with; the text is that of the lock file, so that a changed lock is fetched anew.
+# The marker of a fetched set; it contains the text of the lock file, so that a changed lock is fetched again.
 MARKER = "artifacts"
-# Ivy would read POMs and ask for a SHA-1 of every file: four requests an artifact. The lock file makes both needless.
+# Ivy would read POMs and request a SHA-1 of every file: four requests per artifact. The lock file replaces both.
 SETTINGS = """<ivysettings>
   <property name="ivy.checksums" value=""/>
   <settings defaultResolver="central"/>
@@ -65,7 +65,7 @@ def fetch(name: str, libraries: Sequence[Library]) -> Path:
     """Return the folder with the jars of `libraries` and of all they need; `name` is the set's name in the lock file.
 
     Raises:
-        UnavailableError: the set is not there yet and cannot be fetched.
+        UnavailableError: the set is missing and cannot be fetched.
         WrongHashError: a file is not the one that was locked.
         LookupError: the lock file does not hold the set.
     """
@@ -92,7 +92,7 @@ def locked_artifacts(name: str) -> Mapping[Library, str]:
 
 
 def section(name: str, artifacts: Mapping[Library, str]) -> str:
-    """Return a set as it stands in the lock file."""
+    """Return a set of the lock file."""
     return f"[{name}]\n" + "".join(f"{sha256}  {library}\n" for library, sha256 in sorted(artifacts.items()))
 
 
@@ -114,7 +114,7 @@ def _fetch_anew(folder: Path, pinned: Mapping[Library, str]) -> None:
     (partial / "jars").mkdir(parents=True, exist_ok=True)
     (partial / "ivysettings.xml").write_text(SETTINGS)
     (partial / "ivy.xml").write_text(ivy_module(folder.name, pinned, is_transitive=False))
-    # A registry that fails now and then is common. Ivy keeps what it has: an attempt starts where the last one stopped.
+    # Registries fail at times. Ivy keeps fetched files, so an attempt continues where the last one stopped.
     for attempt in range(1, FETCH_ATTEMPTS + 1):
         problem = run_ivy(partial)
         if problem is None:

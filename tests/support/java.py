@@ -1,8 +1,8 @@
-"""Where Java and its class paths are, and how a Java program is started.
+"""Finds Java and its class paths, and starts Java programs.
 
 Owns: finding the `java` command and pyspark's bundled jars (which hold ZooKeeper and Ivy), compiling a program, and
-putting a command line together. Must not know: what the programs are. Tests that need Java and do not find it say so
-through `UnavailableError`, whose text tells a person how to get it; `tests/support/parts.py` turns that into a skip or,
+putting a command line together. Must not know: what the programs are. If Java is missing, tests
+raise `UnavailableError`, whose text says how to install it; `tests/support/parts.py` turns it into a skip or,
 in CI, a failure.
 """
 
@@ -50,7 +50,7 @@ def java_executable() -> Path:
 
 @cache
 def pyspark_jars() -> Path:
-    """The folder of jars inside the installed pyspark; found without importing pyspark, which is slow."""
+    """Return the folder of jars in the installed pyspark, without importing pyspark, which is slow."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise UnavailableError("needs pyspark's jars: pip install 'milena-broker[dev]'")
@@ -69,7 +69,7 @@ def _javac(arguments: Sequence[str]) -> tuple[int, str]:
 
 
 def compiled(source: Path, libraries: Path | None, classes: Path, javac: Javac = _javac) -> Path:
-    """The folder below `classes` with what a single `.java` file compiles to; made when the file is new or has changed.
+    """Return the folder below `classes` with a compiled `.java` file; compiles it if it is new or has changed.
 
     Compiling takes longer than most programs run, and several test runs may want the same one at a time.
 
@@ -83,7 +83,7 @@ def compiled(source: Path, libraries: Path | None, classes: Path, javac: Javac =
     classes.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix="partial-", dir=classes))
     jars = libraries.glob("*.jar") if libraries else ()
-    classpath = os.pathsep.join(map(str, jars))  # no wildcard: the compiler, run as a module, knows none
+    classpath = os.pathsep.join(map(str, jars))  # no wildcard: the compiler, run as a module, does not support it
     release = ("--release", str(JAVA_VERSION_MIN), "-proc:none")
     status, complaints = javac([*release, "-cp", classpath, "-d", str(partial), str(source)])
     if status:
@@ -104,7 +104,7 @@ def java_command(
     options: Iterable[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """A command line; `main` is a class name."""
+    """Return a command line; `main` is a class name."""
     defines = [f"-D{name}={value}" for name, value in (properties or {}).items()]
     return [
         str(java_executable()),

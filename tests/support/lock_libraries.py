@@ -1,8 +1,8 @@
-"""Make the tables of Java libraries anew: resolve what each set needs on Maven Central, and note every SHA-256.
+"""Regenerates the tables of Java libraries: resolves each set on Maven Central, and records every SHA-256.
 
     python -m tests.support.lock_libraries
 
-is run after the coordinates of a set have changed. It writes `libraries.lock` for tests and bench, and
+must run after the coordinates of a set have changed. It writes `libraries.lock` for tests and bench, and
 `spark_jobs/connector.sha256` for the jars that Spark itself fetches. Review the difference before you commit it.
 """
 

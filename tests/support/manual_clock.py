@@ -1,8 +1,8 @@
-"""Clocks that only a test moves."""
+"""Clocks that only a test advances."""
 
 
 class ManualClock:
-    """Stands still until a test moves it."""
+    """A clock that stands still until a test advances it."""
 
     def __init__(self, now_ms: int = 1_795_228_739_867) -> None:
         self._now_ms = now_ms
@@ -21,7 +21,7 @@ class ManualClock:
 
 
 class SteppingClock:
-    """Moves on by `step_ms` whenever it is read, so that all work takes time."""
+    """A clock that advances by `step_ms` at each reading, so that all work takes time."""
 
     def __init__(self, step_ms: int) -> None:
         self._step_ms = step_ms

@@ -1,4 +1,4 @@
-"""A state store in memory, written apart from the SQLite one: its dumb twin, and a cluster's store for tests.
+"""A state store in memory, independent of the SQLite one: its simple twin in tests, and a store for clusters.
 
 Several `MemoryStore`s are sessions with one `MemoryTree`, as several brokers are with one ZooKeeper.
 """
@@ -132,7 +132,7 @@ class MemoryTree:
 
 
 class MemoryStore:
-    """A session. `pause` holds back every operation until `resume`, like a process that was stopped."""
+    """A session. `pause` delays every operation until `resume`, like a stopped process."""
 
     def __init__(self, tree: MemoryTree) -> None:
         self.tree = tree
@@ -166,13 +166,13 @@ class MemoryStore:
         self._on_expired.append(callback)
 
     def expire(self) -> None:
-        """The server gives this session up; the client learns of it."""
+        """Expire the session on the server; the client learns of it."""
         self.lose_session_silently()
         for callback in self._on_expired:
             callback()
 
     def lose_session_silently(self) -> None:
-        """The server gives this session up; the client learns of it with its next operation."""
+        """Expire the session on the server; the client learns of it at its next operation."""
         self._expired = True
         self.watches.clear()
         self.tree.end_session(self._session_id)

@@ -1,6 +1,6 @@
-"""The smallest question that only a serving broker answers: Metadata about no topic.
+"""The smallest request that shows that a broker serves: Metadata about no topic.
 
-Packed by hand, so that it asks Apache Kafka and Milena alike and leans on nothing that is under test.
+Packed by hand, so that it works with Apache Kafka and Milena and does not depend on code under test.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ ASK_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class ClusterView:
-    """Which brokers a broker knows of, and which of them it takes for the controller (-1: none)."""
+    """The brokers that a broker knows, and its controller (-1: none)."""
 
     brokers: frozenset[int]
     controller: int
 
 
 def ask_metadata(port: int) -> ClusterView:
-    """One connection, one request, one answer; OSError when nobody is there or the peer hangs up."""
+    """Send one request on one connection; return the response. Raises OSError without a listener or a response."""
     body = struct.pack(">hhih", METADATA_KEY, METADATA_VERSION, 1, -1) + struct.pack(">i", 0)
     with socket.create_connection(("127.0.0.1", port), ASK_TIMEOUT_S) as connection:
         connection.sendall(struct.pack(">i", len(body)) + body)
@@ -32,7 +32,7 @@ def ask_metadata(port: int) -> ClusterView:
 
 
 def is_serving(port: int, broker_count: int = 1) -> bool:
-    """Whether the broker at `port` knows that many brokers and a controller among them."""
+    """Return whether the broker at `port` knows that many brokers, including a controller."""
     view = ask_metadata(port)
     return len(view.brokers) >= broker_count and view.controller in view.brokers
 

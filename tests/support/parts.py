@@ -1,7 +1,7 @@
-"""Real parts that tests lean on: what happens when this machine lacks one.
+"""Programs and features of the machine that tests need, and the reaction if one is missing.
 
-A test that needs something the machine does not have skips with one line that says how to get it. In CI nothing may
-skip, or a broken download would look like a green run.
+A test skips with one line that says how to install a missing program. In CI no test may skip, because a failed download
+would look like success.
 """
 
 from __future__ import annotations

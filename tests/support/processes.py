@@ -1,7 +1,7 @@
-"""Servers that run as processes of their own: start, wait until they serve, stop by process id.
+"""Servers as separate processes: start, wait until they serve, stop by process id.
 
-Owns: the process, its log file, its port, and the loop that asks a probe until it says yes. Must not know: which server
-it is or what its protocol looks like; a probe is a function.
+Owns: the process, its log file, its port, and the loop that calls a probe until it succeeds. Must not know: which
+server it is, or its protocol; a probe is a function.
 
 A server binds port 0 on its first start, and the kernel knows which one it got: a port that a test finds free may be
 taken before a server binds it. Later starts of the same server bind that port again, so that clients find it.
@@ -27,7 +27,7 @@ LISTEN_STATE = "0A"
 
 @contextmanager
 def closed_port() -> Iterator[int]:
-    """Yield a port of 127.0.0.1 that refuses connections. It is bound and not listened on, so nobody else takes it."""
+    """Yield a port of 127.0.0.1 that rejects connections: bound, but not listening, so no other process gets it."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield int(bound.getsockname()[1])
@@ -58,7 +58,7 @@ def _listening(pid: int, family: str) -> Iterator[tuple[str, int]]:
 
 
 class ServerProcess:
-    """One server; usable as a context manager that is entered when the server answers."""
+    """One server; as a context manager it waits until the server responds."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ServerProcess:
     ) -> None:
         """
         Args:
-            is_ready: asks the server at a port once; OSError means not yet.
+            is_ready: probes the server at a port once; OSError means not yet.
             settings: the file that holds `properties(port)` when the process starts; the port is 0 until it is known.
             port: 0 for any free one.
             environment: added to this process's own.
@@ -95,23 +95,23 @@ class ServerProcess:
         return self._process.pid
 
     def start(self) -> Self:
-        """Return when the server answers; RuntimeError with the end of its log when it does not."""
+        """Return when the server responds; otherwise raises RuntimeError with the end of its log."""
         self.spawn()
         self.wait_until_ready()
         return self
 
     @property
     def bootstrap(self) -> str:
-        """The address of a server that has been started."""
+        """The address of the started server."""
         assert self.port, f"{self.name} was not started"
         return f"127.0.0.1:{self.port}"
 
     def spawn(self) -> None:
-        """Start the process and wait for nothing."""
+        """Start the process without waiting."""
         lines = (f"{key}={value}\n" for key, value in self._properties(self.port).items())
         self.settings.write_text("".join(lines))
         with self.log.open("ab") as log:
-            # A group of its own: Ctrl-C on the terminal reaches the tests alone, and they stop servers in order.
+            # A separate process group: Ctrl-C reaches only the tests, which stop servers in order.
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -133,7 +133,7 @@ class ServerProcess:
             time.sleep(PROBE_INTERVAL_S)
 
     def stop(self) -> None:
-        """Ask it to end, and end it when it does not; does nothing when it has ended."""
+        """Stop the server, and kill it after a timeout; does nothing if it has ended."""
         if self._process is None:
             return
         self._process.terminate()
@@ -143,12 +143,12 @@ class ServerProcess:
             self.kill()
 
     def wait_for_exit(self) -> int:
-        """The exit code of a server that ends by itself; TimeoutExpired when it does not."""
+        """Return the exit code of a server that ends by itself; otherwise raises TimeoutExpired."""
         assert self._process is not None
         return self._process.wait(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill the server with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

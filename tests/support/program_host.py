@@ -23,7 +23,7 @@ STOP_TIMEOUT_S = 10.0
 
 
 class Outcome(NamedTuple):
-    """How a program ended and what it printed."""
+    """The exit status and output of a program."""
 
     status: int
     stdout: str

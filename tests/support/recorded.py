@@ -1,6 +1,6 @@
-"""The recordings of Apache Kafka 3.9.1 in `tests/fixtures`: what each file is called, and how it is read and written.
+"""The recordings of Apache Kafka 3.9.1 in `tests/fixtures`: their names and format.
 
-A recording is one JSON object a line, compressed with xz. `python -m tests.fixtures.record` makes them.
+A recording has one JSON object per line and is compressed with xz. `python -m tests.fixtures.record` makes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BROKER_FRAMES = FIXTURES / "wire" / "brokers.jsonl.xz"
 LOGS = FIXTURES / "logs"
 """Partition directories."""
 DECODED_LOGS = LOGS / "decoded.jsonl.xz"
-"""What Kafka reads in the segments of each partition directory."""
+"""The records that Kafka reads from the segments of each partition directory."""
 
 
 def read_lines(recording: Path) -> Iterator[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """How the tests are spread over the worker processes of pytest-xdist (`pytest -n 2`), and how long each may take.
 
-Owns: which tests stay together, which go first, which are slow, and timeouts. A file stays together, for what its
-tests share; so do files that share what takes many seconds to make. The longest go first, so that no worker is left
-alone with one.
+Owns: which tests stay together, which run first, which are slow, and timeouts. The tests of a file stay together, as
+they share fixtures; so do files that share an expensive fixture. The longest run first, so that no worker runs one
+alone at the end.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ TOGETHER = (
         "tests/interop/test_streams",
     ),
 )
-# As `--durations=0` tells; each is marked `slow`. A long one that is missing here may end alone. What needs libraries
-# from the network comes after what does not, so that there is time to fetch them.
+# From `--durations=0`; each is marked `slow`. A long one that is missing here may run alone at the end. Files that need
+# libraries from the network come later, so that there is time to fetch them.
 LONGEST_FIRST = (
     "tests/spark_jobs/",
     "tests/bench/test_cases.py",
@@ -55,7 +55,7 @@ SOAK_TIMEOUT_S = 3600
 
 
 class FilesTogether(LoadScopeScheduling):
-    """Gives a worker the next file, or the next files that stay together, when it is nearly done with its last."""
+    """Gives a worker the next file, or the next files that stay together, when it has nearly finished its last."""
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
         super().__init__(config, log)
@@ -75,7 +75,7 @@ def longest_first(item: pytest.Item) -> int:
 
 
 def mark(item: pytest.Item) -> None:
-    """Mark a test as slow, and give it more time than the default, unless it says something else itself."""
+    """Mark a test as slow, with a longer timeout than the default unless it has its own."""
     if item.nodeid.startswith(LONGEST_FIRST):
         item.add_marker(pytest.mark.slow)
     if item.get_closest_marker("timeout") is None:

@@ -1,4 +1,4 @@
-"""Where a server listens is read from the kernel, and a closed port stays closed while it is wanted."""
+"""Listening ports come from the kernel, and a closed port stays closed."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Single requests to a broker, field by field: for what no client library sends, or not at the wrong moment."""
+"""Single requests to a broker, field by field, for requests that client libraries do not send."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class WireClient:
         self._socket.close()
 
     def ask(self, request: object, version: int) -> Any:
-        """The broker's response, an object of the request's API."""
+        """Send a request; return the response, an object of the request's API."""
         return self.receive(self.send(request, version), version)
 
     def receive(self, api: Api, version: int) -> Any:
-        """The response to the last request that was sent."""
+        """Return the response to the last request."""
         (size,) = LENGTH.unpack(self._receive(LENGTH.size))
         answer = self._receive(size)
         correlation_id, position = read_response_header(api.key, version, answer)
@@ -39,7 +39,7 @@ class WireClient:
         return decode(api.response, version, answer, position)
 
     def send(self, request: object, version: int) -> Api:
-        """Send a request and do not wait for the answer."""
+        """Send a request without waiting for the response."""
         api = next(api for api in APIS.values() if api.request is type(request))
         self._correlation_id += 1
         frame = request_header(api.key, version, self._correlation_id, "wire-client")

@@ -13,7 +13,7 @@ ASK_TIMEOUT_S = 2.0
 
 
 class ZooKeeperProcess(ServerProcess):
-    """One standalone server on 127.0.0.1 that keeps everything below `folder`."""
+    """One standalone server on 127.0.0.1 with all files below `folder`."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

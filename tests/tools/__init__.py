@@ -1,1 +1,1 @@
-"""Tests of tools, a module each. Those that need a cluster use our own broker as a process."""
+"""Tests of the tools, one module each. Those that need a cluster run Milena as a process."""

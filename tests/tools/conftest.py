@@ -1,4 +1,4 @@
-"""A broker for the tools, and ways to run a tool: in this process, or as a user's shell would."""
+"""A broker for the tools, and fixtures that run a tool in this process or as a separate process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Outcome(NamedTuple):
-    """How a tool ended and what it printed."""
+    """The exit status and output of a tool."""
 
     status: int
     stdout: str
@@ -29,7 +29,7 @@ RunTool = Callable[..., Outcome]
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """One broker for all tests of this folder; tests use topics and groups of their own."""
+    """One broker for all tests of this folder; each test uses its own topics and groups."""
     folder = tmp_path_factory.mktemp("tools-broker")
     with BrokerProcess(folder, {"num.partitions": "2", "offsets.topic.num.partitions": "4"}) as process:
         yield process
@@ -52,7 +52,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> RunTool:
 
 
 def run_module(module: str, *arguments: str, stdin: bytes = b"", timeout_s: float = 60) -> Outcome:
-    """Runs a tool as a process of its own, for what only a process has: standard input, signals, exit."""
+    """Runs a tool as a separate process, for tests of standard input, signals and exit."""
     finished = subprocess.run(
         [sys.executable, "-P", "-m", f"tools.{module}", *arguments],
         input=stdin,

@@ -1,4 +1,4 @@
-"""A broker that answers what a test tells it to, for what a healthy broker never says."""
+"""A broker with scripted responses, for responses that a healthy broker never sends."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVe
 _LENGTH = struct.Struct(">i")
 
 Script = Callable[[Any], object]
-"""Request to answer; an answer that is bytes goes out as it is, None closes the connection."""
+"""Returns the response to a request; bytes are sent unchanged, None closes the connection."""
 
 
 class ScriptedBroker:
-    """Listens on 127.0.0.1 and answers requests with one script after the other; the last one stays."""
+    """Listens on 127.0.0.1 and responds with one script per request; the last one is repeated."""
 
     def __init__(self, *scripts: Script) -> None:
         self.requests: list[object] = []
@@ -79,7 +79,7 @@ def _versions() -> ApiVersionsResponse:
 
 
 def _receive(connection: socket.socket) -> bytes | None:
-    """The next frame; None when there is none any more."""
+    """Return the next frame; None at the end of the stream."""
     with connection.makefile("rb", buffering=0) as stream:
         head = stream.read(_LENGTH.size)
         if not head or len(head) < _LENGTH.size:

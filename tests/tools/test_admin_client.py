@@ -1,4 +1,4 @@
-"""The client of the tools: the right broker, the right version, and patience."""
+"""The client of the tools: choice of broker and version, retries and timeouts."""
 
 import pytest
 

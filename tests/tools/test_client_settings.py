@@ -88,7 +88,7 @@ def test_assignments_are_parsed() -> None:
             parse_assignments([wrong])
 
 
-# None of these has a meaning of its own for the test: what matters is that the library has a setting of the name.
+# The values do not matter; the test checks that the library has settings with these names.
 @pytest.mark.parametrize("name", sorted({*_SAME, *_RENAMED.values()}))
 def test_client_library_accepts_the_translated_names(name: str) -> None:
     try:

@@ -1,4 +1,4 @@
-"""Options as Java programs read them, usage errors, and the ends of a tool."""
+"""Options as in Kafka's Java tools, usage errors, and exit status."""
 
 import argparse
 import os
@@ -137,7 +137,7 @@ def test_sigterm_ends_a_tool_without_a_traceback(run: RunTool) -> None:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """SIGINT as Python has it, also where the tests run in the background of a shell, which has it ignored."""
+    """Restore Python's handler of SIGINT: a shell ignores SIGINT in background processes, such as these tests."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

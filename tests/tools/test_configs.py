@@ -1,4 +1,4 @@
-"""kafka-configs: topics and brokers against our own broker, quotas and credentials against a scripted one."""
+"""kafka-configs: topics and brokers with a real broker, quotas and credentials with a scripted one."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_config_without_a_value_is_a_usage_error(text: str) -> None:
 
 
 class TestQuotas:
-    """Users, clients and addresses, whose quotas only a scripted broker has."""
+    """Quotas of users, clients and addresses, with a scripted broker."""
 
     ALICE: tuple[dict[str, str | None], dict[str, float]] = (
         {"user": "alice"},

@@ -1,4 +1,4 @@
-"""The console producer and consumer against our own broker."""
+"""The console producer and consumer with a real broker."""
 
 from __future__ import annotations
 

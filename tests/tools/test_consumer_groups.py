@@ -1,4 +1,4 @@
-"""kafka-consumer-groups against our own broker: tables, resets, exit codes."""
+"""kafka-consumer-groups with a real broker: tables, resets, exit codes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def groups(broker: BrokerProcess, run: RunTool) -> RunTool:
 
 @pytest.fixture(scope="module")
 def topic(broker: BrokerProcess) -> str:
-    """Two partitions, with 10 and 20 records a second apart."""
+    """Two partitions with 10 and 20 records, one second apart."""
     topics.main(["--bootstrap-server", broker.bootstrap, "--create", "--topic", "flights", "--partitions", "2"])
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
     for partition, count in ((0, 10), (1, 20)):
@@ -68,7 +68,7 @@ def commit(broker: BrokerProcess, group: str, offsets: dict[tuple[str, int], int
 
 @contextmanager
 def member(broker: BrokerProcess, group: str, topic: str, **settings: str) -> Iterator[None]:
-    """A live member of a group that has all partitions of a topic."""
+    """A live member of a group, with all partitions of a topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -330,7 +330,7 @@ def test_missing_broker_is_reported(run: RunTool) -> None:
 
 
 class TestDeletion:
-    """Deleting groups and offsets, told by a broker that has seen everything."""
+    """Deletion of groups and offsets, with a scripted broker."""
 
     @staticmethod
     def scripted(answers: dict[str, int], partition_code: int = 0) -> ScriptedBroker:

@@ -1,4 +1,4 @@
-"""kafka-delete-records against our own broker: what goes, what it says, what it refuses."""
+"""kafka-delete-records with a real broker: deletions, output and errors."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""kafka-dump-log: byte for byte what Kafka's own tool printed for the same files, and what it says of bad ones."""
+"""kafka-dump-log: byte for byte the output of Kafka's own tool for the same files, and errors of damaged files."""
 
 import shutil
 from collections.abc import Sequence
@@ -70,12 +70,12 @@ CASES: dict[str, tuple[str, ...]] = {
     "remote-log-metadata": ("--files", f"__remote_log_metadata-0/{FIRST}.log", "--remote-log-metadata-decoder"),
     "unknown-files": ("--files", "golden-0//meta.properties,golden-0/leader-epoch.txt,"),
 }
-"""Arguments by the name of what Kafka's tool printed for them, in the folder of partitions."""
+"""Arguments by the name of the file with Kafka's output, relative to the folder of partitions."""
 
 
 @pytest.fixture
 def dump(run: RunTool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTool:
-    """Runs the tool in a folder of its own."""
+    """Runs the tool in its own folder."""
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: run(dump_log.main, *arguments)
 

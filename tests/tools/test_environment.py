@@ -1,4 +1,4 @@
-"""Making `.venv`: what a person sees of it. Making one for real is tested with the launchers."""
+"""The messages during the creation of `.venv`. The tests of the launchers create one."""
 
 import io
 import re
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True

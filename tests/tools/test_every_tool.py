@@ -1,4 +1,4 @@
-"""What all tools have in common: a launcher, an entry among the console scripts, a version and a help."""
+"""The properties of all tools: a launcher, a console script, a version and a help text."""
 
 import re
 import tomllib
@@ -10,7 +10,7 @@ from milena_broker import commands
 from tests.tools.conftest import ROOT, RunTool
 
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-# It has options of its own before the class name, which only a shell script can act upon.
+# Its options before the class name need a shell script.
 LAUNCHER_ALONE = {"kafka-run-class"}
 
 
@@ -42,6 +42,6 @@ def test_it_prints_its_version_and_its_help(run: RunTool, name: str) -> None:
     assert version.status == 0
     assert version.stdout.startswith("3.9.1 (Commit:f745dfdcee2b9851)\n")
     help_text = run(main, "--help")
-    # Kafka's tools end with 1 after their help.
+    # Kafka's tools exit with 1 after their help.
     assert help_text.status in (0, 1)
     assert re.search("usage|option", help_text.stdout + help_text.stderr, re.IGNORECASE)

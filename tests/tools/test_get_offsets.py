@@ -1,4 +1,4 @@
-"""kafka-get-offsets against our own broker: which partitions, which time, which errors."""
+"""kafka-get-offsets with a real broker: partitions, times and errors."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ NO_MATCH = "Error occurred: Could not match any topic-partitions with the specif
 
 @pytest.fixture(scope="module")
 def filled(broker: BrokerProcess) -> BrokerProcess:
-    """Ten records, a second apart, in partition 1 of `go-wire`; `go-wirekp` and `go.other` are empty."""
+    """Ten records, one second apart, in partition 1 of `go-wire`; `go-wirekp` and `go.other` are empty."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     topics = [NewTopic("go-wire", 3, 1), NewTopic("go-wirekp", 2, 1), NewTopic("go.other", 1, 1)]
     for created in admin.create_topics(topics).values():

@@ -1,4 +1,4 @@
-"""Tables of groups, column by column as Kafka's tool prints them."""
+"""Tables of groups, with the columns of Kafka's tool."""
 
 from tools.group_tables import DELETED_OFFSETS, NEW_OFFSETS, OFFSETS, STATES, listed_columns, member_columns, table
 

@@ -1,4 +1,4 @@
-"""What shows of Java: class names of errors, and the order of hash maps."""
+"""Java details: class names of errors, and the order of hash maps."""
 
 import csv
 from pathlib import Path
@@ -74,13 +74,13 @@ def test_string_hash(text: str, code: int) -> None:
 
 
 def test_partitions_in_a_map() -> None:
-    """As kafka-log-dirs of Kafka printed them."""
+    """The order of Kafka's kafka-log-dirs."""
     partitions = [("assigned", 0), ("assigned", 2), ("assigned", 3)]
     assert hash_map_order(partitions, hash_code=topic_partition_hash) == list(reversed(partitions))
 
 
 def test_partitions_in_a_set() -> None:
-    """Sets that Kafka's dump tool printed; more of them stand in the fixtures of that tool."""
+    """The order of sets in the output of Kafka's dump tool; the fixtures of that tool contain more."""
     one_topic = [("topic-0", index) for index in range(12)]
     ordered = hash_set_order([one_topic], hash_code=topic_partition_hash)
     assert ordered == sorted(one_topic, key=lambda partition: SPREAD[partition] % 32)

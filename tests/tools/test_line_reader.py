@@ -1,4 +1,4 @@
-"""Lines to records."""
+"""Conversion of lines to records."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""kafka-log-dirs against our own broker, and against one with an offline directory."""
+"""kafka-log-dirs with a real broker, and with one that has an offline directory."""
 
 import json
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def test_partitions_of_a_topic(broker: BrokerProcess, describe: RunTool) -> None
 
 
 def described(outcome: Outcome) -> dict[str, list[dict[str, list[dict[str, list[dict[str, str]]]]]]]:
-    """The JSON of a description, without the order of partitions: it depends on all that the directory holds."""
+    """The JSON of a description without the order of partitions, which depends on all contents of the directory."""
     assert (outcome.status, outcome.stderr) == (0, "")
     assert outcome.stdout.startswith(HEAD.format(0))
     description: dict[str, list[dict[str, list[dict[str, list[dict[str, str]]]]]]] = json.loads(

@@ -1,4 +1,4 @@
-"""How records print."""
+"""The printed form of records."""
 
 import pytest
 

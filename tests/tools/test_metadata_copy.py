@@ -1,4 +1,4 @@
-"""metadata-copy between a real ZooKeeper and the embedded store: what arrives, what does not, and what is refused."""
+"""metadata-copy between a real ZooKeeper and the embedded store: copied nodes, excluded nodes, rejected targets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tools import metadata_copy
 
 CLUSTER = b'{"version":"1","id":"7ym0r3ycTc-XAnwnQmXzjg"}'
 TOPIC = b'{"partitions":{"0":[0]},"topic_id":"pSEGtdSkRXmCBClYmmbVaw","version":3}'
-# Parents first, as a cluster of Kafka's has them.
+# The nodes of a Kafka cluster, parents first.
 NODES: Mapping[str, bytes | None] = {
     "/admin": None,
     "/brokers": None,
@@ -48,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProces
 
 @pytest.fixture
 def client(server: ZooKeeperProcess) -> Iterator[KazooClient]:
-    """Connected to an empty ZooKeeper."""
+    """A client of an empty ZooKeeper."""
     client = KazooClient(server.connect)
     client.start()
     for name in client.get_children("/"):
@@ -67,7 +67,7 @@ def put(client: KazooClient, nodes: Mapping[str, bytes | None], below: str = "")
 
 
 def zookeeper_tree(client: KazooClient, path: str = "/") -> dict[str, bytes | None]:
-    """Everything but what ZooKeeper keeps for itself."""
+    """Return all nodes except ZooKeeper's own."""
     found: dict[str, bytes | None] = {}
     for name in sorted(client.get_children(path)):
         child = f"{path.rstrip('/')}/{name}"
@@ -153,7 +153,7 @@ def test_copy_exceeds_one_batch_of_operations(
 def test_ephemeral_nodes_and_notifications_are_not_copied(
     run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path
 ) -> None:
-    """Sessions' nodes, numbered notes, and what is not Kafka's; which is left alone where it is."""
+    """Ephemeral nodes, notifications, and nodes of other systems, which stay unchanged in the target."""
     put(client, NODES)
     client.create("/controller", b"{}", ephemeral=True)
     client.create(paths.CONFIG_CHANGE_PREFIX, b"{}", sequence=True)

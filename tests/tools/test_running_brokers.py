@@ -1,4 +1,4 @@
-"""Which brokers run: live files, stale files, files of others."""
+"""Files of running brokers, of ended ones, and other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kafka-server-start: settings that are wrong, places that are taken, and a start that is right."""
+"""kafka-server-start: invalid settings, addresses and folders in use, and a successful start."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_every_invalid_setting_is_reported(run: RunTool) -> None:
 
 
 def start(settings: Path, *arguments: str) -> Outcome:
-    """A start that must fail by itself."""
+    """Run a start that must fail."""
     return run_module("server_start", str(settings), *arguments, timeout_s=30)
 
 

@@ -1,4 +1,4 @@
-"""kafka-server-stop: who is signalled, and with what."""
+"""kafka-server-stop: the signalled processes, and the signal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.running_brokers import RunningBroker
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """The signals that were sent, to two brokers that seem to run."""
+    """The signals that were sent to two simulated brokers."""
     signals: list[tuple[int, int]] = []
     monkeypatch.setattr(server_stop, "running_brokers", lambda: [RunningBroker(101, 1), RunningBroker(102, 2)])
     monkeypatch.setattr(os, "kill", lambda pid, number: signals.append((pid, number)))

@@ -1,4 +1,4 @@
-"""Lines of kafka-topics --describe for clusters that one broker of ours cannot be: moves, lags, dead leaders."""
+"""Lines of kafka-topics --describe for states of clusters: reassignments, replicas out of sync, missing leaders."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ LAGGING = topic(
     partition(2, -1, [9, 1], [9]),
     partition(3, 9, [9, 1], [9, 1]),
 )
-# A broker answers with every key; in which order some of them print depends on how many there are.
+# A broker returns every key; the printed order depends on their number.
 EVERY_DEFAULT = dict.fromkeys(TOPIC_PROPERTIES, ("1", DEFAULT))
 CONFIGS = {
     "events": {"max.message.bytes": ("2000000", OVERRIDE), "retention.ms": ("7200000", OVERRIDE)},

@@ -1,4 +1,4 @@
-"""Topic names as users choose them."""
+"""Topic names and regular expressions of command lines."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""kafka-topics against our own broker: flags, output, exit codes."""
+"""kafka-topics with a real broker: flags, output, exit codes."""
 
 import re
 

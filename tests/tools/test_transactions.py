@@ -1,4 +1,4 @@
-"""kafka-transactions against our own broker: what is open, what hangs, and how both end."""
+"""kafka-transactions with a real broker: open and hanging transactions, and their ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NO_PRODUCERS = (
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker of its own, which takes transactional batches on trust: that is how transactions come to hang."""
+    """A separate broker without verification of transactional batches, which allows hanging transactions."""
     settings = {
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "2",
@@ -52,7 +52,7 @@ def topic(broker: BrokerProcess, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def producer(broker: BrokerProcess, topic: str) -> Producer:
-    """In the middle of a transaction with one record in partition 0 of the topic. Its id is `id-TOPIC`."""
+    """A producer with an open transaction of one record in partition 0 of the topic. Its id is `id-TOPIC`."""
     settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": f"id-{topic}", "retry.backoff.ms": 20}
     opened = Producer(settings)
     opened.init_transactions(TIMEOUT_S)
@@ -63,13 +63,13 @@ def producer(broker: BrokerProcess, topic: str) -> Producer:
 
 
 def cells(outcome: Outcome) -> list[list[str]]:
-    """The table without its head, cell by cell."""
+    """Return the cells of the table without its heading."""
     assert (outcome.status, outcome.stderr) == (0, "")
     return [[cell.strip() for cell in line.split("\t")[:-1]] for line in outcome.stdout.splitlines()[1:]]
 
 
 def hang(broker: BrokerProcess, topic: str) -> tuple[int, int]:
-    """An old transactional batch in partition 1 that belongs to no transaction. Its producer id and epoch."""
+    """Append an old transactional batch without a transaction to partition 1; return its producer id and epoch."""
     with WireClient(broker.port) as client:
         given = client.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 2)
         batch = build_batch(
