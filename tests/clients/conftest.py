@@ -1,4 +1,4 @@
-"""One broker for all client tests; each test works on topics and groups of its own."""
+"""One broker for all client tests; each test uses its own topics and groups."""
 
 import itertools
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic name that nobody used before."""
+    """A new topic name."""
     return f"topic-{next(_numbers)}"
 
 
 @pytest.fixture
 def group(request: pytest.FixtureRequest) -> str:
-    """A group id that nobody used before."""
+    """A new group id."""
     return f"group-{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""The administration of a broker as its users do it: with librdkafka's admin client and with kafka-python's."""
+"""Administration of a broker with the admin clients of librdkafka and kafka-python."""
 
 import socket
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""aiokafka: asyncio, with a codec of its own and kafka-python's former group protocol."""
+"""aiokafka: asyncio, with its own codec and kafka-python's former group protocol."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from tests.support.broker import BrokerProcess
 
 DEADLINE_S = 30
 START_MS = time.time_ns() // 1_000_000
-"""Records with times long past would be gone half a minute after the broker's start, by retention."""
+"""Retention would delete records with old timestamps half a minute after the broker's start."""
 POLL_S = 0.05
 PARTITIONS = 4
 
@@ -42,7 +42,7 @@ async def consuming(broker: BrokerProcess, *topics: str, **settings: object) -> 
 
 
 async def take(consumer: AIOKafkaConsumer, count: int) -> list[ConsumerRecord]:
-    """The next `count` records; fails when they do not come."""
+    """Return the next `count` records; fails without them."""
     async with asyncio.timeout(DEADLINE_S):
         return [await consumer.getone() for _ in range(count)]
 

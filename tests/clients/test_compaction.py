@@ -1,4 +1,4 @@
-"""Compaction as a user sees it: the last value of every key stays, tombstones remove keys, offsets do not change."""
+"""Compaction as clients see it: the last value of each key is retained, tombstones remove keys, offsets stay."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -50,7 +50,7 @@ def test_the_last_value_of_every_key_is_retained(tmp_path: Path) -> None:
             written.append((number, key, value))
             producer.produce("table", key=key, value=value, partition=0)
         for filler in range(2 * KEYS):
-            # Rolls the segment, whose last one is never cleaned.
+            # Rolls the segment, because the active one is never cleaned.
             written.append((KEYS * ROUNDS + filler, b"filler-%d" % filler, bytes(300)))
             producer.produce("table", key=b"filler-%d" % filler, value=bytes(300), partition=0)
         assert producer.flush(DEADLINE_S) == 0
@@ -90,7 +90,7 @@ def test_old_values_are_removed_outside_the_active_segment(broker: BrokerProcess
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     first_ms = int(time.time() * 1000) - 60_000
     written: Read = []
-    # Each round is more than segment.ms later than the one before, and so begins a segment.
+    # Each round is more than segment.ms after the previous one and so begins a segment.
     for number in range(4):
         for key in (b"p3", b"p5", b"p6"):
             for value in (b"%d$" % number, b"%d.5$" % number):
@@ -104,7 +104,7 @@ def test_old_values_are_removed_outside_the_active_segment(broker: BrokerProcess
 
 
 def test_committed_reads_are_the_same_before_and_after(broker: BrokerProcess) -> None:
-    # A ratio that cannot be exceeded: nothing is cleaned yet.
+    # A ratio that is never exceeded: the log is not cleaned yet.
     create(broker, "payments", min_cleanable_dirty_ratio="1", segment_ms="60000")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "payments"})
     producer.init_transactions(DEADLINE_S)

@@ -1,4 +1,4 @@
-"""librdkafka through confluent-kafka: the client most Python users have."""
+"""librdkafka through confluent-kafka, the most common client in Python."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ from tests.support.broker import BrokerProcess
 
 DEADLINE_S = 30
 START_MS = time.time_ns() // 1_000_000
-"""Records with times long past would be gone half a minute after the broker's start, by retention."""
+"""Retention would delete records with old timestamps half a minute after the broker's start."""
 
 
 def consumer_of(broker: BrokerProcess, group: str, **settings: object) -> Consumer:
@@ -37,7 +37,7 @@ def consumer_of(broker: BrokerProcess, group: str, **settings: object) -> Consum
 
 
 def consume(consumer: Consumer, count: int) -> list[Message]:
-    """The next `count` messages; fails when they do not come."""
+    """Return the next `count` messages; fails without them."""
     messages: list[Message] = []
     deadline = time.monotonic() + DEADLINE_S
     while len(messages) < count:
@@ -149,7 +149,7 @@ def create_topic(broker: BrokerProcess, topic: str) -> None:
 
 
 class Rebalances:
-    """What a member was given and what was taken from it, call by call."""
+    """The assigned and revoked partitions of a member, call by call."""
 
     def __init__(self, consumer: Consumer, topic: str) -> None:
         self.given: list[set[int]] = []
@@ -166,7 +166,7 @@ def owned_by(consumer: Consumer) -> set[int]:
 
 
 def test_a_cooperative_group_moves_only_what_has_to_move(broker: BrokerProcess, topic: str, group: str) -> None:
-    """KIP-429: who stays reads on; a newcomer gets its share in a second generation, when it was given up (KIP-429)."""
+    """KIP-429: members keep reading their retained partitions; a new one gets its partitions in a second generation."""
     create_topic(broker, topic)
     strategy = {"partition.assignment.strategy": "cooperative-sticky", "enable.auto.commit": False}
     first, second = consumer_of(broker, group, **strategy), consumer_of(broker, group, **strategy)
@@ -192,7 +192,7 @@ def test_a_cooperative_group_moves_only_what_has_to_move(broker: BrokerProcess, 
 
 
 def test_a_restarted_static_member_causes_no_rebalance(broker: BrokerProcess, topic: str, group: str) -> None:
-    """KIP-345: its partitions wait for it, and the others never hear of it."""
+    """KIP-345: it gets its partitions back, and the other members see no rebalance."""
     create_topic(broker, topic)
     first, second = (
         consumer_of(broker, group, **{"group.instance.id": name, "session.timeout.ms": 30_000}) for name in "ab"
@@ -225,7 +225,7 @@ def test_a_restarted_static_member_causes_no_rebalance(broker: BrokerProcess, to
 
 
 def test_new_topics_and_partitions_are_consumed(broker: BrokerProcess, topic: str, group: str) -> None:
-    """The client sees them in the metadata and joins again."""
+    """The client sees them in the metadata and rejoins."""
     create_topic(broker, topic)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     consumer = consumer_of(broker, group, **{"topic.metadata.refresh.interval.ms": 100})
@@ -245,7 +245,7 @@ def test_new_topics_and_partitions_are_consumed(broker: BrokerProcess, topic: st
 
 
 def test_members_of_a_group_share_and_groups_do_not(broker: BrokerProcess, topic: str, group: str) -> None:
-    """One reader a partition in each group, surplus members wait; every group reads everything."""
+    """Each partition has one consumer in a group; surplus members idle; every group reads all records."""
     create_topic(broker, topic)
     groups: dict[str, list[Consumer]] = {group: [], f"{group}-other": []}
 
@@ -289,7 +289,7 @@ def test_members_of_a_group_share_and_groups_do_not(broker: BrokerProcess, topic
 
 
 def test_a_member_that_does_not_poll_loses_its_partitions(broker: BrokerProcess, topic: str, group: str) -> None:
-    """Its client leaves for it, and comes back with the next poll."""
+    """Its client leaves the group, and rejoins at the next poll."""
     create_topic(broker, topic)
     limits = {"session.timeout.ms": 1000, "max.poll.interval.ms": 1000}
     stuck, other = consumer_of(broker, group, **limits), consumer_of(broker, group)

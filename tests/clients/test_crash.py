@@ -1,4 +1,4 @@
-"""kill -9 in the middle of production: what was acknowledged is there once, and groups go on where they committed."""
+"""kill -9 during production: each acknowledged record exists once, and groups resume at their committed offsets."""
 
 import threading
 from collections import Counter

@@ -1,4 +1,4 @@
-"""kill -9 of the coordinator in each phase of a group: members find what was stored, and go on from there."""
+"""kill -9 of the coordinator in each phase of a group: members resume from the stored state."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def ask(broker: BrokerProcess, request: object, version: int) -> Any:
-    """The answer on a connection of its own, once the group is loaded."""
+    """Send a request on its own connection until the group is loaded; return the response."""
     deadline = time.monotonic() + DEADLINE_S
     with WireClient(broker.port) as client:
         while True:
@@ -115,7 +115,7 @@ def offsets(broker: BrokerProcess, group: str) -> list[int]:
 
 
 def stable_member(broker: BrokerProcess, group: str) -> str:
-    """The id of the only member of a stable group, in generation 1."""
+    """Return the id of the only member of a stable group, in generation 1."""
     joined = ask(broker, join(group), 2)
     assert (joined.error_code, joined.generation_id) == (NONE, 1)
     member_id: str = joined.member_id
@@ -124,7 +124,7 @@ def stable_member(broker: BrokerProcess, group: str) -> str:
 
 
 def state(broker: BrokerProcess, group: str) -> tuple[str, int]:
-    """The group's state, and how many are in it."""
+    """Return the group's state and the number of its members."""
     found = ask(broker, DescribeGroupsRequest(groups=[group]), 1).groups[0]
     return found.group_state, len(found.members)
 
@@ -156,7 +156,7 @@ def test_a_pending_join_is_retried(crashing: BrokerProcess) -> None:
 
 
 def test_a_generation_that_was_not_assigned_yet_is_lost(crashing: BrokerProcess) -> None:
-    """Its members are told so by their next requests, and make another one."""
+    """Its members learn this from their next responses and rejoin."""
     group = "syncing"
     leader = stable_member(crashing, group)
     with WireClient(crashing.port) as second:

@@ -17,8 +17,8 @@ DEADLINE_MS = 30_000
 DEADLINE_S = DEADLINE_MS / 1000
 LOOK_AGAIN_AFTER_S = 0.02
 POLL_MS = 1000
-"""Longer than a join takes. Release 3.0 joins a second time when it did so first without knowing its topic. If the poll
-ends between the request to sync the group and the answer, it never takes up what it was assigned."""
+"""Longer than a join. Release 3.0 rejoins if it did not know its topic at the first join. If the poll ends between the
+SyncGroup request and its response, it never uses its assignment."""
 PARTITIONS = 4
 
 
@@ -69,14 +69,14 @@ def name_of(version: tuple[int, ...]) -> str:
         pytest.param(version, compression, id=f"{name_of(version)}-{compression}")
         for version in VERSIONS
         for compression in (None, "gzip", "snappy", "lz4", "zstd")
-        # Writing the faulty lz4 header of 0.8 takes this client a package that it does not depend on.
+        # To write the faulty lz4 header of 0.8 this client needs a package that it does not depend on.
         if (compression != "lz4" or version >= (0, 10)) and (compression != "zstd" or version >= FIRST_WITH_ZSTD)
     ],
 )
 def test_every_version_of_the_protocol_that_the_client_can_speak(
     broker: BrokerProcess, topic: str, version: tuple[int, ...], compression: str | None
 ) -> None:
-    """Before 0.11 that is message sets of magic 0 and 1, converted on the way in and out."""
+    """Versions before 0.11 use message sets of magic 0 and 1, which the broker converts on produce and fetch."""
     producer = KafkaProducer(
         bootstrap_servers=broker.bootstrap, api_version=version, compression_type=compression, linger_ms=5
     )
@@ -121,7 +121,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 class PollingMember:
-    """A consumer that polls in a thread of its own until it is stopped: the oldest answer a rebalance only then."""
+    """A consumer that polls in its own thread until it is stopped: the oldest versions rejoin only in a poll."""
 
     def __init__(self, consumer: KafkaConsumer) -> None:
         self.consumer = consumer
@@ -135,7 +135,7 @@ class PollingMember:
         return {assigned.partition for assigned in self.consumer.assignment()}
 
     def stop(self) -> KafkaConsumer:
-        """The consumer, which nobody polls any more."""
+        """Stop polling; return the consumer."""
         self._is_over = True
         self._thread.join(DEADLINE_S)
         return self.consumer
@@ -147,7 +147,7 @@ class PollingMember:
 
 
 def fill(broker: BrokerProcess, version: tuple[int, ...], topic: str) -> None:
-    """Two records into each partition."""
+    """Produce two records to each partition."""
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, api_version=version)
     for number in range(2 * PARTITIONS):
         producer.send(topic, value=b"%d" % (number // PARTITIONS), partition=number % PARTITIONS)
@@ -159,7 +159,7 @@ def fill(broker: BrokerProcess, version: tuple[int, ...], topic: str) -> None:
 def test_a_group_rebalances_commits_and_resumes(
     broker: BrokerProcess, topic: str, group: str, version: tuple[int, ...]
 ) -> None:
-    """Before 0.9 there are no members: a consumer owns what it wants, and the group is where it keeps offsets."""
+    """Before 0.9 groups have no members: a consumer selects its partitions, and the group only stores offsets."""
     everything = set(range(PARTITIONS))
     fill(broker, version, topic)
     first = PollingMember(consumer_of(broker, version, group, topic))

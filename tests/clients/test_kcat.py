@@ -1,4 +1,4 @@
-"""kcat: librdkafka from a shell. A Debian package; `apt-get install kcat` gets it."""
+"""kcat: librdkafka from a shell. Install it with `apt-get install kcat`."""
 
 import subprocess
 import time
@@ -40,7 +40,7 @@ def test_produce_and_consume(broker: BrokerProcess, topic: str, codec: str) -> N
 
 
 def in_group(group: str, topic: str, count: int) -> list[str]:
-    """Arguments: read `count` messages as a member and leave."""
+    """Return the arguments to read `count` messages as a member and leave."""
     settings = ["auto.offset.reset=earliest", "session.timeout.ms=6000", "heartbeat.interval.ms=200"]
     flags = [flag for setting in settings for flag in ("-X", setting)]
     return ["-G", group, *flags, "-q", "-u", "-c", str(count), "-f", "%p %s\\n", topic]
@@ -77,7 +77,7 @@ def test_a_group_shares_partitions(broker: BrokerProcess, topic: str, group: str
 
 
 def shares(admin: AdminClient, group: str) -> list[list[int]]:
-    """The partitions of each member."""
+    """Return the partitions of each member."""
     description = admin.describe_consumer_groups([group])[group].result(DEADLINE_S)
     return [[assigned.partition for assigned in member.assignment.topic_partitions] for member in description.members]
 

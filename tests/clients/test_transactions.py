@@ -1,4 +1,4 @@
-"""Transactions as clients see them: all or nothing, one producer at a time, whatever crashes."""
+"""Transactions as clients see them: atomic, with one producer per id, also after crashes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUIET_S = 0.3
 
 
 def transactional(broker: BrokerProcess, name: str, **settings: object) -> Producer:
-    """A producer that is ready for its first transaction."""
+    """Return a producer that is ready for its first transaction."""
     producer = Producer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -52,14 +52,14 @@ def transactional(broker: BrokerProcess, name: str, **settings: object) -> Produ
 
 
 def write(producer: Producer, topic: str, *values: str) -> None:
-    """Put values into partitions 0 and 1 by turns, and wait until the broker has them."""
+    """Produce values to partitions 0 and 1 alternately, and wait for the acknowledgements."""
     for number, value in enumerate(values):
         producer.produce(topic, value.encode(), partition=number % 2)
     assert producer.flush(DEADLINE_S) == 0
 
 
 def read_all(broker: BrokerProcess, topic: str) -> list[str]:
-    """The committed values of partitions 0 and 1, up to the ends that they have now."""
+    """Return the committed values of partitions 0 and 1, up to their current ends."""
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": "reader", "isolation.level": "read_committed",
          "enable.auto.commit": False, "enable.partition.eof": True}
@@ -81,7 +81,7 @@ def read_all(broker: BrokerProcess, topic: str) -> list[str]:
 
 
 def read(broker: BrokerProcess, topic: str, count: int, *, isolation: str = "read_committed") -> list[str]:
-    """The values of partitions 0 and 1; fails when there are not exactly `count` of them."""
+    """Return the values of partitions 0 and 1; fails unless there are exactly `count`."""
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": "reader", "isolation.level": isolation,
          "enable.auto.commit": False}
@@ -114,7 +114,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 @pytest.fixture
 def transactional_id(topic: str) -> str:
-    """A transactional id that nobody used before."""
+    """A new transactional id."""
     return f"of-{topic}"
 
 
@@ -223,7 +223,7 @@ def test_aiokafka(broker: BrokerProcess, topic: str, group: str, transactional_i
 
 
 def test_an_aborted_producers_late_batch_is_rejected(broker: BrokerProcess, topic: str, transactional_id: str) -> None:
-    """The reason for verification: such a batch would open a transaction that nobody ever ends."""
+    """The purpose of verification: such a batch would open a hanging transaction."""
     producer = transactional(broker, transactional_id)
     producer.begin_transaction()
     write(producer, topic, "aborted", "aborted")
@@ -307,7 +307,7 @@ def _producers_of(topic: str) -> DescribeProducersRequest:
     return DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
 
 
-# Crashes and time, each with a broker of its own
+# Crashes and timeouts, each with a separate broker
 
 
 @pytest.fixture
@@ -372,7 +372,7 @@ def test_the_next_instance_aborts_an_open_transaction_after_a_crash(
 
 @pytest.mark.parametrize("delay_s", [0, 0.0005, 0.002])
 def test_a_crash_during_the_end_leaves_every_transaction_complete(own_broker: BrokerProcess, delay_s: float) -> None:
-    """The broker dies while it ends a transaction: that is in whole or not at all, and those before it are there."""
+    """The broker crashes at the end of a transaction, which is stored completely or not at all; earlier ones exist."""
     with own_broker as broker:
         acknowledged: list[str] = []
         for kill in range(2):
@@ -407,7 +407,7 @@ def test_a_crash_during_the_end_leaves_every_transaction_complete(own_broker: Br
 def test_a_transaction_that_was_decided_before_the_crash_is_completed_after_it(
     tmp_path: Path, is_committed: bool
 ) -> None:
-    """The log ends with the decision, as if the broker had died right after storing it; no partition has a marker."""
+    """The log ends with the decision, as after a crash right after storing it; no partition has a marker."""
     overrides = {
         "num.partitions": "2",
         "transaction.state.log.num.partitions": "1",
@@ -427,7 +427,7 @@ def test_a_transaction_that_was_decided_before_the_crash_is_completed_after_it(
 
 
 def decide(directory: Path, *, is_committed: bool) -> None:
-    """Append to a log of `__transaction_state` that its last transaction is to end."""
+    """Append the decision about the last transaction to a log of `__transaction_state`."""
     path = directory / f"{0:020}.log"
     log = path.read_bytes()
     *_, (position, header) = batches(log)

@@ -1,4 +1,4 @@
-"""What the documentation says is missing, and only that, is missing."""
+"""docs/not-yet.md lists exactly the APIs that are not served."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from broker.requests.routes import TABLE
 from protocol.api import APIS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "not-yet.md"
-# Served, but with the one answer that Kafka in ZooKeeper mode gives.
+# Served, with the only response of Kafka in ZooKeeper mode.
 ANSWERED_UNSUPPORTED = {"ConsumerGroupHeartbeat", "ConsumerGroupDescribe"}
 
 

@@ -1,7 +1,6 @@
-"""The servers that the interoperability tests talk to, and how their Java programs are run.
+"""The servers of the interoperability tests, and fixtures that run their Java programs.
 
-Every test runs against Apache Kafka too: what Kafka itself does not do is no requirement, and a test that fails there
-is wrong.
+Every test also runs with Apache Kafka: a test that fails there is wrong.
 """
 
 from __future__ import annotations
@@ -58,21 +57,21 @@ STARTERS = {"apache-kafka": _apache_kafka, "milena": _milena}
 
 @pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
-    """Each kind of server, started when it is first asked for. They stay, so that tests may take turns with them."""
+    """Return a server of each kind, started at its first use. They keep running, so that tests can alternate."""
     with ExitStack() as running:
         yield cache(lambda kind: running.enter_context(STARTERS[kind](tmp_path_factory.mktemp(kind), {})))
 
 
 @pytest.fixture(scope="session", params=SERVERS)
 def server(request: pytest.FixtureRequest, shared_server: Callable[[str], Server]) -> Server:
-    """One broker for all tests; they use topics and groups of their own names."""
+    """One broker for all tests; each test uses its own topics and groups."""
     with skip_when_unavailable():
         return shared_server(request.param)
 
 
 @pytest.fixture(params=SERVERS)
 def start_server(request: pytest.FixtureRequest, tmp_path: Path) -> StartServer:
-    """Start a broker for this test alone, with the given properties."""
+    """Start a broker for this test only, with the given properties."""
     with skip_when_unavailable():
         jars()
     return lambda overrides: STARTERS[request.param](tmp_path / request.param, overrides)
@@ -80,7 +79,7 @@ def start_server(request: pytest.FixtureRequest, tmp_path: Path) -> StartServer:
 
 @pytest.fixture(scope="session", params=SERVERS)
 def dumped_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of a server that was filled by `tests.interop.dumped`, after its clean shutdown; to be read."""
+    """The data folder, read-only, of a server that `tests.interop.dumped` has filled, after its clean stop."""
     folder = tmp_path_factory.mktemp(f"dumped-{request.param}")
     with skip_when_unavailable(), STARTERS[request.param](folder, {"offsets.topic.num.partitions": "1"}) as server:
         create_topic(server.bootstrap, dumped.TOPIC, configs=dumped.TOPIC_CONFIGS)
@@ -101,7 +100,7 @@ RunJava = Callable[..., list[str]]
 
 @pytest.fixture
 def run_java(java_programs: JavaPrograms) -> RunJava:
-    """Run one of the programs in `java/` with the clients of `version`; the lines it printed."""
+    """Run one of the programs in `java/` with the clients of `version`; return the printed lines."""
 
     def run(program: str, *arguments: object, version: str) -> list[str]:
         source = JAVA_PROGRAMS / f"{program}.java"
@@ -117,7 +116,7 @@ RunKafkaTool = Callable[..., list[str]]
 
 @pytest.fixture
 def run_kafka_tool(java_programs: JavaPrograms) -> RunKafkaTool:
-    """Run one of Kafka's own tools: `run_kafka_tool(main class, argument, ...)`; the lines it printed."""
+    """Run one of Kafka's own tools: `run_kafka_tool(main class, argument, ...)`; returns the printed lines."""
 
     def run(main: str, *arguments: str) -> list[str]:
         with skip_when_unavailable():
@@ -127,12 +126,12 @@ def run_kafka_tool(java_programs: JavaPrograms) -> RunKafkaTool:
 
 
 def output_lines(done: Outcome) -> list[str]:
-    """What a program printed; its complaints are shown when it failed."""
+    """Return a program's output; shows its errors if it failed."""
     assert done.status == 0, f"exit code {done.status}\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
     return done.stdout.splitlines()
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
-    """Return when the topic can be used."""
+    """Create a topic; return when it can be used."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1, config=configs or {})])[name].result()

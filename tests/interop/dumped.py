@@ -1,4 +1,4 @@
-"""What a broker is filled with whose files are dumped: every codec, several segments, a group that has committed."""
+"""The contents of a broker whose files are dumped: every codec, several segments, committed offsets of a group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST_TIMESTAMP = 1_700_000_000_000
 
 
 def fill(bootstrap: str) -> None:
-    """`TOPIC` has to be there, with `TOPIC_CONFIGS`."""
+    """Fill the broker. `TOPIC` must exist, with `TOPIC_CONFIGS`."""
     produce(bootstrap)
     commit_in_a_group(bootstrap)
 
@@ -30,7 +30,7 @@ def values() -> list[tuple[str, str]]:
 
 
 def produce(bootstrap: str) -> None:
-    """Small batches, a millisecond from record to record."""
+    """Produce small batches, with one millisecond between records."""
     producers = {codec: producer(bootstrap, codec) for codec in CODECS}
     for offset, (codec, value) in enumerate(values()):
         producers[codec].produce(TOPIC, value.encode(), key=codec.encode(), timestamp=FIRST_TIMESTAMP + offset)

@@ -1,7 +1,7 @@
-"""One data directory that goes from broker to broker: Milena and Apache Kafka in turn, each on the other's files.
+"""One data directory for alternating brokers: Milena and Apache Kafka, each on the other's files.
 
-Owns the house (the folder, a ZooKeeper, one port that every broker takes in its turn), what is written into it, and how
-everything in it is read back. Clients do not learn of the change: an idempotent producer lives through all of it.
+Owns the house (the folder, a ZooKeeper, one port for all brokers), the written data, and the comparison of everything
+read from it. Clients do not notice the change: an idempotent producer runs through all of it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Handover:
-    """What there was before a broker ended, what the next one served, and what either of them logged."""
+    """The data before a broker's stop, the data served by the next one, and the logs of both."""
 
     name: str
     is_to_kafka: bool
@@ -110,7 +110,7 @@ class Handover:
     before: Snapshot
     after: Snapshot
     log_lines: Sequence[str]
-    """Of the broker that took over, from its start until it served everything."""
+    """Log lines of the new broker, from its start until it served everything."""
 
 
 Broker = ApacheKafkaProcess | BrokerProcess
@@ -123,18 +123,18 @@ class House:
     folder: Path
     zookeeper: ZooKeeperProcess
     port: int = 0
-    """The first broker binds any free one; the others follow it."""
+    """The first broker binds any free port; the others use the same one."""
     round: int = 0
     written: list[bytes] = field(default_factory=list)
     acknowledged: dict[bytes, int] = field(default_factory=dict)
-    """Value of a record of the sequence, and the offset that it was acknowledged with."""
+    """Values of the sequence's records, and the offsets of their acknowledgements."""
     resumed: list[tuple[int, int]] = field(default_factory=list)
-    """Where a group was expected to go on, and where it went on."""
+    """The expected and the actual offset at which a group resumed."""
     _group_position: int = 0
     _shortened_to: int = 0
     _partitions: set[Partition] = field(default_factory=set)
 
-    # Producers live as long as the house: a new one would wait half a second for its producer id.
+    # Producers are kept for the whole test: a new one would wait half a second for its producer id.
 
     @cached_property
     def _writer(self) -> Producer:
@@ -178,7 +178,7 @@ class House:
         return broker.start()
 
     def hand_over(self, broker: Broker, start: Callable[[], Broker], *, kill: bool = False) -> tuple[Broker, Handover]:
-        """End `broker`, in the middle of production with `kill`, and have the next one take its data."""
+        """Stop `broker` (with `kill`, during production), and start the next one on its data."""
         before = self.snapshot()
         if kill:
             self.kill_while_writing(broker)
@@ -214,7 +214,7 @@ class House:
         assert done.returncode == 0, done.stderr
 
     def _end_session(self) -> None:
-        """Of a Kafka that was killed; ZooKeeper would do the same a little later."""
+        """End the session of a killed Kafka; ZooKeeper would do the same a little later."""
         client = KazooClient(self.zookeeper.connect)
         client.start()
         for path in (paths.CONTROLLER, paths.broker_path(0)):
@@ -230,7 +230,7 @@ class House:
             create_topic(self.bootstrap, topic, configs=dict(configs))
 
     def write(self) -> None:
-        """One more round of everything."""
+        """Write one more round of all kinds of data."""
         self.round += 1
         self.write_sequence(200)
         self._write_coded()
@@ -252,7 +252,7 @@ class House:
         assert self._writer.flush(TIMEOUT_S) == 0
 
     def delete_a_topic(self) -> None:
-        """Its folder stays for a minute, under another name."""
+        """Delete a topic; its folder stays for a minute, under another name."""
         name = f"deleted-{self.round}"
         create_topic(self.bootstrap, name)
         self._write_plain(name, [(None, b"gone", FIRST_TIMESTAMP)])
@@ -264,14 +264,14 @@ class House:
             time.sleep(0.02)
 
     def delete_records(self) -> None:
-        """Some more from the start of a topic."""
+        """Delete further records from the start of a topic."""
         self._shortened_to = 60 * self.round + 7
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for deleted in admin.delete_records([TopicPartition(SHORTENED, 0, self._shortened_to)]).values():
             deleted.result(TIMEOUT_S)
 
     def write_sequence(self, count: int) -> None:
-        """Hand records to the producer that lives through everything."""
+        """Send records with the producer that survives all handovers."""
         for number in range(len(self.written), len(self.written) + count):
             value = b"%d" % number
             self.written.append(value)
@@ -286,7 +286,7 @@ class House:
         self.acknowledged[value] = offset
 
     def _write_coded(self) -> None:
-        """All codecs; null and empty keys, values and headers; times that go back and forth."""
+        """Write all codecs; null and empty keys, values and headers; timestamps out of order."""
         for place, (codec, producer) in enumerate(self._coded.items()):
             for number in range(RECORDS_PER_CODEC):
                 producer.produce(
@@ -299,7 +299,7 @@ class House:
             assert producer.flush(TIMEOUT_S) == 0
 
     def _write_transactions(self) -> None:
-        """A committed transaction with offsets, plain records, an aborted one; and one more that stays open."""
+        """Write a committed transaction with offsets, plain records, an aborted transaction and an open one."""
         producer = self._producer({"transactional.id": TRANSACTIONAL_ID})
         producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()
@@ -342,7 +342,7 @@ class House:
         )
 
     def _read_in_group(self) -> None:
-        """Ten records more of a group that commits what it has read."""
+        """Read ten more records in a group, and commit."""
         settings = {"bootstrap.servers": self.bootstrap, "group.id": GROUP, "auto.offset.reset": "earliest"}
         with closing(Consumer({**settings, "enable.auto.commit": False})) as consumer:
             consumer.subscribe([CODED])
@@ -367,7 +367,7 @@ class House:
         )
 
     def _read_all(self, isolation: str) -> tuple[dict[Partition, list[Record]], dict[Partition, tuple[int, int]]]:
-        """Every partition from its start to its end."""
+        """Read every partition from its start to its end."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -414,7 +414,7 @@ class House:
             ]
 
     def _wait_for_leaders(self, consumer: Consumer) -> list[Partition]:
-        """Every partition; a Kafka that has just started does not know all of them."""
+        """Wait for the leaders of all partitions; Kafka does not know all of them right after its start."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             topics = consumer.list_topics(timeout=TIMEOUT_S).topics
@@ -444,13 +444,13 @@ class House:
         return sorted(path for path in self.data.iterdir() if path.is_dir() and not path.name.endswith("-delete"))
 
     def headers(self, topic: str) -> list[BatchHeader]:
-        """Of every batch in partition 0, from the files."""
+        """Return the headers of every batch in partition 0, from the files."""
         return headers_in(self.data / f"{topic}-0")
 
-    # What is done while no broker runs
+    # Changes while no broker runs
 
     def expire_old_segments(self) -> None:
-        """What the half-minutely check of retention would do."""
+        """Do the work of the periodic retention check."""
         base = BrokerConfig.from_properties({**PROPERTIES, "log.dirs": str(self.data)}, {})
         manager = LogManager([str(self.data)], LogManagerSettings(file_delete_delay_ms=0), OsFiles(), random=Random(1))
         manager.startup.open()
@@ -491,7 +491,7 @@ def _record(message: Message) -> Record:
 
 
 def headers_in(partition: Path) -> list[BatchHeader]:
-    """Of every batch, from the files."""
+    """Return the headers of every batch, from the files."""
     return [header for path in sorted(partition.glob("*.log")) for _, header in batches(path.read_bytes())]
 
 
@@ -500,7 +500,7 @@ def _line_count(log: Path) -> int:
 
 
 def chain(house: House, fixtures: Path, *, cycles: int = 1) -> Iterator[Handover]:
-    """Milena, Kafka, Milena, Kafka, Milena: each way once cleanly and once by kill -9, with more data on every stop."""
+    """Milena, Kafka, Milena, Kafka, Milena: each direction by a clean stop and by kill -9, with more data each time."""
     broker: Broker = house.milena()
     try:
         house.create_topics()

@@ -1,4 +1,4 @@
-"""Kafka's own administration tools print the same against Milena as against Apache Kafka."""
+"""Kafka's own administration tools print the same with Milena as with Apache Kafka."""
 
 import json
 import time
@@ -26,7 +26,7 @@ RunTool = Callable[..., list[str]]
 
 @pytest.fixture
 def run(run_kafka_tool: RunKafkaTool) -> RunTool:
-    """What a tool prints, without blank lines and blanks at the end of lines."""
+    """Return the output of a tool, without blank lines and trailing blanks."""
 
     def lines(server: Server, main: str, *arguments: str) -> list[str]:
         printed = run_kafka_tool(main, "--bootstrap-server", server.bootstrap, *arguments)

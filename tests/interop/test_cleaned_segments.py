@@ -1,4 +1,4 @@
-"""Kafka's DumpLogSegments reads what only the storage layer makes: cleaned segments, markers, aborted transactions."""
+"""Kafka's DumpLogSegments reads cleaned segments, markers and aborted transactions of the storage layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.apache_kafka import jars
 from tests.support.parts import skip_when_unavailable
 
 PRODUCERS = (5, 6)
-# Gaps in the offsets are what a cleaning leaves; everything else would be damage.
+# Cleaning leaves gaps in the offsets; any other finding would be damage.
 COMPLAINTS = re.compile(r"mismatch|out of order|corrupt|isvalid: false|invalid|exception|not found", re.IGNORECASE)
 
 

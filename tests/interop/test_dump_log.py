@@ -1,4 +1,4 @@
-"""Our dump tool and Kafka's print the same of the same files: those of the fixtures and those of a broker of today."""
+"""Milena's dump tool and Kafka's print the same for the same files: those of the fixtures and those of a new broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A data directory goes from Milena to Apache Kafka and back, more than once: nothing is lost, and nobody notices."""
+"""A data directory is handed from Milena to Apache Kafka and back, several times, without any loss."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "logs"
 HANDOVERS = ("to-kafka-killed", "to-milena", "to-kafka", "to-milena-killed")
 SEGMENT_SUFFIXES = frozenset({".log", ".index", ".timeindex", ".txnindex", ".snapshot"})
 INDEX_SUFFIXES = frozenset({".index", ".timeindex"})
-# Gaps in the offsets are what a cleaning leaves; everything else would be damage.
+# Cleaning leaves gaps in the offsets; any other finding would be damage.
 MISMATCHES = re.compile(r"mismatch|out of order|corrupt|isvalid: false|invalid|exception|not found", re.IGNORECASE)
 
-# Recovery that cuts or rebuilds is told on a lower level.
+# Recovery logs truncations and rebuilds at a lower level.
 COMPLAINTS = re.compile(r"\b(WARN|WARNING|ERROR|FATAL)\b|truncating|corrupt|invalid|rebuilding index", re.IGNORECASE)
-# A Kafka that starts calls itself before it listens.
+# At its start Kafka connects to itself before it listens.
 KNOCKING = re.compile(r"\(org\.apache\.kafka\.clients\.NetworkClient\)|\(kafka\.controller\.RequestSendThread\)")
 
 

@@ -1,4 +1,4 @@
-"""A set of libraries is fetched once, is what the lock file says, and a failed fetch says what to do."""
+"""A set of libraries is fetched once and compared with the lock file; a failed fetch explains what to do."""
 
 import hashlib
 from pathlib import Path
@@ -15,7 +15,7 @@ NEWER = Library("org.example", "thing", "2.0")
 
 
 class FakeIvy:
-    """Stands in for the run of Ivy: fails as often as told, then brings the files in `content`."""
+    """A double for Ivy: fails a given number of times, then returns the files in `content`."""
 
     def __init__(self) -> None:
         self.failures = 0

@@ -1,4 +1,4 @@
-"""What this machine has for Java is checked once, and a person is told what to install."""
+"""The machine's Java is checked once; an error says what to install."""
 
 import os
 import shutil

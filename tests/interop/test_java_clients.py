@@ -1,4 +1,4 @@
-"""Kafka's own Java clients, old and new: what they write they read, and groups form and share."""
+"""Kafka's own Java clients, old and new: they read the records that they write, and form groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.interop.conftest import RunJava, Server, create_topic
 CLIENT_VERSIONS = ("3.9.1", "2.1.1", "4.0.0")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS_PER_CODEC = 50
-FIRST_TIMESTAMP = time.time_ns() // 1_000_000  # older records would be gone half a minute after the server's start
+FIRST_TIMESTAMP = time.time_ns() // 1_000_000  # retention would delete older records
 # What the clients of each version can write: zstd came with 2.1. These go one whole round in one JVM.
 CODECS_BY_VERSION = {
     "0.9.0.1": CODECS[:4],

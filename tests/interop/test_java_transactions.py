@@ -1,4 +1,4 @@
-"""Transactions of Kafka's own Java clients: what commits is read, what aborts is not, and administrators see it all."""
+"""Transactions of Kafka's own Java clients: committed records are read, aborted ones are not; admins list them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_transactions(server: Server, run_java: RunJava, version: str) -> None:
 def test_clients_of_any_version_commit_and_abort(server: Server, run_java: RunJava, version: str) -> None:
     topic = f"transaction-{version}"
     create_topic(server.bootstrap, topic, partitions=2)
-    # Each marker has an offset of its own, and what was aborted keeps its place.
+    # Each marker has an offset, and aborted records keep theirs.
     assert run_java("OneTransaction", server.bootstrap, topic, f"{topic}-group", version=version) == [
         "read 0:kept 4:kept-too",
         "position 7",

@@ -1,4 +1,4 @@
-"""What the fixtures say of Kafka's segments is what Kafka reads in them today."""
+"""The recorded contents of Kafka's segments equal those that Kafka reads now."""
 
 from tests.fixtures.record import decoded_logs
 from tests.support.apache_kafka import JavaPrograms, jars

@@ -1,4 +1,4 @@
-"""Kafka Streams applications: each record counts once, whoever is killed meanwhile, and a reset starts over."""
+"""Kafka Streams applications: each record counts once, also if broker or application is killed; a reset starts over."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ DEADLINE_S = 120
 WORDS = ("one", "two", "three", "four", "five")
 WRITE_INTERVAL_S = 0.005
 TURN = 100
-"""How many lines shall be counted from one event to the next."""
+"""The number of lines to count between two events."""
 
 
 def client(bootstrap: str) -> dict[str, object]:
-    """Its broker is away now and then, which is nothing to tell."""
+    """A client that logs nothing while its broker is down."""
     return {"bootstrap.servers": bootstrap, "log_level": 0}
 
 
 class Application:
-    """`WordCounts`, as a process of its own."""
+    """`WordCounts` as a separate process."""
 
     def __init__(self, bootstrap: str, name: str, folder: Path, *, version: str, guarantee: str) -> None:
         arguments = (bootstrap, name, guarantee, str(folder / f"state-of-{name}"))
@@ -49,7 +49,7 @@ class Application:
         self._log = folder / f"{name}.log"
 
     def start(self) -> Self:
-        """Return when it has its tasks."""
+        """Start the application; return when it has its tasks."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
@@ -60,7 +60,7 @@ class Application:
         return self
 
     def stop(self) -> None:
-        """As its user ends it; the process must agree."""
+        """Stop the application with SIGTERM; it must exit cleanly."""
         self._process.communicate(timeout=DEADLINE_S)
         assert self._process.returncode == 0
 
@@ -76,7 +76,7 @@ class Application:
 
 
 class Writer:
-    """Writes a line with every word, and one record for each side of the join, again and again."""
+    """Repeatedly writes a line with every word, and one record for each side of the join."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.lines = 0
@@ -129,13 +129,13 @@ class Results:
             self._read(0.1)
 
     def read_on(self) -> None:
-        """Wait a little for what should not be there."""
+        """Read for a short time, to detect unexpected records."""
         self._read(1)
 
     def _read(self, timeout_s: float) -> None:
         for message in self._consumer.consume(500, timeout_s):
             if message.error() is not None:
-                continue  # the broker is away
+                continue  # the broker is down
             if message.topic() == self._counts_topic:
                 self.counts[message.key().decode()].append(int(message.value()))
             else:
@@ -158,7 +158,7 @@ def create_topics(bootstrap: str, name: str) -> None:
 
 
 def restart(server: Server) -> None:
-    """After kill -9; Apache Kafka only starts when ZooKeeper has forgotten the broker that was killed."""
+    """Restart after kill -9; Apache Kafka starts only after ZooKeeper has expired the killed broker's session."""
     server.kill()
     deadline = time.monotonic() + DEADLINE_S
     while True:
@@ -170,7 +170,7 @@ def restart(server: Server) -> None:
 
 
 def count_while_killing(server: Server, name: str, folder: Path, *, version: str, guarantee: str, rounds: int) -> None:
-    """Kill the application and the broker in turn, and expect each line once in the result."""
+    """Kill the application and the broker alternately; each line must be counted once."""
     create_topics(server.bootstrap, name)
     application = Application(server.bootstrap, name, folder, version=version, guarantee=guarantee)
     with application, Results(server.bootstrap, name) as results:
@@ -232,7 +232,7 @@ def test_internal_topics_and_a_reset(server: Server, tmp_path: Path, run_kafka_t
 
 
 def wait_until_purged(bootstrap: str, topic: str) -> None:
-    """What has been counted is deleted from a repartition topic."""
+    """Wait until counted records are deleted from a repartition topic."""
     consumer = Consumer({**client(bootstrap), "group.id": "nobody"})
     partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
     deadline = time.monotonic() + DEADLINE_S
@@ -243,7 +243,7 @@ def wait_until_purged(bootstrap: str, topic: str) -> None:
 
 
 def cleanup_policies(bootstrap: str, name: str) -> dict[str, str]:
-    """Of all topics that the application has made for itself."""
+    """Return the cleanup policies of the application's internal topics."""
     admin = AdminClient(client(bootstrap))
     internal = [
         ConfigResource(ResourceType.TOPIC, topic)
@@ -255,7 +255,7 @@ def cleanup_policies(bootstrap: str, name: str) -> dict[str, str]:
 
 
 def wait_until_left(bootstrap: str, name: str) -> None:
-    """Members of an application do not leave when it closes: their session has to end."""
+    """Wait until the session of the application's members expires: they do not leave at its end."""
     admin = AdminClient(client(bootstrap))
     deadline = time.monotonic() + DEADLINE_S
     while admin.describe_consumer_groups([name])[name].result().members:

@@ -1,7 +1,7 @@
 """One broker and one Spark for all tests of the pipeline: each takes seconds to start.
 
-Tests share them by never sharing a topic: `Topics` gives every one a name of its own. With TEST_BROKER=apache in the
-environment the broker is a real Apache Kafka: what holds there and not here is a fault of ours.
+Tests share both but no topic: `Topics` generates a unique name for each. With TEST_BROKER=apache in the environment the
+broker is a real Apache Kafka: a test that passes there and fails with Milena shows a bug in Milena.
 """
 
 import itertools
@@ -23,10 +23,10 @@ from tests.support.parts import skip_when_unavailable
 
 _TIMEOUT_S = 30
 _BROKER_VARIABLE = "TEST_BROKER"
-# The optimizing compiler would take half of the processor time of a driver that ends after a minute.
+# The optimizing compiler would use half of the CPU time of a driver that runs for a minute.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-# pyspark leaves the socket of every collect() to the garbage collector.
+# pyspark closes the socket of a collect() only by garbage collection.
 _PYSPARK_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 
@@ -48,7 +48,7 @@ class Sent:
 
 
 class Topics:
-    """Topics of one broker, made and filled and read back without Spark."""
+    """Topics of one broker, created, filled and read without Spark."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -58,7 +58,7 @@ class Topics:
         return f"{stem}-{next(self._numbers)}"
 
     def create(self, stem: str, partitions: int = 1, config: dict[str, str] | None = None) -> str:
-        """Makes a topic that keeps records of any age; its name starts with `stem`."""
+        """Create a topic without retention; its name starts with `stem`."""
         name = self.new_name(stem)
         request = NewTopic(name, partitions, 1, config={"retention.ms": "-1", **(config or {})})
         admin = self._admin()
@@ -70,14 +70,14 @@ class Topics:
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
 
     def _admin(self) -> AdminClient:
-        """A new one each time: one that is kept would outlive the broker and go on calling for it.
+        """Return a new client: a shared one would outlive the broker and continue to reconnect.
 
-        To be held until its answer is there.
+        Keep it until its response has arrived.
         """
         return AdminClient({"bootstrap.servers": self.bootstrap})
 
     def send(self, topic: str, records: Sequence[Sent], options: dict[str, str] | None = None) -> None:
-        """Stores `records`, each partition's in the given order; raises KafkaException when one is refused."""
+        """Store `records`, in order per partition. Raises KafkaException if one is rejected."""
         producer = Producer(
             {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 5, **(options or {})}
         )
@@ -97,7 +97,7 @@ class Topics:
             raise KafkaException(errors[0])
 
     def read(self, topic: str) -> list[Message]:
-        """All records now in `topic`, partition by partition in offset order."""
+        """Return all records in `topic`, ordered by partition and offset."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.partition.eof": True})
         try:
             partitions = sorted(consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions)
@@ -118,7 +118,7 @@ class Topics:
 
 
 class KafkaReader:
-    """Spark's Kafka source, batch and stream, pointed at the broker."""
+    """Spark's Kafka source, batch and stream, with the broker's address."""
 
     def __init__(self, spark: SparkSession, bootstrap: str) -> None:
         self._spark = spark

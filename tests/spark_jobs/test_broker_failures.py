@@ -1,4 +1,4 @@
-"""A streaming query outlives its broker: killed and started again, it costs the query a pause and no record."""
+"""A streaming query survives a kill and restart of its broker without losing a record."""
 
 from collections import Counter
 from pathlib import Path

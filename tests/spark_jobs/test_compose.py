@@ -1,6 +1,6 @@
-"""The compose file and the Dockerfile, read as data: services that cannot start are found without a Docker engine.
+"""The compose file and the Dockerfile, checked as data: this finds services that cannot start without a Docker engine.
 
-Parsed by the YAML library among Spark's jars. Where a compose command is installed it has to accept the file as well.
+The YAML library among Spark's jars parses them. An installed compose command must accept the file as well.
 """
 
 import json

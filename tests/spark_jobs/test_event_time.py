@@ -1,4 +1,4 @@
-"""Event times in payloads: which texts are a time, and which are none."""
+"""Event times in payloads: valid and invalid texts."""
 
 import pytest
 from pyspark.sql import SparkSession

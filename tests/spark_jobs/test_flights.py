@@ -28,7 +28,7 @@ def test_a_cancelled_flight_has_neither_time_nor_delay(table: list[Flight]) -> N
 
 
 def test_departure_time_agrees_with_the_local_clock_of_every_row(table: list[Flight]) -> None:
-    """The table's other columns tell the time once more, as New York's clocks showed it; midnight is 2400."""
+    """Other columns of the table have the time on New York's clocks; midnight is 2400."""
     for flight in table:
         left = datetime.fromtimestamp(flights.departure_time_ms(flight) / 1000, NEW_YORK)
         shown = left.hour * 100 + left.minute

@@ -1,7 +1,7 @@
 """The pipeline from the package's table to its daily figures, with a real broker and a real Spark.
 
-Every row is compared with the same figures computed from the table by pandas. The twin shares nothing with the job:
-its day is the table's own local date, moved on when scheduled minute plus delay passes midnight.
+Every row is compared with the same figures computed from the table by pandas. The test shares no code with the job: its
+day is the table's local date, plus one if scheduled minute plus delay passes midnight.
 """
 
 import json
@@ -76,7 +76,7 @@ def expected(flights: pd.DataFrame) -> Table:
 
 @pytest.fixture(scope="module")
 def flights_topic(topics: Topics) -> str:
-    """All flights, sent by the command line."""
+    """All flights, sent with the command line."""
     topic = topics.new_name("flights")
     flags = ["--bootstrap-servers", topics.bootstrap, "--output", topic, "--create-topics", "--partitions", "4"]
     assert flights_produce.main(flags) == 0
@@ -84,7 +84,7 @@ def flights_topic(topics: Topics) -> str:
 
 
 def job(topics: Topics, folder: Path, topic: str, **changes: Any) -> FlightsDailyParameters:
-    """Parameters that read `topic` to its end, with an output topic of their own."""
+    """Parameters that read `topic` to its end, with a separate output topic."""
     values: dict[str, Any] = {
         "bootstrap_servers": topics.bootstrap,
         "app_id": "flights_daily",
@@ -109,7 +109,7 @@ def job(topics: Topics, folder: Path, topic: str, **changes: Any) -> FlightsDail
 
 
 def run(spark: SparkSession, parameters: FlightsDailyParameters) -> list[Any]:
-    """Runs the job to the end of its input; returns the progress of its batches."""
+    """Run the job to the end of its input; return the progress of its batches."""
     query = flights_daily.build(spark, parameters)
     query.awaitTermination()
     return list(query.recentProgress)
@@ -127,7 +127,7 @@ def parquet_table(spark: SparkSession, parameters: FlightsDailyParameters) -> Ta
 
 
 def topic_table(topics: Topics, parameters: FlightsDailyParameters) -> Table:
-    """What compaction leaves: the last value of each key."""
+    """Return the last value of each key, as after compaction."""
     table: Table = {}
     for message in topics.read(parameters.output):
         carrier, day, *figures = json.loads(message.value()).values()
@@ -182,7 +182,7 @@ def test_a_job_killed_between_batches_resumes_to_the_same_table(
     parameters = job(topics, tmp_path, flights_topic, max_offsets_per_trigger=40_000)
     with job_process(parameters) as killed:
         next_batch(killed)
-        os.killpg(killed.pid, signal.SIGKILL)  # Python and the JVM at once, while they are at the second batch
+        os.killpg(killed.pid, signal.SIGKILL)  # kill Python and the JVM together, during the second batch
     run(spark, replace(parameters, max_offsets_per_trigger=None))
     assert_same(parquet_table(spark, parameters), expected)
     assert_same(topic_table(topics, parameters), expected)
@@ -190,7 +190,7 @@ def test_a_job_killed_between_batches_resumes_to_the_same_table(
 
 @contextmanager
 def job_process(parameters: FlightsDailyParameters) -> Iterator[subprocess.Popen[str]]:
-    """The job's command line in a process group of its own, which is gone on exit."""
+    """Run the job's command line in its own process group; kills it on exit."""
     # fmt: off
     command = [
         sys.executable, "-m", "spark_jobs.flights_daily",
@@ -203,7 +203,7 @@ def job_process(parameters: FlightsDailyParameters) -> Iterator[subprocess.Popen
         "--spark-conf", f"spark.driver.extraJavaOptions={SHORT_LIVED_JVM}",
     ]
     # fmt: on
-    # What pyspark leaves in this process's environment would tie the new one to this one's JVM.
+    # pyspark's variables in the environment would connect the new process to this one's JVM.
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
     with subprocess.Popen(
         command, cwd=PROJECT, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -216,7 +216,7 @@ def job_process(parameters: FlightsDailyParameters) -> Iterator[subprocess.Popen
 
 
 def next_batch(process: subprocess.Popen[str]) -> int:
-    """Number of the next batch that the process reports as done."""
+    """Return the number of the next batch that the process reports."""
     assert process.stderr is not None
     seen = []
     for line in process.stderr:
@@ -238,7 +238,7 @@ def test_a_flight_later_than_the_watermark_is_dropped_and_reported(
     parameters = job(topics, tmp_path, topic, max_offsets_per_trigger=2, watermark="1 day")
     first, newest = flight("AA", NOON_MS, 3), flight("AA", NOON_MS + 5 * DAY_MS, 4)
     late, in_time = flight("AA", NOON_MS, 1), flight("AA", NOON_MS + 4 * DAY_MS, 2)
-    # Three batches: Spark moves the watermark after the first, forgets in the second, and drops from the third on.
+    # Three batches: Spark advances the watermark after the first, removes state in the second, drops from the third on.
     topics.send(topic, [first, newest, newest, newest, late, in_time])
     query = flights_daily.build(spark, parameters)
     assert runner.supervise(query) == 0
@@ -248,7 +248,7 @@ def test_a_flight_later_than_the_watermark_is_dropped_and_reported(
 
 
 class TerminateAfterFirstBatch(logging.Handler):
-    """Sends this process SIGTERM when the job reports its first batch."""
+    """Sends SIGTERM to this process after the first batch of the job."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.getMessage().startswith("batch 0:"):

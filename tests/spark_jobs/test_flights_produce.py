@@ -1,4 +1,4 @@
-"""The producer ends well only when every record is stored."""
+"""The producer succeeds only if every record is stored."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Spark's Kafka sink against the broker: what is in a row is what every other client reads."""
+"""Spark's Kafka sink with the broker: other clients read exactly the contents of the rows."""
 
 from collections import Counter
 from pathlib import Path

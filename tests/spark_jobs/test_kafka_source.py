@@ -1,7 +1,7 @@
-"""Spark's Kafka source against the broker: each option that chooses records returns exactly those.
+"""Spark's Kafka source with the broker: each option that selects records returns exactly those.
 
-`numbers` is a topic of three partitions with ten records each, in each partition one a second from `START_MS` on; the
-value of a record names its place.
+`numbers` is a topic of three partitions with ten records each, one per second and partition from `START_MS` on; the
+value of a record names its partition and offset.
 """
 
 import json
@@ -42,14 +42,14 @@ def numbers(topics: Topics) -> str:
 
 
 def places(records: DataFrame) -> list[Place]:
-    """Where each record lies, once a record; the value must agree."""
+    """Return partition and offset of each record; its value must match."""
     rows = records.select("partition", "offset", f.col("value").cast("string")).collect()
     assert all(row.value == f"{row.partition}/{row.offset}" for row in rows)
     return sorted((row.partition, row.offset) for row in rows)
 
 
 def ranges(*bounds: tuple[int, int]) -> list[Place]:
-    """The places of partitions 0, 1, ... from the first of each pair up to but without the second."""
+    """Return the places of partitions 0, 1, ... from the first of each pair to the second, exclusive."""
     return [(partition, offset) for partition, (start, end) in enumerate(bounds) for offset in range(start, end)]
 
 
@@ -57,7 +57,7 @@ ALL = ranges((0, 10), (0, 10), (0, 10))
 
 
 def at(second: float) -> int:
-    """The timestamp of the record with that offset."""
+    """Return the timestamp of the record with that offset."""
     return START_MS + round(second * 1000)
 
 
@@ -164,7 +164,7 @@ def test_errors_of_spark_reach_the_user(
 
 
 def drain(records: DataFrame, folder: Path, **trigger: object) -> list[int]:
-    """Copies what a stream reads now into Parquet at `folder`/out; returns how many records each batch had."""
+    """Copy the available records of a stream to Parquet at `folder`/out; return the number of records per batch."""
     query = (
         records.selectExpr("topic", "partition", "offset", "CAST(value AS STRING) AS value")
         .writeStream.format("parquet")
@@ -244,7 +244,7 @@ def test_a_continuous_query_processes_records_as_they_arrive(
     source, target = topics.create("live-in"), topics.create("live-out")
     query = copy_to_topic(kafka.stream({"subscribe": source}), topics, target, tmp_path)
     try:
-        query.processAllAvailable()  # only now is the end known that "latest", the default, begins at
+        query.processAllAvailable()  # only now the start of "latest", the default, is determined
         for value in (b"first", b"second"):
             topics.send(source, [Sent(value)])
             query.processAllAvailable()

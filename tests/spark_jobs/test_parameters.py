@@ -1,4 +1,4 @@
-"""The shared command line: what is refused before anything starts, and what Spark is told of the rest."""
+"""The shared command line: invalid values are rejected before the start, others are passed to Spark."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Topics are made with the settings that were asked for, left alone when they are there, and waited for."""
+"""Missing topics are created with the given settings or awaited; existing topics stay unchanged."""
 
 import logging
 from types import SimpleNamespace
@@ -39,7 +39,7 @@ def test_a_missing_topic_is_waited_for_and_named(
     topics: Topics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = TopicSpec(topics.new_name("awaited"), 1, 1)
-    # Not time.sleep of the whole process: threads of py4j sleep too, and would make the topic too early.
+    # Does not patch time.sleep for the whole process: py4j's threads call it too, and would create the topic early.
     clock = SimpleNamespace(sleep=lambda _seconds: create_topics(topics.bootstrap, [spec]))
     monkeypatch.setattr("spark_jobs.topics.time", clock)
     with caplog.at_level(logging.WARNING):
