@@ -126,7 +126,7 @@ def project(prepared: Project) -> Iterator[Project]:
     shutil.copy(prepared.root / "requirements.lock", prepared.venv)
 
 
-def test_ready_environment_is_used_at_once_and_silently(project: Project) -> None:
+def test_ready_environment_is_used_without_output(project: Project) -> None:
     began_s = time.monotonic()
     status, stdout, stderr = project.run("bin/kafka-topics", "--list", "a b", "")
     assert (status, stderr) == (0, "")
@@ -134,7 +134,7 @@ def test_ready_environment_is_used_at_once_and_silently(project: Project) -> Non
     assert time.monotonic() - began_s < 5
 
 
-def test_launcher_works_from_anywhere_and_keeps_the_folder(project: Project, tmp_path: Path) -> None:
+def test_launcher_works_from_any_folder_and_keeps_it(project: Project, tmp_path: Path) -> None:
     link = tmp_path / "kafka-topics"
     link.symlink_to(project.root / "bin" / "kafka-topics.sh")
     for command in (str(link), str(project.root / "bin" / "kafka-topics.sh")):
@@ -152,14 +152,14 @@ def test_plug_ins_are_found_through_classpath_and_nothing_through_the_folder(pro
     assert project.run(groups, CLASSPATH="/plug/ins")[1] == f"['{project.root}', '/plug/ins']\n"
 
 
-def test_outdated_environment_is_brought_up_to_date(project: Project) -> None:
+def test_outdated_environment_is_updated(project: Project) -> None:
     project.lock("2.0")
     status, stdout, stderr = project.run("bin/kafka-topics")
     assert (status, stdout.split("|")[0]) == (0, "2.0")
     assert "package 1 of 1, tiny" in stderr
 
 
-def test_half_made_environment_is_made_anew(project: Project) -> None:
+def test_incomplete_environment_is_recreated(project: Project) -> None:
     (project.venv / "incomplete").touch()
     (project.venv / "requirements.lock").unlink()
     (project.venv / "left-over").touch()
@@ -170,7 +170,7 @@ def test_half_made_environment_is_made_anew(project: Project) -> None:
     assert not (project.venv / "incomplete").exists()
 
 
-def test_failed_preparation_says_why_and_leaves_nothing_that_looks_ready(project: Project) -> None:
+def test_failed_preparation_reports_the_error_and_stays_unready(project: Project) -> None:
     project.lock("3.0")
     (project.wheels / "tiny-3.0-py3-none-any.whl").unlink()
     status, stdout, stderr = project.run("bin/kafka-topics")
@@ -180,7 +180,7 @@ def test_failed_preparation_says_why_and_leaves_nothing_that_looks_ready(project
     assert not (project.venv / "requirements.lock").exists()
 
 
-def test_wheel_that_was_tampered_with_is_refused(project: Project) -> None:
+def test_wheel_with_another_hash_is_rejected(project: Project) -> None:
     project.lock("4.0")
     with zipfile.ZipFile(project.wheels / "tiny-4.0-py3-none-any.whl", "a") as wheel:
         wheel.writestr("extra.py", "")
@@ -196,7 +196,7 @@ def test_development_environment_serves_the_broker_as_well(project: Project) -> 
     assert {path.name for path in project.venv.glob("*.lock")} == set(LOCKS)
 
 
-def test_no_python_new_enough(project: Project, tmp_path: Path) -> None:
+def test_missing_python_is_reported(project: Project, tmp_path: Path) -> None:
     (project.venv / "requirements.lock").unlink()
     for name in ("sh", "readlink", "cmp"):
         (tmp_path / name).symlink_to(shutil.which(name) or "")
@@ -222,7 +222,7 @@ INTERPRETERS = {"whole": "echo whole", "usable": "echo usable", "old": "exit 1",
         (["a/python: old", "b/python: usable"], "b/python"),
     ],
 )
-def test_interpreter_that_contains_its_runtime_is_preferred(tmp_path: Path, found: list[str], chosen: str) -> None:
+def test_statically_linked_interpreter_is_preferred(tmp_path: Path, found: list[str], chosen: str) -> None:
     folders = [tmp_path / "with space" / name for name in ("a", "b")]
     for folder in folders:
         folder.mkdir(parents=True)

@@ -45,7 +45,7 @@ def names(measures: tuple[Measure, ...]) -> set[str]:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.on_running], ids=lambda case: case.name)
-def test_cases_on_a_running_server(subject: Subject, case: Case) -> None:
+def test_cases_on_a_running_server_report_their_measures(subject: Subject, case: Case) -> None:
     assert case.on_running is not None
     values = case.on_running(subject, TINY)
     assert names(case.measures) <= values.keys()
@@ -53,7 +53,7 @@ def test_cases_on_a_running_server(subject: Subject, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.on_new], ids=lambda case: case.name)
-def test_cases_on_a_new_server(tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
+def test_cases_on_a_new_server_report_their_measures(tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
     assert case.on_new is not None
     values = case.on_new(BrokerProcess(tmp_path_factory.mktemp("broker"), case.settings), TINY)
     assert names(case.measures) <= values.keys()
@@ -61,7 +61,7 @@ def test_cases_on_a_new_server(tmp_path_factory: pytest.TempPathFactory, case: C
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.in_process], ids=lambda case: case.name)
-def test_cases_in_process(tmp_path: Path, case: Case) -> None:
+def test_cases_in_process_report_their_measures(tmp_path: Path, case: Case) -> None:
     assert case.in_process is not None
     values = case.in_process(tmp_path, TINY)
     assert names(case.measures) <= values.keys()

@@ -122,7 +122,7 @@ def test_a_wrong_response_ends_the_run(answer: Answer) -> None:
             closed_loop([stream], requests=10)
 
 
-def test_a_fetch_that_brings_something_else_than_its_size_promises_ends_the_run() -> None:
+def test_a_fetch_with_unexpected_contents_ends_the_run() -> None:
     with server(shifting_responses()) as port:
         stream = FetchStream(port, TOPIC, 0, BATCH, 4, max_bytes=4096)
         with stream.connection, pytest.raises(RuntimeError, match=f"brought {len(BATCH.data)} bytes"):
@@ -141,7 +141,7 @@ def test_a_closed_connection_ends_the_run() -> None:
             stream.advance()
 
 
-def test_fetching_starts_over_at_the_end() -> None:
+def test_fetching_restarts_at_the_end() -> None:
     with server(fetch_response) as port:
         stream = FetchStream(port, TOPIC, 0, BATCH, LOG_END_OFFSET, max_bytes=4096)
         with stream.connection:

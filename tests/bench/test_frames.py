@@ -47,7 +47,7 @@ def request_in(frame: bytearray, kind: type, version: int) -> object:
 
 @pytest.mark.parametrize("size", [16 * 1024, 1024 * 1024, 4096])
 @pytest.mark.parametrize("record_size", [100, 1000])
-def test_a_batch_has_the_size_asked_for_and_is_valid(size: int, record_size: int) -> None:
+def test_a_batch_has_the_requested_size_and_is_valid(size: int, record_size: int) -> None:
     batch = batch_of_size(size, record_size, NOW_MS)
     [(position, header)] = list(batches(batch.data))
     assert (position, header.size, header.records_count) == (0, size, batch.record_count)
@@ -55,7 +55,7 @@ def test_a_batch_has_the_size_asked_for_and_is_valid(size: int, record_size: int
     assert len(list(records(batch.data, size_max=size))) == batch.record_count == size // record_size
 
 
-def test_produce_frame() -> None:
+def test_produce_frame_is_decoded_by_the_codec() -> None:
     batch = batch_of_one(100, NOW_MS)
     request = request_in(produce_frame("topic", 3, batch, 7), ProduceRequest, PRODUCE_VERSION)
     assert isinstance(request, ProduceRequest)
@@ -66,14 +66,14 @@ def test_produce_frame() -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 @pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-def test_produce_response_layout(topic: str, error: ErrorCode) -> None:
+def test_produce_response_layout_matches_the_codec(topic: str, error: ErrorCode) -> None:
     partition = PartitionProduceResponse(index=5, error_code=error, base_offset=77)
     message = ProduceResponse(responses=[TopicProduceResponse(name=topic, partition_responses=[partition])])
     frame = answer_frame(0, PRODUCE_VERSION, 4711, message)
     assert produce_response_layout(topic).unpack_from(frame) == (len(frame) - SIZE_FIELD, 4711, error)
 
 
-def test_fetch_frame_moves() -> None:
+def test_offset_of_a_fetch_frame_changes() -> None:
     frame = FetchFrame("topic", 2, 16384)
     frame.move_to(123456789)
     request = request_in(frame.data, FetchRequest, FETCH_VERSION)
@@ -95,17 +95,17 @@ def fetch_response(topic: str, size: int | None, error: int = 0, partition_error
 
 @pytest.mark.parametrize("topic", TOPICS)
 @pytest.mark.parametrize("size", [None, 0, 1, 126, 127, 128, 16384, 1 << 20])
-def test_record_bytes_of_a_fetch_response(topic: str, size: int | None) -> None:
+def test_size_of_records_is_read_from_a_fetch_response(topic: str, size: int | None) -> None:
     assert FetchResponseLayout(topic).record_bytes(fetch_response(topic, size)) == (size or 0)
 
 
 @pytest.mark.parametrize("errors", [(1, 0), (0, 3)])
-def test_errors_of_a_fetch_response_are_not_overlooked(errors: tuple[int, int]) -> None:
+def test_errors_of_a_fetch_response_are_raised(errors: tuple[int, int]) -> None:
     with pytest.raises(RuntimeError, match="errors"):
         FetchResponseLayout("topic").record_bytes(fetch_response("topic", 10, *errors))
 
 
-def test_batch_of_one_holds_one() -> None:
+def test_batch_of_one_has_one_record() -> None:
     batch = batch_of_one(100, NOW_MS)
     assert isinstance(batch, Batch)
     [record] = records(batch.data, size_max=1000)

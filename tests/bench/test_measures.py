@@ -25,7 +25,9 @@ def row(better: Better, target: Target | None, milena: list[float], kafka: list[
         (HIGHER, None, [1], [1], None),
     ],
 )
-def test_verdicts(better: Better, target: Target | None, milena: list[float], kafka: list[float], met: object) -> None:
+def test_targets_are_met_or_missed(
+    better: Better, target: Target | None, milena: list[float], kafka: list[float], met: object
+) -> None:
     assert row(better, target, milena, kafka).is_met is met
 
 
@@ -33,7 +35,9 @@ def test_verdicts(better: Better, target: Target | None, milena: list[float], ka
     ("better", "milena", "kafka", "advantage"),
     [(LOWER, [50], [100], 2), (HIGHER, [50], [100], 0.5), (LOWER, [], [1], None), (LOWER, [1], [], None)],
 )
-def test_advantage(better: Better, milena: list[float], kafka: list[float], advantage: float | None) -> None:
+def test_advantage_is_above_1_if_milena_is_better(
+    better: Better, milena: list[float], kafka: list[float], advantage: float | None
+) -> None:
     assert row(better, None, milena, kafka).advantage == advantage
 
 

@@ -41,5 +41,5 @@ def test_a_process_that_ended_has_used_nothing() -> None:
     assert (cpu_seconds(ended.pid), resident_mib(ended.pid)) == (0, 0)
 
 
-def test_our_own_tree() -> None:
+def test_the_tree_of_the_parent_includes_this_process() -> None:
     assert os.getpid() in process_tree(os.getppid())

@@ -12,7 +12,7 @@ from tests.support.broker import BrokerProcess
 pytestmark = pytest.mark.spark
 
 
-def test_a_running_query_goes_on_when_its_broker_comes_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_running_query_continues_after_a_restart_of_its_broker(spark: SparkSession, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "broker") as broker:
         topics = Topics(broker.bootstrap)
         topic = topics.create("numbers", 2)

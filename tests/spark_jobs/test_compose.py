@@ -59,7 +59,9 @@ def test_the_services_are_those_of_the_guide(services: dict[str, Service]) -> No
     assert all(service["healthcheck"]["test"] and service["restart"] for service in services.values())
 
 
-def test_what_a_service_names_is_there(compose: dict[str, Any], services: dict[str, Service], dockerfile: str) -> None:
+def test_dependencies_build_targets_and_volumes_exist(
+    compose: dict[str, Any], services: dict[str, Service], dockerfile: str
+) -> None:
     for service in services.values():
         assert set(service.get("depends_on", {})) <= set(services)
         if "build" in service:
@@ -68,7 +70,7 @@ def test_what_a_service_names_is_there(compose: dict[str, Any], services: dict[s
     assert sorted(mounted) == sorted(compose["volumes"])
 
 
-def test_nothing_comes_from_the_environment_of_the_caller() -> None:
+def test_the_file_uses_no_environment_variables() -> None:
     assert "$" not in COMPOSE.read_text()
 
 
@@ -79,7 +81,7 @@ def test_every_broker_starts_with_settings_that_the_broker_accepts(services: dic
         assert not BrokerConfig.from_properties(static, overrides(services[name])).warnings
 
 
-def test_every_broker_is_reached_where_it_says_it_is(services: dict[str, Service]) -> None:
+def test_every_broker_is_reachable_at_its_advertised_listeners(services: dict[str, Service]) -> None:
     host_ports = set()
     for name in BROKERS:
         settings = overrides(services[name])
@@ -93,7 +95,7 @@ def test_every_broker_is_reached_where_it_says_it_is(services: dict[str, Service
     assert len(host_ports) == len(BROKERS)
 
 
-def test_the_cluster_is_three_brokers_with_numbers_and_data_of_their_own(services: dict[str, Service]) -> None:
+def test_the_cluster_has_three_brokers_with_their_own_ids_and_data(services: dict[str, Service]) -> None:
     cluster = [overrides(services[name]) for name in sorted(BROKERS) if services[name].get("profiles") == ["cluster"]]
     assert [settings["broker.id"] for settings in cluster] == ["1", "2", "3"]
     assert {settings["zookeeper.connect"] for settings in cluster} == {"zookeeper:2181"}
@@ -119,7 +121,7 @@ def test_images_run_as_a_user_and_install_only_packages_with_hashes(dockerfile: 
         assert all("--hash=sha256:" in requirement for requirement in requirements)
 
 
-def test_the_build_context_has_all_that_is_copied(dockerfile: str) -> None:
+def test_the_build_context_contains_all_copied_files(dockerfile: str) -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert all((ROOT / path).exists() for path in kept)
     for line in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE):

@@ -22,11 +22,11 @@ with (Path(__file__).parents[1] / "fixtures" / "error-codes.csv").open(newline="
 
 
 @pytest.mark.parametrize(("name", "class_name"), CLASSES.items())
-def test_exception_classes(name: str, class_name: str) -> None:
+def test_error_codes_have_exception_classes(name: str, class_name: str) -> None:
     assert exception_class(ErrorCode[name]) == class_name
 
 
-def test_exception_text() -> None:
+def test_errors_print_like_exceptions() -> None:
     error = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'a' already exists.")
     assert exception_text(error) == "org.apache.kafka.common.errors.TopicExistsException: Topic 'a' already exists."
 
@@ -52,7 +52,7 @@ def test_exception_text() -> None:
         ),
     ],
 )
-def test_hash_map_order(keys: list[str], capacity: int) -> None:
+def test_keys_have_the_order_of_a_hash_map(keys: list[str], capacity: int) -> None:
     assert hash_map_order(sorted(keys), capacity=capacity) == keys
 
 
@@ -69,7 +69,7 @@ def test_exception_name() -> None:
 @pytest.mark.parametrize(
     ("text", "code"), [("", 0), ("a", 97), ("Hello", 69609650), ("\U0001f600", 31 * 0xD83D + 0xDE00)]
 )
-def test_string_hash(text: str, code: int) -> None:
+def test_string_hash_is_javas(text: str, code: int) -> None:
     assert string_hash(text) == code
 
 

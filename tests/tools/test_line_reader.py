@@ -44,7 +44,7 @@ BOTH = {**KEY, **HEADERS}
         ),
     ],
 )
-def test_lines(properties: dict[str, str], line: bytes, record: LineRecord) -> None:
+def test_lines_are_parsed(properties: dict[str, str], line: bytes, record: LineRecord) -> None:
     assert LineReader(properties).read(line) == record
 
 
@@ -62,7 +62,7 @@ def test_lines(properties: dict[str, str], line: bytes, record: LineRecord) -> N
         ),
     ],
 )
-def test_lines_without_the_parts_asked_for(properties: dict[str, str], line: bytes, text: str) -> None:
+def test_lines_with_missing_parts_are_rejected(properties: dict[str, str], line: bytes, text: str) -> None:
     reader = LineReader(properties)
     reader.read(b"h:1\tkey\tvalue")
     with pytest.raises(LineError) as failure:
@@ -81,6 +81,6 @@ def test_lines_without_the_parts_asked_for(properties: dict[str, str], line: byt
         {**HEADERS, "headers.key.separator": "\t"},
     ],
 )
-def test_separators_that_cannot_be_told_apart(properties: dict[str, str]) -> None:
+def test_equal_separators_are_rejected(properties: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         LineReader(properties)

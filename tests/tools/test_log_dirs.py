@@ -27,7 +27,7 @@ def describe(broker: BrokerProcess, run: RunTool) -> RunTool:
     return lambda *arguments: run(log_dirs.main, "--bootstrap-server", broker.bootstrap, "--describe", *arguments)
 
 
-def test_partitions_of_a_topic(broker: BrokerProcess, describe: RunTool) -> None:
+def test_partitions_of_a_topic_are_printed(broker: BrokerProcess, describe: RunTool) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic("assigned", 4, 1)])["assigned"].result()
     partitions = ",".join(
@@ -53,7 +53,7 @@ def described(outcome: Outcome) -> dict[str, list[dict[str, list[dict[str, list[
     return description
 
 
-def test_unknown_topic(broker: BrokerProcess, describe: RunTool) -> None:
+def test_unknown_topic_has_no_partitions(broker: BrokerProcess, describe: RunTool) -> None:
     assert describe("--topic-list", "nope") == Outcome(
         0,
         HEAD.format(0)
@@ -63,12 +63,12 @@ def test_unknown_topic(broker: BrokerProcess, describe: RunTool) -> None:
     )
 
 
-def test_unknown_broker(describe: RunTool) -> None:
+def test_unknown_broker_is_reported(describe: RunTool) -> None:
     message = "ERROR: The given brokers do not exist from --broker-list: 99. Current existent brokers: 0\n"
     assert describe("--broker-list", "0,99") == Outcome(1, "", message)
 
 
-def test_offline_directory_lag_and_order(run: RunTool) -> None:
+def test_offline_directory_and_lag_are_printed_in_order(run: RunTool) -> None:
     def answer(request: object) -> object:
         if isinstance(request, MetadataRequest):
             nodes = [MetadataResponseBroker(node_id=node, host="127.0.0.1", port=scripted.port) for node in (2, 1)]
@@ -96,7 +96,7 @@ def test_offline_directory_lag_and_order(run: RunTool) -> None:
     assert outcome == Outcome(0, HEAD.format("1,2") + json_line, "")
 
 
-def test_a_broker_that_refuses(run: RunTool) -> None:
+def test_an_error_of_a_broker_is_reported(run: RunTool) -> None:
     def answer(request: object) -> object:
         if isinstance(request, MetadataRequest):
             node = MetadataResponseBroker(node_id=1, host="127.0.0.1", port=scripted.port)
@@ -121,7 +121,7 @@ def test_a_broker_that_refuses(run: RunTool) -> None:
         ),
     ],
 )
-def test_usage(run: RunTool, arguments: Sequence[str], line: str) -> None:
+def test_invalid_options_are_usage_errors(run: RunTool, arguments: Sequence[str], line: str) -> None:
     outcome = run(log_dirs.main, *arguments)
     assert (outcome.status, outcome.stdout) == (1, "")
     assert outcome.stderr.startswith(line)

@@ -29,7 +29,7 @@ def described(outcome: Outcome) -> str:
     return TOPIC_ID.sub("TopicId: ID", outcome.stdout)
 
 
-def test_life_of_a_topic(kafka_topics: RunTool) -> None:
+def test_topic_is_created_listed_altered_and_deleted(kafka_topics: RunTool) -> None:
     created = kafka_topics(
         "--create",
         "--topic",
@@ -55,19 +55,19 @@ def test_life_of_a_topic(kafka_topics: RunTool) -> None:
     assert "life\n" not in kafka_topics("--list").stdout
 
 
-def test_broker_chooses_partitions_and_replicas(kafka_topics: RunTool) -> None:
+def test_defaults_of_the_broker_apply(kafka_topics: RunTool) -> None:
     assert kafka_topics("--create", "--topic", "chosen").status == 0
     assert (
         "PartitionCount: 2\tReplicationFactor: 1\tConfigs: \n" in kafka_topics("--describe", "--topic", "chosen").stdout
     )
 
 
-def test_replicas_by_hand(kafka_topics: RunTool) -> None:
+def test_topic_is_created_with_assigned_replicas(kafka_topics: RunTool) -> None:
     assert kafka_topics("--create", "--topic", "by-hand", "--replica-assignment", "0,0,0").status == 0
     assert "PartitionCount: 3" in kafka_topics("--describe", "--topic", "by-hand").stdout
 
 
-def test_names_that_could_collide(kafka_topics: RunTool) -> None:
+def test_names_that_could_collide_print_a_warning(kafka_topics: RunTool) -> None:
     assert kafka_topics("--create", "--topic", "with.dot") == Outcome(
         0, COLLISION_WARNING + "Created topic with.dot.\n", ""
     )
@@ -76,7 +76,7 @@ def test_names_that_could_collide(kafka_topics: RunTool) -> None:
     assert "with.dot" in outcome.stdout
 
 
-def test_topics_by_regular_expression(kafka_topics: RunTool) -> None:
+def test_topics_are_selected_by_regular_expression(kafka_topics: RunTool) -> None:
     for name in ("re-one", "re-two", "other-re"):
         kafka_topics("--create", "--topic", name)
     assert kafka_topics("--list", "--topic", "re-.*").stdout == "re-one\nre-two\n"
@@ -85,7 +85,7 @@ def test_topics_by_regular_expression(kafka_topics: RunTool) -> None:
     assert kafka_topics("--list", "--topic", "re-.*,.*-re").stdout == "other-re\n"
 
 
-def test_topic_by_id(kafka_topics: RunTool) -> None:
+def test_topic_is_described_by_id(kafka_topics: RunTool) -> None:
     kafka_topics("--create", "--topic", "by-id")
     topic_id = kafka_topics("--describe", "--topic", "by-id").stdout.split("\t")[1].removeprefix("TopicId: ")
     assert kafka_topics("--describe", "--topic-id", topic_id).stdout.startswith("Topic: by-id\t")
@@ -98,7 +98,7 @@ def test_topic_by_id(kafka_topics: RunTool) -> None:
     assert kafka_topics("--describe", "--topic-id", "nonsense").status == 1
 
 
-def test_filters_of_describe(kafka_topics: RunTool) -> None:
+def test_filters_limit_the_description(kafka_topics: RunTool) -> None:
     kafka_topics("--create", "--topic", "plain")
     kafka_topics("--create", "--topic", "special", "--config", "cleanup.policy=compact")
     overridden = described(kafka_topics("--describe", "--topics-with-overrides"))
@@ -114,7 +114,7 @@ def test_filters_of_describe(kafka_topics: RunTool) -> None:
     assert [line.split("\t")[2] for line in at_minimum.splitlines()] == ["Partition: 0", "Partition: 1"]
 
 
-def test_if_exists_and_if_not_exists(kafka_topics: RunTool) -> None:
+def test_if_exists_and_if_not_exists_suppress_errors(kafka_topics: RunTool) -> None:
     kafka_topics("--create", "--topic", "there")
     assert kafka_topics("--create", "--if-not-exists", "--topic", "there") == Outcome(0, "", "")
     assert kafka_topics("--delete", "--if-exists", "--topic", "not-there") == Outcome(0, "", "")
@@ -156,7 +156,7 @@ def test_if_exists_and_if_not_exists(kafka_topics: RunTool) -> None:
         (("--alter", "--topic", "nope", "--partitions", "9"), "Topic 'Optional[nope]' does not exist as expected"),
     ],
 )
-def test_failures(kafka_topics: RunTool, arguments: tuple[str, ...], reason: str) -> None:
+def test_failures_are_reported(kafka_topics: RunTool, arguments: tuple[str, ...], reason: str) -> None:
     kafka_topics("--create", "--if-not-exists", "--topic", "failing")
     outcome = kafka_topics(*arguments)
     assert outcome.status == 1
@@ -184,7 +184,7 @@ def test_failures(kafka_topics: RunTool, arguments: tuple[str, ...], reason: str
         (("--describe", "--nosuch"), "nosuch is not a recognized option"),
     ],
 )
-def test_usage_errors(run: RunTool, arguments: tuple[str, ...], text: str) -> None:
+def test_invalid_options_are_usage_errors(run: RunTool, arguments: tuple[str, ...], text: str) -> None:
     outcome = run(topics.main, "--bootstrap-server", "127.0.0.1:1", *arguments)
     assert (outcome.status, outcome.stdout) == (1, "")
     assert outcome.stderr.startswith(text)
@@ -196,7 +196,7 @@ def test_bootstrap_server_is_required(run: RunTool) -> None:
     assert outcome.stderr.startswith('Missing required argument "[bootstrap-server]"')
 
 
-def test_as_a_process(broker: BrokerProcess) -> None:
+def test_tool_runs_as_a_process(broker: BrokerProcess) -> None:
     outcome = run_module("topics", "--broker-list", broker.bootstrap, "--describe", "--topic", "nope")
     assert outcome.status == 1
     assert outcome.stdout == "Error while executing topic command : Topic 'Optional[nope]' does not exist as expected\n"
@@ -212,11 +212,11 @@ def test_as_a_process(broker: BrokerProcess) -> None:
         ("", "Invalid replica assignment ''"),
     ],
 )
-def test_wrong_replica_assignments(text: str, reason: str) -> None:
+def test_invalid_replica_assignments_are_rejected(text: str, reason: str) -> None:
     with pytest.raises(CommandError) as failure:
         parse_replica_assignment(text)
     assert str(failure.value).startswith(reason)
 
 
-def test_replica_assignment() -> None:
+def test_replica_assignment_is_parsed() -> None:
     assert parse_replica_assignment("0:1,1:2") == [[0, 1], [1, 2]]

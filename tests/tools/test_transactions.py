@@ -166,7 +166,9 @@ def test_a_transaction_is_terminated_by_force(
         (("describe",), "kafka-transactions.sh: error: the following arguments are required: --transactional-id\n"),
     ],
 )
-def test_refusals(broker: BrokerProcess, run: RunTool, arguments: tuple[str, ...], reason: str) -> None:
+def test_rejected_commands_are_reported(
+    broker: BrokerProcess, run: RunTool, arguments: tuple[str, ...], reason: str
+) -> None:
     told = run(transactions.main, "--bootstrap-server", broker.bootstrap, *arguments)
     assert (told.status, told.stdout) == (1, "")
     assert told.stderr.startswith(reason)
