@@ -1,7 +1,7 @@
-"""The launchers in bin/: they make and repair their environment, find the project, and pass everything on.
+"""The launchers in bin/: they create and repair their environment, find the project, and pass on all arguments.
 
-The tests run a copy of the launchers in a project of their own, whose lock file names one tiny wheel, so that making an
-environment takes seconds and no network. The first start of the real project is a step of the README.
+The tests run a copy of the launchers in a separate project, whose lock file names one tiny wheel. So creating an
+environment takes seconds and needs no network.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAUNCHERS = sorted(path.name for path in (ROOT / "bin").glob("kafka-*") if not p
 
 
 def write_wheel(folder: Path, version: str) -> Path:
-    """A wheel of the package `tiny`."""
+    """Write a wheel of the package `tiny`."""
     path = folder / f"tiny-{version}-py3-none-any.whl"
     files = {
         "tiny.py": f"VERSION = {version!r}\n",
@@ -47,7 +47,7 @@ def _digest(text: str) -> str:
 
 
 class Project:
-    """A folder with the launchers, and one tool that says how it was started."""
+    """A folder with the launchers, and one tool that prints how it was started."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "project"
@@ -63,7 +63,7 @@ class Project:
         self.lock("1.0")
 
     def lock(self, version: str) -> None:
-        """Writes lock files that ask for a version of the package."""
+        """Write lock files that require a version of the package."""
         digest = hashlib.sha256(write_wheel(self.wheels, version).read_bytes()).hexdigest()
         text = f"tiny=={version} \\\n    --hash=sha256:{digest}\n    # via milena\n"
         for name in LOCKS:
@@ -101,7 +101,7 @@ class Project:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project whose environment was made by two starts at once."""
+    """A project whose environment was created by two concurrent starts."""
     project = Project(tmp_path_factory.mktemp("prepared"))
     starts = [project.spawn(str(project.root / "bin" / "kafka-topics"), str(number)) for number in range(2)]
     outcomes = [start.communicate(timeout=120) for start in starts]
@@ -117,7 +117,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture
 def project(prepared: Project) -> Iterator[Project]:
-    """The prepared project; what a test does to its environment is undone."""
+    """The prepared project; changes of a test to its environment are undone."""
     yield prepared
     prepared.lock("1.0")
     (prepared.venv / "incomplete").unlink(missing_ok=True)
@@ -237,8 +237,8 @@ def test_statically_linked_interpreter_is_preferred(tmp_path: Path, found: list[
     assert result.stdout == f"{folders[0].parent / chosen}\n"
 
 
-def test_probe_tells_of_this_interpreter() -> None:
-    """Whichever it is: what it says of its runtime is what it was linked with."""
+def test_probe_reports_how_this_interpreter_is_linked() -> None:
+    """The probe reports whether the interpreter is statically linked."""
     script = f'. "{ROOT}/bin/launch.inc"; "{sys.executable}" -I -c "$python_probe"'
     result = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
     is_whole = "/libpython" not in Path("/proc/self/maps").read_text()
@@ -256,7 +256,7 @@ def test_every_launcher_has_its_old_name(name: str) -> None:
 
 @pytest.fixture
 def installation(tmp_path: Path) -> Path:
-    """This project seen from another folder, so that its brokers and logs are not those of the working tree."""
+    """This project under another folder, so that its brokers and logs are separate from the working tree."""
     folder = tmp_path / "installation"
     folder.mkdir()
     for path in ROOT.iterdir():

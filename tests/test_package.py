@@ -1,6 +1,6 @@
-"""The wheel: what it holds, and that broker and tools run from it beside a project with the same module names.
+"""The wheel: its contents, and broker and tools that run from it beside a project with the same module names.
 
-Nothing here needs the network: the build backend has no requirements, and the dependencies are those of the tests.
+The tests need no network: the build backend has no requirements, and the dependencies are those of the tests.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def test_worker_process_compacts_a_log(broker: BrokerProcess) -> None:
         producer.produce("table", key=b"key", value=bytes(300))
         assert producer.flush(DEADLINE_S) == 0
     deadline_s = time.monotonic() + DEADLINE_S
-    # All records have one key, so cleaning leaves less in the first segment than one record needs.
+    # All records have one key, so after cleaning the first segment is smaller than one record.
     while size_of(segment) >= 300:
         assert time.monotonic() < deadline_s, broker.log.read_text()
         time.sleep(0.05)
