@@ -1,14 +1,14 @@
-"""Record batches of magic 2: the header, the batches of a buffer, the records of a batch, and the in-place patches.
+"""Record batches of magic 2: the header, the batches of a buffer, the records of a batch, and in-place changes.
 
-Owns the layout in both directions (the builder takes its structs from here). Must not know where batches are kept, who
-sent them, or which of them are acceptable: `storage.validation` decides that.
+Owns the layout in both directions (the builder uses these structs). Must not know where batches are stored, who sent
+them, or which are acceptable: `storage.validation` decides that. The layout is in docs/formats/record-batch.md.
 
-A batch is opaque until someone asks for its records: everything the log needs stands in the 61-byte header. Only the
-records after the header are compressed. Offset, length, leader epoch and magic lie outside the CRC, so a leader writes
-offset and epoch without touching it.
+A batch stays opaque until its records are requested: the log needs only the 61-byte header. Only the records after it
+are compressed. Offset, length, leader epoch and magic lie outside the CRC, so a leader writes offset and epoch without
+recomputing it.
 
-Invariants: from hostile bytes only Malformed escapes; a Record's offset and timestamp fit int64; opening a batch costs
-the memory of a piece of it (`protocol.records.compression`) and of the record at hand, and an outline only the first.
+Invariants: hostile bytes raise only Malformed; a Record's offset and timestamp fit int64; opening a batch takes the
+memory of one piece (`protocol.records.compression`) and one record, an outline only that of the piece.
 """
 
 import struct
@@ -30,12 +30,12 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
 LOG_OVERHEAD = 12  # base_offset and batch_length; batch_length counts what follows
 
-# The part that the CRC covers, which starts with the attributes.
+# The part of the header that the CRC covers, which starts with the attributes.
 CRC_COVERED = struct.Struct(">hiqqqhii")
 CRC_COVERED_POSITION = HEADER_SIZE - CRC_COVERED.size
 
 START = struct.Struct(">qii")
-"""Base offset, batch length and leader epoch, with which a batch begins."""
+"""Base offset, batch length and leader epoch, the first fields of a batch."""
 BASE_OFFSET = struct.Struct(">q")
 LEADER_EPOCH = struct.Struct(">i")
 LEADER_EPOCH_POSITION = 12
@@ -58,7 +58,7 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 
-# Length, attributes, timestamp delta, offset delta, key length, value length, headers count: a byte each.
+# One byte each: length, attributes, timestamp delta, offset delta, key length, value length, headers count.
 RECORD_SIZE_MIN = 7
 
 _INT32_MAX = (1 << 31) - 1
@@ -67,14 +67,14 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class TimestampType(IntEnum):
-    """Whose clock a record's timestamp comes from."""
+    """The clock that set a record's timestamp: the producer's or the broker's."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records, as they stand; nothing in it has been checked but magic and batch_length."""
+    """The 61 bytes before the records, as read; only magic and batch_length have been checked."""
 
     base_offset: int
     batch_length: int
@@ -92,7 +92,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """The size of the whole batch in bytes."""
         return LOG_OVERHEAD + self.batch_length
 
     @property
@@ -105,7 +105,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> Compression:
-        """Raises Malformed for the codec ids that no one has defined."""
+        """The codec. Raises Malformed for undefined codec ids."""
         codec = self.attributes & CODEC_MASK
         if codec > Compression.ZSTD:
             raise Malformed(f"unknown compression codec {codec}")
@@ -125,19 +125,19 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the tombstones or the marker in it may go; None until the cleaner has set a time."""
+        """When the batch's tombstones or marker may be removed; None until the log cleaner has set it."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; -1 without one. 2147483647 is followed by 0."""
+        """The sequence number of the last record, or -1 without sequence numbers. 2147483647 is followed by 0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & _INT32_MAX
 
 
 class Record(NamedTuple):
-    """One record with absolute offset and time. A header's key that is not UTF-8 round-trips as surrogate escapes."""
+    """One record with absolute offset and timestamp. Header keys that are not UTF-8 are kept as surrogate escapes."""
 
     offset: int
     timestamp: int
@@ -147,7 +147,7 @@ class Record(NamedTuple):
 
 
 class Parts(Enum):
-    """What a reader wants to have of each record. The structure of all of it is checked in any case."""
+    """Which parts of each record to return. The structure of all parts is checked in any case."""
 
     ALL = "everything"
     NO_HEADERS = "no headers: their list is empty"
@@ -155,11 +155,11 @@ class Parts(Enum):
 
 
 class TooManyHeadersError(Exception):
-    """Reading the headers of a batch's records was given up. It says nothing about whether they are valid."""
+    """Reading record headers was stopped at a limit. This says nothing about their validity."""
 
 
 class HeaderBudget:
-    """How many headers of records may be read. One record may have a header for every two bytes of the batch."""
+    """A limit on the record headers to read. A record may have one header for every two bytes."""
 
     __slots__ = ("left",)
 
@@ -167,7 +167,11 @@ class HeaderBudget:
         self.left = count
 
     def spend(self, count: int) -> None:
-        """Raises TooManyHeadersError, before the headers are read."""
+        """Subtract `count`, before the headers are read.
+
+        Raises:
+            TooManyHeadersError: the budget is exceeded.
+        """
         self.left -= count
         if self.left < 0:
             raise TooManyHeadersError(f"{-self.left} headers of records more than may be read in one step")
@@ -178,9 +182,10 @@ _unpack_header = HEADER.unpack_from
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; the records after it need not be there yet.
+    """Return the batch header at `position`; the records after it need not be in the buffer.
 
-    Raises Malformed when 61 bytes are not there, magic is not 2, or batch_length is shorter than the header.
+    Raises:
+        Malformed: fewer than 61 bytes are left, magic is not 2, or batch_length is shorter than the header.
     """
     try:
         header = _new_header(BatchHeader, _unpack_header(buffer, position))
@@ -194,9 +199,10 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each whole batch; a partial last one ends the iteration, as a fetch may be cut anywhere.
+    """Yield (position, header) of each whole batch; a partial last one, as in a fetch response, ends the iteration.
 
-    Raises Malformed at a whole header that is not one of a batch of magic 2.
+    Raises:
+        Malformed: a whole header is not that of a batch of magic 2.
     """
     position = 0
     end = len(buffer)
@@ -209,7 +215,7 @@ def batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the batch at `position` is all there and its CRC-32C is the one in its header. Copies nothing."""
+    """Return whether the batch at `position` is whole and its CRC-32C equals that in its header. Copies nothing."""
     end = position + LOG_OVERHEAD + header.batch_length
     if end > len(buffer):
         return False
@@ -218,10 +224,11 @@ def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 
 
 def records(buffer: Buffer, position: int = 0, *, size_max: int, parts: Parts = Parts.ALL) -> Iterator[Record]:
-    """The records of the batch at `position`, opened when the first is asked for. The CRC is not checked.
+    """Yield the records of the batch at `position`, which is opened at the first. The CRC is not checked.
 
-    Raises Malformed on any damage: a batch that is cut off, a codec's error, more than `size_max` plain bytes, a record
-    that does not end where it says, or more or fewer records than the header counts.
+    Raises:
+        Malformed: the batch is cut off, its codec fails, it opens to more than `size_max` bytes, a record does not end
+            where its length says, or the number of records differs from that in the header.
     """
     header = read_header(buffer, position)
     if not 0 <= header.base_offset <= _INT64_MAX - _INT32_MAX:
@@ -230,9 +237,10 @@ def records(buffer: Buffer, position: int = 0, *, size_max: int, parts: Parts = 
 
 
 def plain_pieces(buffer: Buffer, position: int, header: BatchHeader, *, size_max: int) -> Iterator[bytes]:
-    """The bytes after the header, decompressed in pieces.
+    """Return the bytes after the header, decompressed, in pieces.
 
-    Raises Malformed, perhaps after some pieces, when they are damaged or more than `size_max`.
+    Raises:
+        Malformed: the bytes are damaged or more than `size_max`; possibly after some pieces.
     """
     end = position + header.size
     if end > len(buffer):
@@ -241,19 +249,23 @@ def plain_pieces(buffer: Buffer, position: int, header: BatchHeader, *, size_max
 
 
 def plain_records(buffer: Buffer, position: int, header: BatchHeader, *, size_max: int) -> bytes:
-    """`plain_pieces` in one."""
+    """Return `plain_pieces` joined."""
     return b"".join(plain_pieces(buffer, position, header, size_max=size_max))
 
 
 def parse_records(
     pieces: Iterable[bytes], header: BatchHeader, parts: Parts = Parts.ALL, budget: HeaderBudget | None = None
 ) -> Iterator[Record]:
-    """The records in `pieces`, the plain bytes that followed `header`.
+    """Yield the records in `pieces`, the plain bytes that followed `header`.
 
-    Raises Malformed as `records` does, and TooManyHeadersError if there is a `budget`.
+    One loop, with the one-byte case of each varint inlined, determines how fast a batch opens. It reads the records
+    that lie within one piece. A record that it cannot read, because it crosses pieces or is damaged, is read field by
+    field (`_read_record`), which also reports the damage. Invariant: `reader.position` is the start of record `number`
+    whenever the loop stops.
 
-    One loop, with the one-byte case of each varint in line, decides how fast a batch opens. It reads the records that
-    lie in one piece; one that it cannot read, because it lies across pieces or is damaged, is read field by field.
+    Raises:
+        Malformed: as by `records`.
+        TooManyHeadersError: there are more headers than `budget` allows.
     """
     reader = PieceReader(pieces)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
@@ -335,9 +347,11 @@ def parse_records(
 
 
 def outline_across_pieces(reader: PieceReader, budget: HeaderBudget | None = None) -> tuple[int, int]:
-    """Read over the next record, wherever its pieces end: its offset delta and timestamp delta.
+    """Read the next record, wherever its pieces end; return its offset delta and timestamp delta.
 
-    Raises Malformed, and TooManyHeadersError if there is a `budget`.
+    Raises:
+        Malformed: the record is damaged.
+        TooManyHeadersError: there are more headers than `budget` allows.
     """
     offset, timestamp, _, _, _ = _read_record(reader, 0, 0, None, Parts.OUTLINE, budget)
     return offset, timestamp
@@ -351,7 +365,7 @@ def _read_record(
     parts: Parts,
     budget: HeaderBudget | None,
 ) -> Record:
-    """The next record, of any size and wherever its pieces end. Says what is wrong with one that is damaged."""
+    """Read the next record, of any size and across pieces. Raise an error that names the damage."""
     try:
         length = reader.varint()
         if length < RECORD_SIZE_MIN - 1:
@@ -415,7 +429,7 @@ def _read_fields(
 
 
 def _skip_headers(reader: PieceReader, count: int, end: int) -> None:
-    """Read over so many headers of a record: there may be one for every two bytes that it has."""
+    """Skip `count` headers of a record, which may have one for every two of its bytes."""
     while count:
         data, position = reader.data, reader.position
         stop = min(len(data), position + end - reader.offset)
@@ -458,7 +472,7 @@ def _wrong_end(end: int) -> Malformed:
 def _parse_headers(
     data: bytes, position: int, headers: list[tuple[str, bytes | None]] | None, budget: HeaderBudget | None
 ) -> int:
-    """The position after the headers, which are appended to `headers` if that is given."""
+    """Return the position after the headers; append them to `headers` unless that is None."""
     count, position = read_varint(data, position)
     if not 0 <= count <= len(data) - position:  # a header has two bytes at least
         raise Malformed(f"record with {count} headers")
@@ -481,12 +495,12 @@ def _parse_headers(
 
 
 def read_varint(data: Buffer, position: int, bits: int = 32) -> tuple[int, int]:
-    """(value, position after it) of a zigzag varint. Raises IndexError at the end of the data."""
+    """Return (value, position after it) of a zigzag varint. Raises IndexError at the end of the data."""
     low = data[position]
     if low < 0x80:
         return _UNZIGZAG[low], position + 1
     high = data[position + 1]
-    if high < 0x80:  # most lengths and deltas end here; the low seven bits carry the sign
+    if high < 0x80:  # the usual case; bit 0 of the first byte carries the sign
         return _UNZIGZAG[low & 0x7F] ^ high << 6, position + 2
     value = low & 0x7F | (high & 0x7F) << 7
     position += 2
@@ -507,13 +521,13 @@ _UNZIGZAG = tuple(byte >> 1 ^ -(byte & 1) for byte in range(0x80))
 
 
 def set_offset_and_epoch(view: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Writes what the leader assigns. Both fields lie outside the CRC."""
+    """Write the base offset and leader epoch that the leader assigns. Both lie outside the CRC."""
     BASE_OFFSET.pack_into(view, position, base_offset)
     LEADER_EPOCH.pack_into(view, position + LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def set_timestamps(view: bytearray | memoryview, position: int, attributes: int, max_timestamp: int) -> None:
-    """Writes attributes and max_timestamp of a whole, valid batch and renews the CRC. The records stay as they are."""
+    """Write attributes and max_timestamp of a whole, valid batch and recompute the CRC. Records are unchanged."""
     end = position + read_header(view, position).size
     ATTRIBUTES.pack_into(view, position + CRC_COVERED_POSITION, attributes)
     MAX_TIMESTAMP.pack_into(view, position + MAX_TIMESTAMP_POSITION, max_timestamp)

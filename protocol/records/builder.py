@@ -1,9 +1,9 @@
-"""Writes record batches of magic 2.
+"""Build record batches of magic 2.
 
-Owns the encoding of records and the assembly of a batch. Must not know who the batch is for.
+Owns the encoding of records and the assembly of a batch. Must not know what the batch is for.
 
-Invariants: what is built here, `protocol.records.batch` reads back as the same records, byte for byte in key, value and
-headers; the CRC is the last thing computed.
+Invariants: `protocol.records.batch` reads what is built here as the same records, byte for byte in key, value and
+headers; the CRC is computed last.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ from protocol.records.pieces import Chunks, PieceReader
 
 
 class RecordData(NamedTuple):
-    """A record before it has an offset. A key None is legal except in compacted topics; a value None is a tombstone."""
+    """A record without an offset. Key None is valid except in compacted topics; value None is a tombstone."""
 
     timestamp: int
     key: bytes | None
@@ -62,9 +62,9 @@ def build_batch(
     is_control: bool = False,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """One batch of the records, at consecutive offsets. There must be at least one."""
+    """Build one batch of the records, at consecutive offsets. At least one record is required."""
     numbered = [(offset, *record) for offset, record in enumerate(records, base_offset)]
-    assert numbered, "only the cleaner leaves batches without records, and it uses rebuild_batch"
+    assert numbered, "a batch needs a record; only the cleaner leaves empty batches, with rebuild_batch"
     attributes = (
         compression
         | (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
@@ -97,10 +97,9 @@ def build_record_batch(
     attributes: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """`build_batch` of one record without headers, not compressed, at a quarter of its price.
+    """Build a batch of one uncompressed record without headers, at a quarter of the cost of `build_batch`.
 
-    Each step of a transaction is such a batch, and so are each marker and most commits. `attributes` are those of the
-    batch.
+    Each step of a transaction, each marker and most commits are such a batch. `attributes` are those of the batch.
     """
     timestamp, key, value, _ = record
     body = (
@@ -114,9 +113,9 @@ def build_record_batch(
 
 
 class BatchWriter:
-    """Builds what `build_batch` builds from records that come one at a time. There must be at least one.
+    """Builds the batch that `build_batch` builds, from records that come one at a time. At least one is required.
 
-    Costs the memory of the result and of a piece of the records.
+    It takes the memory of the result and of one piece of the records.
     """
 
     __slots__ = ("_attributes", "_base_timestamp", "_compressed", "_count", "_data", "_max_timestamp")
@@ -150,11 +149,11 @@ class BatchWriter:
         data += _varint(len(body))
         data += body
         if len(data) >= PIECE_SIZE:
-            self._pass_on()
+            self._compress_pending()
 
     def finish(self, *, base_offset: int, leader_epoch: int) -> bytes | None:
-        """The batch; None when it is more than `size_max` bytes and did not fit one piece either."""
-        self._pass_on()
+        """Return the batch; None if it exceeds `size_max` bytes and did not fit into one piece."""
+        self._compress_pending()
         data = self._compressed.finish()
         if data is None:
             return None
@@ -179,12 +178,12 @@ class BatchWriter:
                 self._data += _NULL if field.is_null() else _varint(field.size)
                 for chunk in field:
                     self._data += chunk
-                    self._pass_on()
+                    self._compress_pending()
             else:
                 self._data += _NULL if field is None else _varint(len(field)) + field
         self._data += _NO_HEADERS
 
-    def _pass_on(self) -> None:
+    def _compress_pending(self) -> None:
         if self._data:
             piece = bytes(self._data)
             self._data.clear()
@@ -199,7 +198,7 @@ def _field_size(field: bytes | Chunks | None) -> int:
 
 
 def renumbered(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
-    """The plain bytes of `count` whole records, in pieces, with the offset deltas 0 to `count` - 1."""
+    """Yield the plain bytes of `count` whole records, in pieces, with the offset deltas 0 to `count` - 1."""
     reader = PieceReader(pieces)
     data = bytearray()
     for number in range(count):
@@ -223,11 +222,11 @@ def renumbered(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
 def rebuild_batch(
     header: BatchHeader, records: Sequence[Record], *, delete_horizon_ms: int | None = None, level: int | None = None
 ) -> bytes:
-    """The batch of `header` with only `records`, which are some of its own: what compaction leaves of it.
+    """Return the batch of `header` with only `records`, a subset of its own, as compaction leaves it.
 
-    Offsets, codec, timestamp type and producer fields stay, so that last offset and last sequence stay known. With no
-    records left the result is a header alone. `delete_horizon_ms` is stored in place of the base timestamp, which costs
-    nothing: the records' times are stored as the difference to whatever stands there.
+    Offsets, codec, timestamp type and producer fields are kept, so that last offset and last sequence stay known.
+    Without records the result is a header alone. `delete_horizon_ms` replaces the base timestamp, which loses nothing:
+    the records' timestamps are stored as differences from it.
     """
     attributes = header.attributes & ~DELETE_HORIZON_BIT
     if not records:
@@ -254,7 +253,7 @@ def rebuild_batch(
 
 
 def assemble(header: BatchHeader, records: bytes) -> bytes:
-    """Header and (already compressed) records as one batch; batch_length and crc of `header` are computed here."""
+    """Return header and (already compressed) records as one batch; batch_length and crc are computed here."""
     return _assembled(header.base_offset, header.partition_leader_epoch, header[5:], records)
 
 
@@ -265,7 +264,7 @@ def _assembled(base_offset: int, leader_epoch: int, covered: tuple[int, ...], re
 
 
 def encode_records(records: Iterable[NumberedRecord], base_offset: int, base_timestamp: int) -> bytes:
-    """The plain bytes that follow a batch header with these base values."""
+    """Return the plain bytes that follow a batch header with these base values."""
     data = bytearray()
     for offset, timestamp, key, value, headers in records:
         body = (
@@ -306,7 +305,9 @@ def _varint(value: int) -> bytes:
 
 
 _ONE_BYTE = tuple(bytes([value]) for value in range(0x80))
-_ATTRIBUTES = b"\0"  # of a record: no bit has a meaning
+_ATTRIBUTES = b"\0"  # of a record: no bit is defined
 _NULL = _varint(-1)
 _NO_HEADERS = _varint(0)
-_FIRST_OF_BATCH = _ATTRIBUTES + _varint(0) + _varint(0)  # the time and the offset of the first record are the batch's
+_FIRST_OF_BATCH = (
+    _ATTRIBUTES + _varint(0) + _varint(0)
+)  # the first record has the batch's base timestamp and base offset

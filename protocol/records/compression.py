@@ -1,18 +1,18 @@
 """The five codecs of record batches: what is written, and what is accepted.
 
-Owns the framing that Kafka's clients expect of each codec, and the promise that opening hostile bytes costs bounded
-memory. Must not know what the plain bytes mean.
+Owns the framing that Kafka's clients expect of each codec, and the bound on the memory that hostile bytes can take.
+Must not know what the plain bytes mean.
 
-Bounds: compressed data is opened in pieces of at most 2 MiB, and only one of them exists unless the caller keeps more.
-No call of a library returns more than 1 MiB: gzip and lz4 stop at a maximum length, zstd gets only as many blocks at a
-time as open to that. The sum is compared with `size_max` after each call. A decoder also keeps the window that its
-format refers back to: 32 KiB for gzip, 64 KiB and two blocks of at most 4 MiB for lz4, and for zstd what the frame
-announces, which is 2 MiB at the default level and 8 MiB at level 19. A frame with a larger window, as the levels from
-20 on make them, may open to 16 MiB only, as the window is resident as far as it was filled.
+Bounds: compressed data is opened in pieces of at most 2 MiB, and only one exists unless the caller keeps more. No
+library call returns more than 1 MiB: gzip and lz4 stop at a maximum length, zstd gets only as many blocks at a time as
+open to that. The sum is compared with `size_max` after each call. A decoder also holds the window of its format: 32 KiB
+for gzip; 64 KiB and two blocks of at most 4 MiB for lz4; for zstd the announced size, which is 2 MiB at the default
+level and 8 MiB at level 19. A zstd frame with a larger window, as written by levels 20 and up, may open to 16 MiB only,
+because the filled part of the window is resident.
 
-A raw snappy block can only be opened whole. Its preamble announces its plain size, for which the library reserves
-memory, so an announcement of more than `size_max`, or of more than 64 bytes for 3 (the most that the format can
-express), is refused before the library is called.
+A raw snappy block can only be opened whole. Its preamble announces its plain size, and the library allocates that much.
+So an announcement of more than `size_max`, or of more than 64 bytes for every 3 (the most that the format can express),
+is rejected before the library is called.
 """
 
 import struct
@@ -38,11 +38,11 @@ class CannotOpen(Malformed):
 
 
 class OpensTooFar(CannotOpen):
-    """Compressed data opens to more than it may."""
+    """Compressed data opens to more bytes than allowed."""
 
 
 class Compression(IntEnum):
-    """Codec ids as they stand in bits 0-2 of the attributes."""
+    """The codec ids in bits 0 to 2 of the attributes."""
 
     NONE = 0
     GZIP = 1
@@ -52,23 +52,25 @@ class Compression(IntEnum):
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in the form Kafka's own clients write. `level` None means the codec's default; snappy has no levels."""
+    """Compress `data` as Kafka's clients do. `level` None is the codec's default; snappy has no levels."""
     return _CODECS[codec].compress(data, level)
 
 
 def decompress(codec: Compression, data: Buffer, *, size_max: int) -> bytes:
-    """The plain bytes in one.
+    """Return the plain bytes.
 
-    Raises CannotOpen, and nothing else, when `data` is damaged, cut off, or (OpensTooFar) opens to more than `size_max`
-    bytes.
+    Raises:
+        OpensTooFar: `data` opens to more than `size_max` bytes.
+        CannotOpen: `data` is damaged or cut off.
     """
     return b"".join(open_pieces(codec, data, size_max=size_max))
 
 
 def open_pieces(codec: Compression, data: Buffer, *, size_max: int) -> Iterator[bytes]:
-    """The plain bytes in pieces of about 1 MiB, none of them empty. What opens to less is one piece.
+    """Yield the plain bytes in pieces of about 1 MiB, none of them empty. Smaller data is one piece.
 
-    Raises CannotOpen like `decompress`, at the piece where the damage is found.
+    Raises:
+        CannotOpen: as by `decompress`, at the piece where the damage is found.
     """
     gathered: list[bytes] = []
     gathered_size = size = 0
@@ -87,7 +89,7 @@ def open_pieces(codec: Compression, data: Buffer, *, size_max: int) -> Iterator[
         yield b"".join(gathered)
 
 
-# What one call of a library may return, and from which size on opened data is handed out.
+# The limit of one library call, and the size from which opened data is yielded.
 PIECE_SIZE = 1 << 20
 
 
@@ -96,7 +98,7 @@ def _too_large(size_max: int) -> OpensTooFar:
 
 
 class Compressor(Protocol):
-    """Compresses data that comes in pieces. One object makes one stream."""
+    """Compresses data that comes in pieces. One object writes one stream."""
 
     def compress(self, data: bytes, /) -> bytes: ...
     def flush(self) -> bytes: ...
@@ -105,7 +107,7 @@ class Compressor(Protocol):
 class BoundedCompression:
     """Compresses pieces as they come and keeps the result, up to `size_max` bytes.
 
-    A single piece is compressed at the end and in one call, as `compress` does it.
+    A single piece is compressed at the end in one call, as `compress` does.
     """
 
     __slots__ = ("_codec", "_compressed", "_compressor", "_first", "_left", "_level")
@@ -130,7 +132,7 @@ class BoundedCompression:
             self._keep(self._compressor.compress(piece))
 
     def finish(self) -> bytes | None:
-        """What was written, compressed. None when several pieces became more than `size_max` bytes."""
+        """Return the compressed data; None if several pieces became more than `size_max` bytes."""
         if self._compressor is None:
             return compress(self._codec, self._first or b"", self._level)
         if self._left >= 0:
@@ -148,21 +150,21 @@ class BoundedCompression:
 
 
 class _Frame(Protocol):
-    """What the decoders of the three libraries have in common. One object reads one frame (gzip: member)."""
+    """The common interface of the three libraries' decoders. One object reads one frame (gzip: member)."""
 
     @property
     def eof(self) -> bool: ...
     @property
     def unused_data(self) -> bytes: ...
     def open(self, data: Buffer, /) -> Iterator[bytes]:
-        """What `data` adds to the plain bytes, in pieces of at most PIECE_SIZE."""
+        """Yield the plain bytes that `data` adds, in pieces of at most PIECE_SIZE."""
 
 
-# A stream may consist of several frames. No client writes more than one; the limit keeps the cost of a stream of
-# thousands of empty frames (each of which copies what follows it) linear in its size.
+# A stream may have several frames; no client writes more than one. Opening a frame copies the data after it, so the
+# limit keeps the cost of thousands of empty frames linear in the size of the stream.
 FRAMES_MAX = 16
 
-_SLICE_SIZE = 64 << 10  # what a decoder is given at a time, and may have to copy when it stops in the middle
+_SLICE_SIZE = 64 << 10  # the input of one call, which a decoder that stops midway may copy
 
 
 def _slices(data: memoryview, slice_size: int) -> Iterator[memoryview]:
@@ -215,7 +217,7 @@ class _GzipMember:
         member, length_max = self._member, self._length_max
         opened = member.decompress(data, length_max)
         yield opened
-        # A call that stopped at the length may hold back plain bytes although it has read everything.
+        # A call that stopped at length_max may hold back plain bytes although it has read all input.
         while not member.eof and (member.unconsumed_tail or len(opened) == length_max):
             opened = member.decompress(member.unconsumed_tail, length_max)
             yield opened
@@ -228,8 +230,8 @@ def _open_gzip(data: memoryview, size_max: int) -> Iterator[bytes]:
         raise CannotOpen(f"gzip: {error}") from None
 
 
-# `compression.lz4.level` counts as the Java library does: its default is the fast compressor, every other level the
-# high-compression one, which the C library starts at level 3 and ends at 12.
+# `compression.lz4.level` has the meaning of the Java library: the default is the fast compressor, every other level the
+# high-compression one, whose levels in the C library are 3 to 12.
 LZ4_LEVEL_DEFAULT = 9
 _LZ4_LEVEL_FAST = 0
 _LZ4_LEVEL_HIGH_MIN = 3
@@ -252,7 +254,7 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
 
 
 class _Lz4Compressor:
-    """Writes the frame that `_compress_lz4` writes."""
+    """Writes the same frame as `_compress_lz4`."""
 
     __slots__ = ("_frame", "_start")
 
@@ -316,8 +318,8 @@ _ZSTD_BLOCK_PLAIN_SIZE_MAX = 128 << 10
 _ZSTD_CHECKSUM_SIZE = 4
 _ZSTD_RLE_BLOCK = 1
 _ZSTD_COMPRESSED_BLOCK = 2
-# 100 MiB are 800 whole blocks. What has more of them than this, or is not made of blocks, is cut into slices so small
-# that no more blocks fit into one than may be opened at a time: the smallest has 4 bytes.
+# 100 MiB are 800 full blocks. Data with more blocks than this limit, or not made of blocks, is cut into slices so small
+# that no slice holds more blocks than may be opened at a time: the smallest block has 4 bytes.
 _ZSTD_BLOCKS_MAX = 4096
 _ZSTD_SLICE_SIZE = PIECE_SIZE // _ZSTD_BLOCK_PLAIN_SIZE_MAX * (_ZSTD_BLOCK_HEADER_SIZE + 1)
 
@@ -327,7 +329,7 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
 
 
 def _zstd_compressor(level: int | None) -> Compressor:
-    """With a window of at most 1 MiB, as the memory of the higher levels grows with it."""
+    """Return a compressor with a window of at most 1 MiB, because the memory of higher levels grows with it."""
     parameters = zstandard.ZstdCompressionParameters.from_level(
         ZSTD_LEVEL_DEFAULT if level is None else level, source_size=PIECE_SIZE, write_content_size=False
     )
@@ -358,10 +360,10 @@ class _ZstdFrame:
 
 
 def _open_zstd(data: memoryview, size_max: int) -> Iterator[bytes]:
-    with suppress(zstandard.ZstdError):  # which the decompressor finds as well
+    with suppress(zstandard.ZstdError):  # the decompressor reports the same error
         if zstandard.frame_content_size(data) > size_max:
             raise _too_large(size_max)
-    # No client writes a second frame, so only the first may have a large window.
+    # No client writes a second frame, so only the first one may have a large window.
     window_sizes_max = chain([_ZSTD_ANY_WINDOW], repeat(_ZSTD_WINDOW_MAX))
     opened_max = _ZSTD_WIDE_OPENED_MAX if _zstd_window_size(data) > _ZSTD_WINDOW_MAX else size_max
     opened_size = 0
@@ -379,16 +381,18 @@ def _open_zstd(data: memoryview, size_max: int) -> Iterator[bytes]:
 
 
 def _zstd_window_size(data: memoryview) -> int:
-    """What the first frame announces; 0 where there is none, as the decompressor finds as well."""
+    """Return the window size that the first frame announces; 0 if there is no frame, which the decompressor reports."""
     with suppress(zstandard.ZstdError):
         return zstandard.get_frame_parameters(data).window_size
     return 0
 
 
 def _zstd_slices(view: memoryview, plain_size_max: int) -> Iterator[memoryview]:
-    """As many blocks of a frame (RFC 8878) at a time as open to `plain_size_max`, but at least one, and what is around.
+    """Yield slices of whole blocks (RFC 8878) that open to at most `plain_size_max`, but at least one block each.
 
-    The library finds out what is wrong; here it only matters that no slice opens to more.
+    Frame headers and checksums go with the adjacent blocks. The library detects damage; here it only matters that no
+    slice opens to more. Invariant: `view[start:position]` is the pending slice, and `plain_size` bounds what it opens
+    to.
     """
     position = start = 0
     blocks = 0
@@ -417,7 +421,7 @@ def _zstd_slices(view: memoryview, plain_size_max: int) -> Iterator[memoryview]:
 
 
 def _zstd_header_end(view: memoryview, position: int) -> int:
-    """Where the first block of the frame at `position` begins, perhaps beyond the data."""
+    """Return the position of the first block of the frame at `position`, possibly beyond the data."""
     position += len(_ZSTD_MAGIC)
     if position == len(view):
         return position + 1
@@ -429,7 +433,7 @@ def _zstd_header_end(view: memoryview, position: int) -> int:
 
 # --- snappy -----------------------------------------------------------------------------------------------------------
 
-# The stream form of the Java library: a header, then blocks of int32 size and one raw snappy block each.
+# The stream format of the Java library: a header, then blocks of an int32 size and a raw snappy block each.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_SIZE = 32 << 10
@@ -452,7 +456,7 @@ def _xerial_blocks(data: Buffer) -> Iterator[bytes]:
 
 
 class _SnappyCompressor:
-    """Writes the stream that `_compress_snappy` writes."""
+    """Writes the same stream as `_compress_snappy`."""
 
     __slots__ = ("_rest", "_start")
 
@@ -495,7 +499,7 @@ def _open_snappy(view: memoryview, size_max: int) -> Iterator[bytes]:
         position += block_size
 
 
-# A copy of 64 bytes takes 3, and no element of the format says more with less.
+# A copy element of 3 bytes yields 64 bytes; no element of the format yields more per byte.
 _SNAPPY_COPY_PLAIN_SIZE, _SNAPPY_COPY_SIZE = 64, 3
 
 
@@ -504,7 +508,9 @@ def _open_snappy_block(block: memoryview, size_max: int) -> bytes:
     if plain_size > size_max:
         raise _too_large(size_max)
     if plain_size * _SNAPPY_COPY_SIZE > len(block) * _SNAPPY_COPY_PLAIN_SIZE:
-        raise CannotOpen(f"snappy: {len(block)} bytes announce {plain_size}, which is more than they can open to")
+        raise CannotOpen(
+            f"snappy: {len(block)} bytes announce a plain size of {plain_size}, more than they can open to"
+        )
     try:
         plain: bytes = snappy.uncompress(block)
     except snappy.UncompressError as error:
@@ -525,7 +531,7 @@ def _snappy_plain_size(block: memoryview) -> int:
 
 
 class _NoCompressor:
-    """Leaves the data as it is."""
+    """Returns the data unchanged."""
 
     __slots__ = ()
 

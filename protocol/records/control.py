@@ -1,6 +1,6 @@
 """Control records: the markers that end a transaction in a partition.
 
-Owns their key and value. Must not know which transaction a marker ends: that is the producer id of its batch.
+Owns their key and value. Must not know which transaction a marker ends: its batch names the producer id.
 """
 
 import struct
@@ -26,13 +26,13 @@ _VALUE = struct.Struct(">hi")  # version, coordinator_epoch
 _VERSION = 0
 
 _USUAL_RECORD = struct.Struct(">BBBBBhhBhiB")
-"""The one record of a marker as everybody writes it: its length, attributes, deltas of time and offset, key, value, and
-the number of headers. What has a length here has the one that version 0 has."""
+"""The one record of a marker as all brokers write it: length, attributes, timestamp delta, offset delta, key, value and
+number of headers. Key and value have the lengths of version 0."""
 _USUAL_LENGTHS = (_USUAL_RECORD.size - 1 << 1, 0, 0, 0, _KEY.size << 1, _VALUE.size << 1, 0)
 
 
 class ControlType(IntEnum):
-    """What a control record says. Types that are not listed are kept in the log and skipped by readers."""
+    """The type of a control record. Other types are kept in the log and skipped by readers."""
 
     ABORT = 0
     COMMIT = 1
@@ -53,7 +53,7 @@ def build_marker(
     now_ms: int,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """The control batch of one marker, ready to be appended by a leader."""
+    """Return the control batch of one marker, ready to be appended by a leader."""
     record = RecordData(
         now_ms, _KEY.pack(_VERSION, marker.control_type), _VALUE.pack(_VERSION, marker.coordinator_epoch)
     )
@@ -67,10 +67,12 @@ def build_marker(
 
 
 def read_marker(record: Record) -> TransactionMarker | None:
-    """The marker in a record of a control batch; None for a control type that is not about transactions.
+    """Return the marker in a record of a control batch; None for a control type that is not about transactions.
 
-    Later versions may append fields, so longer keys and values are read, not refused. Raises Malformed when either is
-    shorter than version 0 or the version is negative.
+    Later versions may append fields, so longer keys and values are accepted.
+
+    Raises:
+        Malformed: key or value is shorter than in version 0, or the version is negative.
     """
     key_version, type_id = _unpack(_KEY, record.key, "key")
     if type_id not in _KNOWN_TYPES:
@@ -82,9 +84,10 @@ def read_marker(record: Record) -> TransactionMarker | None:
 
 
 def read_usual_marker(buffer: Buffer, position: int, header: BatchHeader) -> TransactionMarker | None:
-    """The marker in a control batch at `position` if that is as brokers write it, else None: `read_marker` reads any.
+    """Return the marker of a control batch at `position` that has the usual form, else None.
 
-    Every transaction is ended by one in each of its partitions, and opening the batch takes ten times as long.
+    `read_marker` reads every form, but opening the batch takes ten times as long, and each transaction has a marker in
+    each of its partitions.
     """
     if (
         header.batch_length != _USUAL_BATCH_LENGTH

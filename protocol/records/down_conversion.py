@@ -1,9 +1,9 @@
-"""Conversion of stored batches to the message sets that consumers before 0.11 can read.
+"""Convert stored batches down to the message sets that consumers before 0.11 can read.
 
-Owns what an old consumer gets to see of new batches. Must not know requests, quotas or where the bytes come from.
+Owns which part of a new batch an old consumer gets. Must not know requests, quotas or where the bytes come from.
 
-Invariants: it works on the bytes that it is handed and no more, opens at most `size_max` plain bytes a batch, of which
-it holds a piece and a record at a time, and is pure, so that the broker runs it away from the event loop.
+Invariants: it reads only the bytes passed, opens at most `size_max` plain bytes per batch, of which it holds one piece
+and one record at a time, and is pure, so that the broker can run it outside the event loop.
 """
 
 from collections.abc import Iterator
@@ -17,10 +17,11 @@ from protocol.records.legacy import build_message_set
 
 
 class DownConverted(NamedTuple):
-    """What an old consumer gets for a piece of a log.
+    """The bytes that an old consumer gets for a piece of a log.
 
-    `records` is empty when nothing in the piece is for its eyes, for instance only markers. The caller then reads on at
-    `next_offset`, else that consumer would ask for the same offset for ever. None: the piece held no whole entry.
+    `records` is empty if the piece holds nothing that the consumer may see, for example only markers. The caller then
+    continues at `next_offset`; else the consumer would request the same offset forever. `next_offset` is None if the
+    piece held no whole entry.
     """
 
     records: bytes
@@ -31,13 +32,14 @@ class DownConverted(NamedTuple):
 def down_convert(
     buffer: Buffer, *, magic: int, fetch_offset: int, size_max: int, bytes_max: int | None = None
 ) -> DownConverted:
-    """The whole entries of `buffer` in a format of at most `magic`, in the codecs they have.
+    """Convert the whole entries of `buffer` to a format of at most `magic`, with the same codecs.
 
-    Entries that are old enough stay as they are. Dropped: control batches, headers, producer fields, with magic 0 the
-    timestamps, and of uncompressed batches the records below `fetch_offset`. Kept: offset, key and value of all others.
-    Ends early before a zstd batch or a damaged one, and once `bytes_max` bytes are made.
+    Entries that are old enough are unchanged. Dropped: control batches, headers, producer fields, the timestamps for
+    magic 0, and the records of uncompressed batches below `fetch_offset`. Kept: offset, key and value of all others.
+    The result ends early before a zstd or damaged batch, and once it has `bytes_max` bytes.
 
-    Raises KafkaError when the very first entry is in zstd (76) or damaged (2).
+    Raises:
+        KafkaError: the first entry is in zstd (UNSUPPORTED_COMPRESSION_TYPE) or damaged (CORRUPT_MESSAGE).
     """
     converted: list[bytes] = []
     made = count = 0
@@ -61,7 +63,7 @@ def down_convert(
 
 
 def _convert_entry(buffer: Buffer, entry: Entry, magic: int, fetch_offset: int, size_max: int) -> tuple[bytes, int]:
-    """(bytes, number of converted records) of one entry."""
+    """Return (bytes, number of converted records) of one entry."""
     header = entry.header
     if isinstance(header, BatchHeader) and header.is_control:
         return b"", 0

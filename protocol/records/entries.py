@@ -1,6 +1,6 @@
-"""Entries of a log that may hold several formats: batches of magic 2 and messages of magic 0 and 1, in any order.
+"""Entries of a log in mixed formats: batches of magic 2 and messages of magic 0 and 1, in any order.
 
-Owns the choice of the reader by the magic, which stands at the same place in all formats. Must not know the formats.
+Owns the choice of the reader by the magic, which is at the same position in all formats. Must not know the formats.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from protocol.records.legacy import (
 
 
 class Entry(NamedTuple):
-    """A batch or a message as it lies in a log that may hold several formats, with what there is to know unopened."""
+    """A batch or message in a log of mixed formats, with its header but not opened."""
 
     position: int
     header: BatchHeader | MessageHeader
@@ -29,9 +29,10 @@ class Entry(NamedTuple):
 
 
 def entries(buffer: Buffer) -> Iterator[Entry]:
-    """Each whole entry of a buffer in which formats may be mixed; a partial last one ends the iteration.
+    """Yield each whole entry of a buffer with mixed formats; a partial last one ends the iteration.
 
-    Raises Malformed at a whole entry that is none.
+    Raises:
+        Malformed: a whole entry is neither a batch nor a message.
     """
     position = 0
     while (size := entry_size(buffer, position)) is not None:
@@ -41,7 +42,11 @@ def entries(buffer: Buffer) -> Iterator[Entry]:
 
 
 def entry_records(buffer: Buffer, position: int = 0, *, size_max: int, parts: Parts = Parts.ALL) -> Iterator[Record]:
-    """The records of the entry at `position`, whichever its format. Raises Malformed on any damage."""
+    """Yield the records of the entry at `position`, whatever its format.
+
+    Raises:
+        Malformed: the entry is damaged.
+    """
     if len(buffer) - position > MAGIC_POSITION and buffer[position + MAGIC_POSITION] in LEGACY_MAGICS:
         yield from message_records(buffer, position, size_max=size_max)
     else:

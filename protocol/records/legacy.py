@@ -1,14 +1,15 @@
-"""Message sets of magic 0 and 1: what clients before 0.11 send and read, and what old installations left on disk.
+"""Message sets of magic 0 and 1, which clients before 0.11 send and read, and old installations left on disk.
 
 Owns their layout, reading and writing. Converting up is reading here and building with `protocol.records.builder`;
-converting down is `protocol.records.down_conversion`. Must not know who asks.
+`protocol.records.down_conversion` converts down. Must not know the caller. The layout is in
+docs/formats/message-set.md.
 
-A message set is a run of entries: offset, size, message. A compressed set is one message, the wrapper, whose value is a
-whole message set. It carries the offset of its last inner message; the inner offsets are absolute in magic 0 and count
-from 0 in magic 1, where a broker can therefore move a wrapper without opening it.
+A message set is a sequence of entries: offset, size, message. A compressed set is one message, the wrapper, whose value
+is a whole message set. The wrapper has the offset of its last inner message. Inner offsets are absolute in magic 0 and
+count from 0 in magic 1, where a broker can therefore assign offsets without opening the wrapper.
 
-Invariants: from hostile bytes only Malformed escapes. Reading a producer's set costs the memory of a piece of what it
-opens to (`protocol.records.compression`); reading a stored wrapper costs that of its records.
+Invariants: hostile bytes raise only Malformed. Reading a producer's set takes the memory of one opened piece
+(`protocol.records.compression`); reading a stored wrapper takes that of its records.
 """
 
 import struct
@@ -25,7 +26,7 @@ from protocol.records.pieces import Chunks, PieceReader
 
 LEGACY_MAGICS = (0, 1)
 
-# offset, message_size, crc, magic, attributes; magic 1 goes on with the timestamp, then both with key and value.
+# offset, message_size, crc, magic, attributes; magic 1 continues with the timestamp, then both have key and value.
 _HEADER = struct.Struct(">qiIbb")
 _TIMESTAMP = struct.Struct(">q")
 _ENTRY = struct.Struct(">qi")
@@ -37,7 +38,7 @@ _NULL_LENGTH = -1
 _CRC_COVERED_POSITION = MAGIC_POSITION
 _KEY_POSITION = {0: _HEADER.size, 1: _HEADER.size + _TIMESTAMP.size}
 
-# Of the message alone, with null key and null value.
+# The size of a message with null key and null value, without offset and size.
 MESSAGE_SIZE_MIN = {0: 14, 1: 22}
 
 _CODEC_MASK = 0b111
@@ -48,15 +49,15 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class ForbiddenMessage(Malformed):
-    """Every byte is where it belongs, but the whole is not allowed: compression inside compression, two magics, ..."""
+    """The layout is valid, but the content is not allowed: nested compression, mixed magics, and the like."""
 
 
 class ZstdMessage(ForbiddenMessage):
-    """A message of magic 0 or 1 in the codec that only magic 2 has. Clients are told this one apart."""
+    """A message of magic 0 or 1 in zstd, which only magic 2 allows. Clients get an error of its own for it."""
 
 
 class MessageHeader(NamedTuple):
-    """What stands before key and value. `offset` of a wrapper is that of its last inner message."""
+    """The fields before key and value. `offset` of a wrapper is that of its last inner message."""
 
     offset: int
     message_size: int
@@ -67,7 +68,7 @@ class MessageHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole entry."""
+        """The size of the whole entry in bytes."""
         return LOG_OVERHEAD + self.message_size
 
     @property
@@ -76,7 +77,7 @@ class MessageHeader(NamedTuple):
 
     @property
     def compression(self) -> Compression:
-        """Raises ForbiddenMessage for ids that magic 0 and 1 do not have; as ZstdMessage for that of zstd."""
+        """The codec. Raises ZstdMessage for zstd and ForbiddenMessage for undefined codec ids."""
         codec = self.attributes & _CODEC_MASK
         if codec == Compression.ZSTD:
             raise ZstdMessage(f"ZStandard in a message of magic {self.magic}")
@@ -95,9 +96,10 @@ class MessageHeader(NamedTuple):
 
 
 def read_message_header(buffer: Buffer, position: int = 0) -> MessageHeader:
-    """The header of the entry at `position`; the rest of the message need not be there yet.
+    """Return the header of the entry at `position`; the rest of the message need not be in the buffer.
 
-    Raises Malformed when it is cut off, magic is neither 0 nor 1, or message_size is below the minimum.
+    Raises:
+        Malformed: it is cut off, magic is neither 0 nor 1, or message_size is below the minimum.
     """
     try:
         offset, message_size, crc, magic, attributes = _HEADER.unpack_from(buffer, position)
@@ -112,9 +114,10 @@ def read_message_header(buffer: Buffer, position: int = 0) -> MessageHeader:
 
 
 def messages(buffer: Buffer) -> Iterator[tuple[int, MessageHeader]]:
-    """(position, header) of each whole entry; a partial last one ends the iteration, as a fetch may be cut anywhere.
+    """Yield (position, header) of each whole entry; a partial last one, as in a fetch response, ends the iteration.
 
-    Raises Malformed at a whole entry that is not one of magic 0 or 1.
+    Raises:
+        Malformed: a whole entry is not of magic 0 or 1.
     """
     position = 0
     while (size := entry_size(buffer, position)) is not None:
@@ -123,7 +126,11 @@ def messages(buffer: Buffer) -> Iterator[tuple[int, MessageHeader]]:
 
 
 def entry_size(buffer: Buffer, position: int) -> int | None:
-    """Size of the entry at `position`, of any magic; None when it is not all there. Raises Malformed if it is none."""
+    """Return the size of the entry at `position`, of any magic; None if it is not whole.
+
+    Raises:
+        Malformed: the size is too small for an entry.
+    """
     left = len(buffer) - position
     if left <= MAGIC_POSITION:
         return None
@@ -139,7 +146,7 @@ def _announced_size(buffer: Buffer, position: int) -> int:
 
 
 def message_crc_is_valid(buffer: Buffer, position: int, header: MessageHeader) -> bool:
-    """Whether the entry at `position` is all there and its CRC-32 is the one in its header."""
+    """Return whether the entry at `position` is whole and its CRC-32 equals that in its header."""
     end = position + header.size
     if end > len(buffer):
         return False
@@ -147,10 +154,13 @@ def message_crc_is_valid(buffer: Buffer, position: int, header: MessageHeader) -
 
 
 def message_records(buffer: Buffer, position: int = 0, *, size_max: int) -> list[Record]:
-    """The record of the entry at `position`, or those of a wrapper, with absolute offsets and their own times.
+    """Return the record of the entry at `position`, or those of a wrapper, with absolute offsets and their timestamps.
 
-    The CRC of the entry is left to the caller, those of inner messages are checked. Raises Malformed on any damage, and
-    as ForbiddenMessage for nested compression and an inner magic that is not the wrapper's.
+    The CRC of the entry is not checked, those of inner messages are.
+
+    Raises:
+        ForbiddenMessage: compression is nested, or an inner magic differs from the wrapper's.
+        Malformed: the entry is damaged.
     """
     header = read_message_header(buffer, position)
     key, value = _key_and_value(buffer, position, header)
@@ -162,13 +172,16 @@ def message_records(buffer: Buffer, position: int = 0, *, size_max: int) -> list
         assert not isinstance(message.key, Chunks)
         assert not isinstance(message.value, Chunks)
         inner.append(Record(message.offset, message.timestamp, message.key, message.value, []))
-    return _moved_under(header, inner)
+    return _with_absolute_offsets(header, inner)
 
 
 def wrapped_messages(buffer: Buffer, position: int = 0, *, size_max: int) -> bytes:
-    """The plain messages in the wrapper at `position`, as they were written: their offsets may count from the first.
+    """Return the plain messages in the wrapper at `position` as written; their offsets may count from the first.
 
-    Without compression that is the entry itself. Raises Malformed on damage; the inner messages are not looked at.
+    For an uncompressed message this is the entry itself. The inner messages are not checked.
+
+    Raises:
+        Malformed: the wrapper is damaged.
     """
     header = read_message_header(buffer, position)
     _, value = _key_and_value(buffer, position, header)
@@ -178,7 +191,7 @@ def wrapped_messages(buffer: Buffer, position: int = 0, *, size_max: int) -> byt
 
 
 def _message_set(wrapper: MessageHeader, value: bytes | None, *, size_max: int) -> Iterator[bytes]:
-    """The plain bytes of the set in a wrapper, in pieces."""
+    """Return the plain bytes of the set in a wrapper, in pieces."""
     if not value:
         raise Malformed("wrapper message without a message set")
     if wrapper.compression is Compression.LZ4 and wrapper.magic == 0:
@@ -186,8 +199,8 @@ def _message_set(wrapper: MessageHeader, value: bytes | None, *, size_max: int) 
     return open_pieces(wrapper.compression, value, size_max=size_max)
 
 
-def _moved_under(wrapper: MessageHeader, inner: list[Record]) -> list[Record]:
-    """The inner records with the offsets that their wrapper gives them."""
+def _with_absolute_offsets(wrapper: MessageHeader, inner: list[Record]) -> list[Record]:
+    """Return the inner records with the offsets that their wrapper determines."""
     if wrapper.magic == 0:
         return inner
     base_offset = wrapper.offset - inner[-1].offset
@@ -195,19 +208,19 @@ def _moved_under(wrapper: MessageHeader, inner: list[Record]) -> list[Record]:
 
 
 class Message(NamedTuple):
-    """One message as a producer sent it. In a wrapper its offset may count from the first one's."""
+    """One message as a producer sent it. In a wrapper its offset may count from the first message's."""
 
     offset: int
     timestamp: int
     key: bytes | Chunks | None
     value: bytes | Chunks | None
-    headers: tuple[()] = ()  # which messages do not have
+    headers: tuple[()] = ()  # messages have none
 
 
 class MessageSet:
     """A whole set as a producer sent it.
 
-    `records` can be read once; before all of them were, the other values but `compression` may be wrong.
+    `records` can be read once. Until all records were read, the other values except `compression` may be wrong.
     `entry_size_max` is the size of the largest entry.
     """
 
@@ -229,11 +242,13 @@ class MessageSet:
 
 
 def read_message_set(buffer: Buffer, *, size_max: int) -> MessageSet:
-    """What an old producer sent: messages of one magic, or one wrapper. A partial last entry is left out.
+    """Read an old producer's set: messages of one magic, or one wrapper. A partial last entry is left out.
 
-    Raises Malformed, now or when its records are read, when an entry is damaged, its CRC is wrong or a wrapper opens to
-    more than `size_max` bytes; as ForbiddenMessage when magics are mixed, or when a wrapper is not alone or holds
-    compressed messages. A key or a value of more than about 1 MiB in a wrapper comes as Chunks.
+    A key or value of more than about 1 MiB in a wrapper is returned as Chunks.
+
+    Raises, now or while the records are read:
+        ForbiddenMessage: magics are mixed, or a wrapper is not alone or holds compressed messages.
+        Malformed: an entry is damaged, its CRC is wrong, or a wrapper opens to more than `size_max` bytes.
     """
     data = bytes(buffer)
     if entry_size(data, 0) is None:
@@ -257,7 +272,7 @@ def read_message_set(buffer: Buffer, *, size_max: int) -> MessageSet:
 def _inner_records(
     wrapper: MessageHeader, value: bytes | None, found: MessageSet, *, size_max: int, joined_size_max: int | None = None
 ) -> Iterator[Message]:
-    """The messages in a wrapper. Raises Malformed, at the end for offsets outside int64."""
+    """Yield the messages in a wrapper. Raise Malformed, for offsets outside int64 only at the end."""
     append_time = wrapper.timestamp if wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME else None
     reader = PieceReader(_message_set(wrapper, value, size_max=size_max))
     inner = MessageSet(wrapper.compression)
@@ -282,9 +297,9 @@ def _inner_records(
 def _plain_messages(
     reader: PieceReader, magic: int, found: MessageSet, *, joined_size_max: int | None = None
 ) -> Iterator[Message]:
-    """The whole entries, all uncompressed and of one magic. Raises Malformed, also for a wrong CRC.
+    """Yield the whole entries, all uncompressed and of one magic. Raise Malformed, also for a wrong CRC.
 
-    With a `joined_size_max` what is larger comes as Chunks.
+    Entries larger than `joined_size_max` are returned as Chunks.
     """
     while reader.ensure(MAGIC_POSITION + 1):
         size = _announced_size(reader.data, reader.position)
@@ -316,7 +331,7 @@ def _plain_messages(
 
 
 class _LargeMessage:
-    """A message that is too large to be joined: its fields are read while they go by, and its CRC is compared last."""
+    """A message too large to be joined: its fields are read in passing, and its CRC is compared last."""
 
     __slots__ = ("_crc", "_end", "_header", "_key", "_reader", "_start", "_value", "_value_is_null")
 
@@ -352,7 +367,11 @@ class _LargeMessage:
         )
 
     def finish(self) -> None:
-        """Read what nobody has asked for. Raises Malformed when the message is damaged or cut off."""
+        """Read the fields that the caller has not read.
+
+        Raises:
+            Malformed: the message is damaged or cut off.
+        """
         for _ in self._key:
             pass
         if self._value_is_null is None:
@@ -442,10 +461,10 @@ def build_message_set(
     level: int | None = None,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
 ) -> bytes:
-    """The records as messages with their own offsets, in one wrapper if there is a codec. Headers are dropped.
+    """Build messages with the records' offsets, in one wrapper if there is a codec. Headers are dropped.
 
-    With LogAppendTime all records must have the same timestamp. zstd is not possible here. Costs the memory of the
-    result, of a piece of the messages and of a record.
+    With LogAppendTime all records must have the same timestamp. zstd is not supported. It takes the memory of the
+    result, of one piece of the messages and of one record.
     """
     assert compression is not Compression.ZSTD
     attributes = _LOG_APPEND_TIME_BIT if magic and timestamp_type is TimestampType.LOG_APPEND_TIME else 0

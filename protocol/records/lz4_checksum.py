@@ -1,8 +1,8 @@
 """The header checksum of lz4 frames, which Kafka's clients computed wrongly for messages of magic 0.
 
-Owns the byte at the end of a frame's header: the second one of xxHash-32 over the frame descriptor, the bytes between
-the magic number and the checksum itself. Clients before 0.10 hashed the magic number as well, brokers of that time
-expect it so, and libraries refuse such a frame. Must not know messages: who reads or writes one says which it wants.
+Owns the byte at the end of a frame's header: the second byte of xxHash-32 over the frame descriptor, which lies between
+the magic number and the checksum. Clients before 0.10 included the magic number, brokers of that time expect this, and
+libraries reject such a frame. Must not know messages: the caller chooses the checksum.
 """
 
 from protocol.errors import Malformed
@@ -21,7 +21,11 @@ _MASK = 0xFFFFFFFF
 
 
 def with_true_checksum(frame: Buffer) -> bytearray:
-    """A copy of a frame whose header checksum may be anything, as lz4 libraries demand it. Raises Malformed."""
+    """Return a copy of a frame with the header checksum that lz4 libraries require.
+
+    Raises:
+        Malformed: the frame header is cut off.
+    """
     position = _checksum_position(frame)
     copy = bytearray(frame)
     copy[position] = _second_byte(_xxhash32_of_few(copy[_MAGIC_SIZE:position]))
@@ -29,7 +33,7 @@ def with_true_checksum(frame: Buffer) -> bytearray:
 
 
 def with_historic_checksum(frame: Buffer) -> bytearray:
-    """A copy of one of our own frames (without content size), as clients of magic 0 compute its header checksum."""
+    """Return a copy of one of the broker's own frames (without content size) with the checksum of magic 0 clients."""
     position = _checksum_position(frame)
     copy = bytearray(frame)
     copy[position] = _second_byte(_xxhash32_of_few(copy[:position]))
@@ -55,7 +59,7 @@ def _second_byte(digest: int) -> int:
 
 
 def _xxhash32_of_few(data: bytearray) -> int:
-    """xxHash-32 with seed 0 of less than 16 bytes, which is all that a frame descriptor has."""
+    """Return xxHash-32 with seed 0 of less than 16 bytes, the most that a frame descriptor has."""
     assert len(data) < 16
     prime1, prime2, prime3, prime4, prime5 = _PRIMES
     digest = prime5 + len(data)

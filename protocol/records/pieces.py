@@ -1,10 +1,10 @@
-"""A cursor over plain bytes that come in pieces, such as a decompressor yields them.
+"""A cursor over plain bytes that come in pieces, for example from a decompressor.
 
-Owns the position across pieces: a caller reads `data` from `position` on as far as that goes by itself, stores where it
-stopped, and has a method read what the next pieces continue. Must not know what the bytes mean.
+Owns the position across pieces: a caller reads `data` from `position` as far as that reaches, stores the position where
+it stopped, and calls a method to read what continues in the next piece. Must not know what the bytes mean.
 
-Invariants: `position` never lies beyond `data`; only the piece at hand is kept, and what `take` or `ensure` was asked
-for; CannotOpen of the iterator passes through.
+Invariants: `position` never exceeds the size of `data`; only the current piece is kept, and what `take` or `ensure` has
+joined; CannotOpen of the iterator is passed on.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,7 @@ from protocol.errors import Malformed
 
 
 class PieceReader:
-    """Reads pieces from the first byte to the last. The methods raise IndexError where the bytes end."""
+    """Reads pieces from the first byte to the last. Methods raise IndexError at the end of the bytes."""
 
     __slots__ = ("_passed", "_pieces", "data", "position")
 
@@ -25,7 +25,7 @@ class PieceReader:
 
     @property
     def offset(self) -> int:
-        """How many bytes lie behind."""
+        """The number of bytes read so far."""
         return self._passed + self.position
 
     def is_at_end(self) -> bool:
@@ -35,7 +35,11 @@ class PieceReader:
         return False
 
     def varint(self, bits: int = 32) -> int:
-        """The zigzag varint here. Raises Malformed when it has more than `bits` bits."""
+        """Read a zigzag varint.
+
+        Raises:
+            Malformed: it has more than `bits` bits.
+        """
         value = 0
         for shift in range(0, bits, 7):
             if self.is_at_end():
@@ -52,7 +56,7 @@ class PieceReader:
         return value >> 1 ^ -(value & 1)
 
     def chunks(self, count: int) -> Iterator[bytes]:
-        """The next `count` bytes as they lie in the pieces."""
+        """Yield the next `count` bytes as they lie in the pieces."""
         while count:
             if self.is_at_end():
                 raise IndexError
@@ -73,14 +77,14 @@ class PieceReader:
             count -= step
 
     def drain(self) -> int:
-        """Skip all that is left; how much that was."""
+        """Skip the remaining bytes; return their number."""
         start = self.offset
         while not self.is_at_end():
             self.position = len(self.data)
         return self.offset - start
 
     def ensure(self, count: int) -> bool:
-        """Have the next `count` bytes in `data`, joined with the pieces after it. False when there are not so many."""
+        """Join pieces until `data` holds the next `count` bytes; return False if there are fewer."""
         while len(self.data) - self.position < count:
             piece = next(self._pieces, None)
             if piece is None:
@@ -103,7 +107,7 @@ class PieceReader:
 class Chunks:
     """A field of `size` bytes that is too large to be joined.
 
-    It is read from a PieceReader while it is iterated: once, and in the order in which fields lie there.
+    Iterating reads it from a PieceReader: only once, and in the order of the fields.
     """
 
     __slots__ = ("_chunks", "_is_null", "size")

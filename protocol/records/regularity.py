@@ -1,16 +1,25 @@
-"""The quick proof that the records of a batch are as every reader expects them.
+"""The fast check that the records of a batch are well formed.
 
-Owns one question about the plain bytes after a batch header: do exactly so many records fill them, does every field end
-where its record ends, do the offset deltas count 0, 1, 2, ...? Must not know what becomes of a batch that fails:
-`protocol.records.batch.parse_records` says what is wrong with it.
+Owns one question about the plain bytes after a batch header: are they exactly `count` records, does every field end
+where its record ends, and are the offset deltas 0, 1, 2, ...? Must not know what happens to a batch that fails:
+`protocol.records.batch.parse_records` reports the error.
 
-Plain bytes may come in pieces. A record that lies across them is stepped over by the reader that parsing uses, whatever
-its size; nothing is joined.
+A record, with every length and delta as a zigzag varint:
 
-It is asked about every batch that a leader takes, so it decides what small records cost. A step over one record, field
-by field, takes 0.4 us, with headers 0.5 us. But producers mostly send one record like the other, of the same size in
-key and value. Such a run is proven column by column: the bytes that stand a record's size apart are one slice, compared
-in one call.
+    length | attributes (1 byte) | timestamp delta | offset delta | key length, key | value length, value | headers
+
+The fast path handles fields whose varints have one or two bytes; `_record_end` handles all others.
+
+Plain bytes may come in pieces. A record that crosses pieces is read by the reader that parsing uses, whatever its size;
+pieces are not joined.
+
+The check runs for every batch that a leader appends, so it determines the cost of small records. Checking one record
+field by field takes 0.4 us, with headers 0.5 us. But most producers send records of the same size in key and value.
+Such a run is checked by columns: the bytes at the same position of each record are one slice with the record size as
+its step, compared in one call:
+
+    record n     [len|att|time|delta n  |klen|key..|vlen|value..|0]
+    record n + 1 [len|att|time|delta n+1|klen|key..|vlen|value..|0]      equal length: same columns len, klen, vlen, 0
 """
 
 import struct
@@ -23,14 +32,14 @@ from protocol.records.batch import RECORD_SIZE_MIN, HeaderBudget, outline_across
 from protocol.records.compression import PIECE_SIZE, Buffer, CannotOpen
 from protocol.records.pieces import PieceReader
 
-# How far the length of a key or a value leads, itself included: null is a byte alone. What takes more than one byte,
-# or cannot be, leads past the end of any data.
+# The distance from a one-byte length of a key or value to the field after it; the length of a null is a single byte. An
+# invalid length, or one of more bytes, maps to a distance beyond the end of any data.
 _TOO_FAR = 1 << 62
 _NULL = 0x01
 _STEPS = tuple(
     1 if code == _NULL else _TOO_FAR if code & 1 or code >= 0x80 else 1 + (code >> 1) for code in range(0x100)
 )
-# The same for the first of two bytes; the second one counts 64 each.
+# The same for the first byte of two; the second byte counts 64 each.
 _LOW_STEPS = tuple(_TOO_FAR if low & 1 else 2 + ((low & 0x7F) >> 1) for low in range(0x100))
 
 _CONTINUES = bytes(low >> 7 for low in range(0x100))
@@ -39,11 +48,11 @@ _CONTINUES = bytes(low >> 7 for low in range(0x100))
 _Lone = tuple[
     Callable[[Buffer, int], tuple[int, int, int]], Callable[[Buffer, int], tuple[int]], tuple[int, ...], tuple[int, ...]
 ]
-"""How to read a record that is alone in its batch, where its own length and its value's take so many bytes each.
+"""The layout of a record that is alone in its batch, for one size of the length fields of record and value.
 
-The first reads its length, both deltas in one number, and the length of its key as one byte tells it; the second a
-length. Then come where its value's length stands, by the length of its key; and what a length reads as, by the size of
-what it tells, itself included, -1 where it would be told otherwise.
+The functions unpack (record length, both deltas as one number, key length as one byte) and a length. The first table
+maps the key length to the position of the value length. The second maps a size, which includes that of the length
+itself, to the encoded length, or to -1 if that has another number of bytes.
 """
 
 
@@ -65,9 +74,9 @@ _HEADERS_COUNT_SIZE = 1
 
 
 class _Deltas(NamedTuple):
-    """The bytes of the offset deltas from `first` on, as columns: all that are encoded in the same number of bytes.
+    """The encoded offset deltas from `first` to before `end`, as columns; all are encoded in `size` bytes.
 
-    The third byte, if there is one, is the same for all of a block.
+    The third byte, if there is one, is the same in the whole block.
     """
 
     first: int
@@ -90,29 +99,31 @@ _DELTAS = (
     *(_Deltas(n * _BLOCK, (n + 1) * _BLOCK, 3, _LOWS, _CONTINUED_HIGHS, n) for n in range(1, _BLOCKS)),
 )
 
-# Far enough from the ends of int64 that a sum of two is one.
+# The sum of two such values fits int64.
 _TIMESTAMP_MAX = 1 << 62
 
-_TIME_SIZE_MAX = 9  # so many bytes hold it
+_TIME_SIZE_MAX = 9  # the bytes of the largest such varint
 
-# A run is looked for among at most so many records, so that one that ends soon costs little, and not again for a while
-# after one that was hardly worth it.
+# A run is searched among at most this many records, so that a short run costs little. After a run that saved little,
+# the next search waits for some records.
 _RUN_MAX = 512
 _RUN_WORTH_IT = 8
 _RECORDS_WITHOUT_RUNS = 32
 _SAME = tuple(bytes((byte,)) * _RUN_MAX for byte in range(0x100))
 
-# A copy is quicker to look at than a view, but not where large records have to be copied for it.
+# Indexing bytes is faster than indexing a view, but large records are not worth the copy.
 _COPIED_SIZE_MAX = 1 << 16
 _COPIED_RECORD_SIZE_MAX = 512
 
 
 def are_regular(data: Buffer, count: int, budget: HeaderBudget | None = None) -> bool:
-    """Whether `data` is `count` whole records with the offset deltas 0 to count - 1, and nothing else.
+    """Return whether `data` is exactly `count` whole records with the offset deltas 0 to count - 1.
 
-    Keys, values, headers and attributes may be anything, times too within 2^62 of their base. True only if no reader
-    can fail on them. False for whatever is not proven; of that, only more than 2^20 records and stranger times are
-    lawful. Raises TooManyHeadersError if there is a `budget` for headers.
+    Keys, values, headers and attributes may be anything; times must lie within 2^62 of their base. True proves that no
+    reader can fail on the records. False proves nothing: more than 2^20 records and times further away are valid too.
+
+    Raises:
+        TooManyHeadersError: there are more headers than `budget` allows.
     """
     size = len(data)
     if count == 1 and is_one_plain(data, 0):
@@ -133,9 +144,11 @@ def are_regular(data: Buffer, count: int, budget: HeaderBudget | None = None) ->
 
 
 def are_regular_pieces(pieces: Iterable[bytes], count: int, budget: HeaderBudget | None = None) -> bool:
-    """`are_regular` of the bytes that `pieces` make together. Not all of them may have been asked for when it is False.
+    """Return `are_regular` of the concatenated `pieces`. If the result is False, not all of them may have been read.
 
-    Raises CannotOpen if the iterator does, and TooManyHeadersError if there is a `budget`.
+    Raises:
+        CannotOpen: the iterator raised it.
+        TooManyHeadersError: there are more headers than `budget` allows.
     """
     pieces = iter(pieces)
     first = next(pieces, b"")
@@ -169,10 +182,10 @@ def _are_regular(pieces: Iterable[bytes], count: int, budget: HeaderBudget | Non
 
 
 def is_one_plain(data: Buffer, position: int) -> bool:
-    """Whether from `position` on is the one record that most clients send alone: at its batch's base time, no headers.
+    """Return whether the data from `position` on are one record without headers, at its batch's base time.
 
-    It is less than 8 KB, with a key of less than 64 bytes; False says no more than that it is not so, or told in
-    lengths of other sizes.
+    That is the record that most clients send alone. It must have less than 8 KB and a key of less than 64 bytes. False
+    only means that this was not proven: the record may have lengths of other sizes.
     """
     size = len(data) - position
     start, length, value_at_by_key, lengths = _LONE_SHORT if size <= _SHORT_SIZE_MAX else _LONE_LONG
@@ -193,9 +206,16 @@ def is_one_plain(data: Buffer, position: int) -> bool:
 def _step_over(
     data: Buffer, position: int, deltas: _Deltas, number: int, end: int, budget: HeaderBudget | None
 ) -> tuple[int, int]:
-    """Step over the records from `number` at `position` to before `end`, as far as they are whole and regular.
+    """Pass the records from `number` at `position` to before `end`, as long as they are whole and regular.
 
-    Returns where it stopped: a position, and the number of the record there. All of their deltas are among `deltas`.
+    Returns the position and the number of the first record not passed. All their offset deltas are in `deltas`.
+
+    Positions within a record, all of which are known before the record counts as regular:
+
+        start        time_at           delta_at       key_at        value_at          headers_at   position
+        | length, attributes | timestamp delta | offset delta | length, key | length, value | headers |
+
+    Invariant: at the top of the loop `number` records are passed, and `position` is the start of the next.
     """
     first, _, delta_size, lows, highs, top = deltas
     number, count = number - first, end - first
@@ -286,10 +306,12 @@ def _headers_end(data: Buffer, position: int, budget: HeaderBudget | None) -> in
 def _run(
     data: Buffer, same: list[int], time_at: int, delta_at: int, size: int, deltas: _Deltas, number: int, count: int
 ) -> int:
-    """How many of the next `count` records are like the one before them, which is `size` bytes long and regular.
+    """Return how many of the next `count` records have the layout of the one before them, which is regular.
 
-    `same` are the positions in it of the bytes that have to be the same in all, `time_at` and `delta_at` those of its
-    timestamp delta and its offset delta.
+    `same` are the positions of bytes that must be equal in all records; `time_at` and `delta_at` are the positions of
+    the timestamp delta and the offset delta. `size` is the size of a record.
+
+    Invariant: after each column, the first `run` records agree in all columns compared so far.
     """
     run = min(count, _RUN_MAX)
     for at in same:
@@ -308,7 +330,7 @@ def _run(
 
 
 def _agreeing(column: Buffer, expected: bytes) -> int:
-    """How many bytes the two, which have the same length, have in common from the first on."""
+    """Return the length of the common prefix of two byte strings of the same length."""
     if column == expected:
         return len(expected)
     agreeing, differing = 0, len(expected)
@@ -322,9 +344,11 @@ def _agreeing(column: Buffer, expected: bytes) -> int:
 
 
 def _record_end(data: Buffer, position: int, offset_delta: int, budget: HeaderBudget | None) -> int:
-    """The position after any record that has this offset delta, in full generality.
+    """Return the position after a record of any form that has this offset delta.
 
-    Raises Malformed or IndexError, and TooManyHeadersError if there is a `budget`.
+    Raises:
+        Malformed, IndexError: the record is damaged.
+        TooManyHeadersError: there are more headers than `budget` allows.
     """
     size, position = read_varint(data, position)
     end = position + size
