@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (45): moves partitions to other brokers, or cancels that (KIP-455)."""
+"""AlterPartitionReassignments (45): moves partitions to other brokers, or cancels the move (KIP-455)."""
 
 from protocol.schema import int16, int32, message, string, struct
 

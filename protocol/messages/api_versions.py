@@ -1,6 +1,6 @@
-"""ApiVersions (18): tells which APIs and versions a broker serves.
+"""ApiVersions (18): returns the APIs and versions that a broker serves.
 
-Clients send it first, so its response header never changes, and a request of unknown version is answered in v0. v3
+Clients send it first, so its response header never changes, and the response to an unknown version is v0. v3
 adds the client's name and features, v4 allows supported features of minimum version 0.
 """
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (69): tells state and members of groups of the new protocol (KIP-848)."""
+"""ConsumerGroupDescribe (69): returns state and members of groups with the new protocol (KIP-848)."""
 
 from protocol.schema import boolean, int16, int32, message, string, struct, uuid
 
@@ -45,7 +45,7 @@ class DescribedGroup:
     assignment_epoch: int32 = 0
     assignor_name: string = ""
     members: list[Member] = []
-    authorized_operations: int32 = -0x8000_0000  # the lowest number: was not asked for
+    authorized_operations: int32 = -0x8000_0000  # the lowest number: not requested
 
 
 @message(69, versions=range(0, 1), flexible=0)

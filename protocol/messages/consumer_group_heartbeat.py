@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (68): a member of the new group protocol subscribes, lives and is assigned (KIP-848)."""
+"""ConsumerGroupHeartbeat (68): a member subscribes, stays alive and gets its assignment (KIP-848)."""
 
 from protocol.schema import int16, int32, message, string, struct, uuid
 

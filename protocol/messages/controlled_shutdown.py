@@ -1,4 +1,4 @@
-"""ControlledShutdown (7): a broker asks the controller to move its leaders away before it stops.
+"""ControlledShutdown (7): a broker asks the controller to move leadership off it before it stops.
 
 v0 has its own request header, without a client id. v2 adds the broker epoch (KIP-380).
 """

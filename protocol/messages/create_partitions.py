@@ -15,7 +15,7 @@ class CreatePartitionsAssignment:
 class CreatePartitionsTopic:
     name: string
     count: int32  # the new total
-    assignments: list[CreatePartitionsAssignment] | None  # None: as the controller likes
+    assignments: list[CreatePartitionsAssignment] | None  # None: the controller assigns
 
 
 @message(37, versions=range(0, 4), flexible=2)

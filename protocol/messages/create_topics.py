@@ -1,6 +1,6 @@
 """CreateTopics (19): creates topics.
 
-v1 can validate only and explains errors, v4 takes the broker's defaults for -1, v5 answers with configs, v7 with
+v1 can validate only and explains errors, v4 uses the broker's defaults for -1, v5 returns configs, v7
 topic ids.
 """
 
@@ -22,8 +22,8 @@ class CreatableTopicConfig:
 @struct
 class CreatableTopic:
     name: string
-    num_partitions: int32  # -1: as configured, or as assigned
-    replication_factor: int16  # -1: as configured, or as assigned
+    num_partitions: int32  # -1: the broker's default, or given by the assignments
+    replication_factor: int16  # -1: the broker's default, or given by the assignments
     assignments: list[CreatableReplicaAssignment]
     configs: list[CreatableTopicConfig]
 

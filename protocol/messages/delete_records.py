@@ -1,6 +1,6 @@
 """DeleteRecords (21): deletes the records below an offset.
 
-v1 throttles after the answer, v2 is flexible.
+v1 throttles after the response, v2 is flexible.
 """
 
 from protocol.schema import int16, int32, int64, message, string, struct

@@ -1,6 +1,6 @@
 """DeleteTopics (20): deletes topics.
 
-v5 explains errors, v6 takes topic ids.
+v5 explains errors, v6 accepts topic ids.
 """
 
 from protocol.schema import ZERO_UUID, int16, int32, message, since, string, struct, uuid

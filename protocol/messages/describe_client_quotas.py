@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48): tells the quotas of users, clients and addresses (KIP-546).
+"""DescribeClientQuotas (48): returns the quotas of users, clients and addresses (KIP-546).
 
 v1 is flexible.
 """

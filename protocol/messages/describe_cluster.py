@@ -1,4 +1,4 @@
-"""DescribeCluster (60): tells the cluster id, the controller and the brokers (KIP-700).
+"""DescribeCluster (60): returns the cluster id, the controller and the brokers (KIP-700).
 
 v1 adds the type of endpoint (KIP-919).
 """
@@ -29,4 +29,4 @@ class DescribeClusterResponse:
     cluster_id: string
     controller_id: int32 = -1
     brokers: list[DescribeClusterBroker]
-    cluster_authorized_operations: int32 = -0x8000_0000  # the lowest number: was not asked for
+    cluster_authorized_operations: int32 = -0x8000_0000  # the lowest number: not requested

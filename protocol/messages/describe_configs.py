@@ -1,4 +1,4 @@
-"""DescribeConfigs (32): tells the configs of brokers and topics.
+"""DescribeConfigs (32): returns the configs of brokers and topics.
 
 v1 adds synonyms and sources, v3 types and documentation.
 """

@@ -1,6 +1,6 @@
 """DescribeDelegationToken (41): lists delegation tokens.
 
-v3 adds who asked for them (KIP-373).
+v3 adds their requester (KIP-373).
 """
 
 from protocol.schema import bytes_, int16, int32, int64, message, since, string, struct

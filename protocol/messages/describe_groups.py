@@ -1,4 +1,4 @@
-"""DescribeGroups (15): tells state, protocol and members of groups.
+"""DescribeGroups (15): returns state, protocol and members of groups.
 
 v3 adds authorized operations, v4 static members.
 """
@@ -30,7 +30,7 @@ class DescribedGroup:
     protocol_type: string = ""
     protocol_data: string = ""
     members: list[DescribedGroupMember] = []
-    authorized_operations: int32 = since(3, default=-0x8000_0000)  # the lowest number: was not asked for
+    authorized_operations: int32 = since(3, default=-0x8000_0000)  # the lowest number: not requested
 
 
 @message(15, versions=range(0, 6), flexible=5)

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35): tells the log directories of a broker and what is in them.
+"""DescribeLogDirs (35): returns the log directories of a broker and their partitions.
 
 v3 adds a top-level error, v4 the size of the volumes (KIP-827).
 """

@@ -1,4 +1,4 @@
-"""DescribeProducers (61): tells the producers that are active in partitions (KIP-664)."""
+"""DescribeProducers (61): returns the active producers of partitions (KIP-664)."""
 
 from protocol.schema import int16, int32, int64, message, string, struct
 

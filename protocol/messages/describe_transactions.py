@@ -1,4 +1,4 @@
-"""DescribeTransactions (65): tells the state of transactions (KIP-664)."""
+"""DescribeTransactions (65): returns the state of transactions (KIP-664)."""
 
 from protocol.schema import int16, int32, int64, message, string, struct
 

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (50): tells which SCRAM credentials users have (KIP-554)."""
+"""DescribeUserScramCredentials (50): returns the SCRAM mechanisms of users (KIP-554)."""
 
 from protocol.schema import int8, int16, int32, message, string, struct
 

@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (40): changes when a delegation token ends, or ends it now.
+"""ExpireDelegationToken (40): changes when a delegation token expires, or expires it now.
 
 v2 is flexible.
 """

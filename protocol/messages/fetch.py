@@ -1,8 +1,8 @@
 """Fetch (1): reads record batches, for consumers and for followers.
 
-v3 limits the whole answer, v4 adds isolation levels, v5 log start offsets, v7 incremental sessions (KIP-227), v9
-leader epochs (KIP-320), v10 zstd, v11 reading from followers (KIP-392), v12 divergence of epochs (KIP-595), v13 topic
-ids instead of names (KIP-516), v15 moves the replica into a tagged struct (KIP-903), v16 tells where new leaders are
+v3 limits the whole response, v4 adds isolation levels, v5 log start offsets, v7 incremental sessions (KIP-227), v9
+leader epochs (KIP-320), v10 zstd, v11 reading from followers (KIP-392), v12 diverging epochs (KIP-595), v13 topic
+ids instead of names (KIP-516), v15 moves the replica into a tagged struct (KIP-903), v16 reports new leaders
 (KIP-951), v17 the directory of a follower (KIP-853).
 """
 
@@ -23,7 +23,7 @@ class FetchPartition:
     partition: int32
     current_leader_epoch: int32 = since(9, ignorable=True, default=-1)
     fetch_offset: int64
-    last_fetched_epoch: int32 = since(12, default=-1)  # lets the leader tell where the logs part
+    last_fetched_epoch: int32 = since(12, default=-1)  # lets the leader detect where the logs diverge
     log_start_offset: int64 = since(5, ignorable=True, default=-1)  # of a follower
     partition_max_bytes: int32
     replica_directory_id: uuid = since(17, tag=0, ignorable=True, default=ZERO_UUID)
@@ -40,7 +40,7 @@ class FetchTopic:
 class ForgottenTopic:
     topic: string = since(7, until=12, ignorable=True, default="")
     topic_id: uuid = since(13, ignorable=True, default=ZERO_UUID)
-    partitions: list[int32]  # to be taken out of the session
+    partitions: list[int32]  # to be removed from the session
 
 
 @message(1, versions=range(0, 18), flexible=12)
@@ -73,7 +73,7 @@ class FetchRow(NamedTuple):
 
 
 class ForgottenRow(NamedTuple):
-    """Partitions of one topic that are to be taken out of the session."""
+    """Partitions of one topic that are to be removed from the session."""
 
     topic: str
     topic_id: UUID
@@ -81,7 +81,7 @@ class ForgottenRow(NamedTuple):
 
 
 class ScannedFetch(NamedTuple):
-    """A FetchRequest as it is scanned (`protocol.scanner`)."""
+    """The result of scanning a FetchRequest (`protocol.scanner`)."""
 
     replica_id: int
     replica_state: ReplicaState | None
@@ -130,7 +130,7 @@ class PartitionData:
     current_leader: LeaderIdAndEpoch | None = since(12, tag=1, default=None)
     snapshot_id: SnapshotId | None = since(12, tag=2, default=None)
     aborted_transactions: list[AbortedTransaction] | None = since(4, default=None)  # None: read uncommitted
-    preferred_read_replica: int32 = since(11, default=-1)  # -1: keep reading here
+    preferred_read_replica: int32 = since(11, default=-1)  # -1: keep reading from this broker
     records: records_ | None = b""
 
 

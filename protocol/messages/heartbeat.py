@@ -1,4 +1,4 @@
-"""Heartbeat (12): a member shows its group coordinator that it lives, and learns of rebalances.
+"""Heartbeat (12): a member reports to its group coordinator that it is alive, and learns of rebalances.
 
 v3 adds static members.
 """
@@ -17,7 +17,7 @@ class HeartbeatRequest:
 
 
 class ScannedHeartbeat(NamedTuple):
-    """A HeartbeatRequest as it is scanned (`protocol.scanner`)."""
+    """The result of scanning a HeartbeatRequest (`protocol.scanner`)."""
 
     group_id: str
     generation_id: int

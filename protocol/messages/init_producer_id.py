@@ -10,7 +10,7 @@ from protocol.schema import int16, int32, int64, message, since, string
 class InitProducerIdRequest:
     transactional_id: string | None  # None: only idempotent
     transaction_timeout_ms: int32
-    producer_id: int64 = since(3, default=-1)  # -1: wants a new one
+    producer_id: int64 = since(3, default=-1)  # -1: requests a new one
     producer_epoch: int16 = since(3, default=-1)
 
 

@@ -1,6 +1,6 @@
 """JoinGroup (11): a member joins its group and waits for the generation to form.
 
-v1 adds the rebalance timeout, v4 makes members come back with the id they were given (MEMBER_ID_REQUIRED), v5 adds
+v1 adds the rebalance timeout, v4 makes members rejoin with their new member id (MEMBER_ID_REQUIRED), v5 adds
 static members, v7 the protocol type, v8 reasons, v9 lets the leader skip the assignment.
 """
 

@@ -1,6 +1,6 @@
 """ListOffsets (2): finds offsets by timestamp, or the ends of a partition.
 
-v0 answers a list of segment base offsets, v1+ one exact offset. v2 adds isolation levels, v4 leader epochs, v7 the
+v0 returns a list of segment base offsets, v1+ one exact offset. v2 adds isolation levels, v4 leader epochs, v7 the
 offset of the largest timestamp, v8 the earliest local and v9 the latest tiered offset.
 """
 

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46): lists the partitions that are on the move (KIP-455)."""
+"""ListPartitionReassignments (46): lists the partitions that are being reassigned (KIP-455)."""
 
 from protocol.schema import int16, int32, message, string, struct
 

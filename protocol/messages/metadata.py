@@ -1,4 +1,4 @@
-"""Metadata (3): tells brokers, topics, partitions and who leads them.
+"""Metadata (3): returns brokers, topics, partitions and their leaders.
 
 v0 asks for all topics with an empty list, v1+ with null. v4 can forbid auto-creation, v7 adds leader epochs, v8
 authorized operations, v10 topic ids, v12 lookup by topic id.
@@ -47,7 +47,7 @@ class MetadataResponseTopic:
     topic_id: uuid = since(10, default=ZERO_UUID)
     is_internal: boolean = since(1, default=False)
     partitions: list[MetadataResponsePartition] = []
-    topic_authorized_operations: int32 = since(8, default=-0x8000_0000)  # the lowest number: was not asked for
+    topic_authorized_operations: int32 = since(8, default=-0x8000_0000)  # the lowest number: not requested
 
 
 @message(3, versions=range(0, 13), flexible=9)
@@ -57,5 +57,5 @@ class MetadataResponse:
     cluster_id: string | None = since(2, default=None)
     controller_id: int32 = since(1, default=-1)  # -1: none
     topics: list[MetadataResponseTopic] = since(0, takes_encoded=True)
-    # the lowest number: was not asked for
+    # the lowest number: not requested
     cluster_authorized_operations: int32 = since(8, until=10, default=-0x8000_0000)

@@ -27,10 +27,10 @@ class OffsetCommitRequestTopic:
 @message(8, versions=range(0, 10), flexible=8)
 class OffsetCommitRequest:
     group_id: string
-    generation_id_or_member_epoch: int32 = since(1, ignorable=True, default=-1)  # -1: not a member, just storing
+    generation_id_or_member_epoch: int32 = since(1, ignorable=True, default=-1)  # -1: not a member
     member_id: string = since(1, ignorable=True, default="")
     group_instance_id: string | None = since(7, default=None)
-    retention_time_ms: int64 = since(2, until=4, ignorable=True, default=-1)  # -1: as the broker is configured
+    retention_time_ms: int64 = since(2, until=4, ignorable=True, default=-1)  # -1: the broker's configuration
     topics: list[OffsetCommitRequestTopic]
 
 
@@ -46,7 +46,7 @@ class OffsetCommitRow(NamedTuple):
 
 
 class ScannedOffsetCommit(NamedTuple):
-    """An OffsetCommitRequest as it is scanned (`protocol.scanner`)."""
+    """The result of scanning an OffsetCommitRequest (`protocol.scanner`)."""
 
     group_id: str
     generation_id_or_member_epoch: int

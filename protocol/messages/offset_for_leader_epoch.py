@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch (23): finds the end offset of a leader epoch, where logs part.
+"""OffsetForLeaderEpoch (23): finds the end offset of a leader epoch, where logs diverge.
 
-v1 adds the epoch found, v2 the reader's own epoch, v3 the replica that asks.
+v1 adds the epoch found, v2 the reader's own epoch, v3 the requesting replica.
 """
 
 from protocol.schema import int16, int32, int64, message, since, string, struct

@@ -1,6 +1,6 @@
 """Produce (0): appends record batches to partitions.
 
-acks 0 has no answer at all. v0-2 may carry message sets of magic 0 or 1, v3+ one batch of magic 2 a partition, v7+
+acks 0 has no response. v0-2 may carry message sets of magic 0 or 1, v3+ one batch of magic 2 per partition, v7+
 zstd. v3 adds transactions, v8 errors of single records (KIP-467), v10 the new leader (KIP-951), v11 the code
 TRANSACTION_ABORTABLE (KIP-890).
 """
@@ -25,7 +25,7 @@ class TopicProduceData:
 @message(0, versions=range(0, 12), flexible=9)
 class ProduceRequest:
     transactional_id: string | None = since(3, default=None)
-    acks: int16  # 0: no answer, 1: the leader has it, -1: all in-sync replicas have it
+    acks: int16  # 0: no response, 1: once the leader has it, -1: once all in-sync replicas have it
     timeout_ms: int32
     topic_data: list[TopicProduceData]
 
@@ -39,7 +39,7 @@ class ProduceRow(NamedTuple):
 
 
 class ScannedProduce(NamedTuple):
-    """A ProduceRequest as it is scanned (`protocol.scanner`)."""
+    """The result of scanning a ProduceRequest (`protocol.scanner`)."""
 
     transactional_id: str | None
     acks: int
@@ -64,7 +64,7 @@ class PartitionProduceResponse:
     index: int32
     error_code: int16 = 0
     base_offset: int64 = -1
-    log_append_time_ms: int64 = since(2, default=-1)  # -1 when the records keep the time they were made
+    log_append_time_ms: int64 = since(2, default=-1)  # -1 with CreateTime
     log_start_offset: int64 = since(5, default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = since(8, default=[])
     error_message: string | None = since(8, default=None)

@@ -1,4 +1,4 @@
-"""StopReplica (5): the controller takes replicas off a broker.
+"""StopReplica (5): the controller stops or deletes replicas on a broker.
 
 v0 lists partitions flat, v1-2 by topic with plain indexes, v3+ with a state each. v1 adds the broker epoch (KIP-380),
 v4 migration to KRaft (KIP-866).

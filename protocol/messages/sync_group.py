@@ -1,4 +1,4 @@
-"""SyncGroup (14): the leader hands in the assignment of a generation, every member takes its own.
+"""SyncGroup (14): the leader sends the assignments of a generation, every member receives its own.
 
 v3 adds static members, v5 the protocol, so that the coordinator can check it.
 """

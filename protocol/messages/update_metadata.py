@@ -1,4 +1,4 @@
-"""UpdateMetadata (6): the controller tells all brokers the metadata that they serve.
+"""UpdateMetadata (6): the controller sends all brokers the metadata that they serve.
 
 v0 knows brokers by host and port only, v1+ by endpoint. v5 groups partitions by topic and adds the broker epoch
 (KIP-380), v7 topic ids, v8 migration to KRaft (KIP-866).

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (27): the transaction coordinator has partition leaders write markers.
+"""WriteTxnMarkers (27): the transaction coordinator makes partition leaders write markers.
 
 v1 is flexible.
 """

@@ -118,7 +118,7 @@ class Chunks:
         self._is_null = is_null
 
     def is_null(self) -> bool:
-        """Whether there is no field rather than an empty one. To be asked when all before it has been read."""
+        """Return whether the field is null rather than empty. Call it once everything before the field was read."""
         return self._is_null()
 
     def __iter__(self) -> Iterator[bytes]:

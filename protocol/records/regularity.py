@@ -285,7 +285,7 @@ def _step_over(
 
 
 def _headers_end(data: Buffer, position: int, budget: HeaderBudget | None) -> int:
-    """The position after few headers with short keys and values; _TOO_FAR or IndexError if they are not."""
+    """Return the position after the headers if their fields are short; else _TOO_FAR, or raise IndexError."""
     steps = _STEPS
     headers = data[position]
     if headers & 1 or headers >= 0x80:
