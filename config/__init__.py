@@ -1,7 +1,7 @@
-"""Settings of brokers and topics: one table of definitions, and everything that derives from it.
+"""The settings of brokers and topics: one table of definitions, and everything derived from it.
 
-A leaf of the project: it imports none of the other packages, and opens no file but the ones a settings file names.
-The folder also holds the sample .properties files.
+A leaf of the project: it imports no other package, and opens only the files that a settings file names. The folder also
+holds the sample .properties files.
 
-Must not know who reads a setting, nor what it makes of it.
+Must not know who reads a setting, or for what.
 """

@@ -1,4 +1,4 @@
-"""An address in one setting: `host:port`, without a name or a protocol as `listeners` has them.
+"""Addresses of the form `host:port`, without the name or protocol of `listeners`.
 
 Owns the syntax. Must not know which settings hold one.
 """
@@ -13,14 +13,18 @@ PORT_MAX = 65535
 
 
 class HostAndPort(NamedTuple):
-    """An empty host is every address; port 0 is any free one."""
+    """An address. An empty host means all addresses; port 0 means any free port."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> "HostAndPort":
-        """The address that a text names, an IPv6 one in brackets. Raises ValueError."""
+        """Parse an address; an IPv6 one is in brackets.
+
+        Raises:
+            ValueError: the text is not an address.
+        """
         match = _HOST_AND_PORT.fullmatch(text)
         if match is None or int(match["port"]) > PORT_MAX:
             raise ValueError(text)
@@ -28,7 +32,7 @@ class HostAndPort(NamedTuple):
 
 
 def host_and_port_problem(text: str | None) -> str | None:
-    """What was expected, when a text names no address; unset is right."""
+    """Return what was expected if a text is not an address; None is valid."""
     try:
         if text is not None:
             HostAndPort.parse(text)

@@ -1,11 +1,13 @@
-"""The settings of one broker: read, checked, and layered.
+"""The settings of one broker: read, validated and layered.
 
 A value comes from the highest of four layers: dynamic for this broker, dynamic for all brokers, the file with the
-command line's overrides, the table's default. The layers keep texts as given, for DescribeConfigs; `config[ROW]`
-answers with the typed value. Invariants: every text in a layer that the table knows parses, and all rules between
-settings hold for the effective values; a change that would break either leaves everything as it was.
+command line's overrides, the table's default. The layers keep the texts as given, for DescribeConfigs; `config[ROW]`
+returns the typed value.
 
-Owns the layers and which of them counts. Must not know where dynamic values are stored.
+Invariants: every text in a layer whose key is in the table parses, and the effective values satisfy all rules between
+settings. A change that would violate either is rejected and changes nothing.
+
+Owns the layers and their precedence. Must not know where dynamic values are stored.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,19 +26,23 @@ LISTENER_PREFIX = "listener.name."
 
 _PROVIDER_PREFIX = "config.providers."
 _LIKENESS_MIN = 0.8
-"""How alike (`difflib` ratio) a known key must be to be suggested for an unknown one."""
+"""The least similarity (`difflib` ratio) of a known key that is suggested for an unknown one."""
 
 
 class BrokerConfig:
-    """The settings of one broker. Built by `from_properties`; changed while running by `apply_dynamic` only.
+    """The settings of one broker. Built by `from_properties`; changed at run time only by `apply_dynamic`.
 
-    `warnings` and `notices` are lines for the log of the start: what deserves a change, and what is good to know.
+    `warnings` and `notices` are lines to log at start: settings to change, and information.
     """
 
     def __init__(
         self, static: Mapping[str, str], dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]
     ) -> None:
-        """Raises ConfigErrors with all that is wrong. Keys that no row knows stay in their layer."""
+        """Parse and validate the layers. Unknown keys stay in their layer.
+
+        Raises:
+            ConfigErrors: with all errors.
+        """
         self.static: Mapping[str, str] = dict(static)
         self.dynamic_default: Mapping[str, str] = dict(dynamic_default)
         self.dynamic_broker: Mapping[str, str] = dict(dynamic_broker)
@@ -47,9 +53,10 @@ class BrokerConfig:
 
     @classmethod
     def from_properties(cls, static: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> "BrokerConfig":
-        """Settings of a file and of the command line, which wins.
+        """Build the settings from a file and the command line, which wins. An unknown key is kept, with a warning.
 
-        Raises ConfigErrors with all that is wrong. An unknown key is kept, with a warning.
+        Raises:
+            ConfigErrors: with all errors.
         """
         overrides = overrides or {}
         resolved, errors = providers.resolve({**static, **overrides})
@@ -72,11 +79,11 @@ class BrokerConfig:
         return cast(T, self._values[row])
 
     def is_set(self, row: Property[object]) -> bool:
-        """Whether the value was given, as opposed to the table's default."""
+        """Return whether the value was set, rather than taken from the table's defaults."""
         return any(row.name in layer for layer in (self.dynamic_broker, self.dynamic_default, self.static))
 
     def of_listener(self, name: str, row: Property[T]) -> T | None:
-        """What `listener.name.<name>.<row>` sets; None where it is not set. A name in any case."""
+        """Return the value of `listener.name.<name>.<row>`, or None if it is not set. The case of `name` is ignored."""
         key = f"{LISTENER_PREFIX}{name.lower()}.{row.name}"
         for layer in (self.dynamic_broker, self.dynamic_default, self.static):
             if key in layer:
@@ -85,18 +92,18 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> list[str]:
-        """Folders of the partition logs."""
+        """The directories of the partition logs."""
         text = self[rows.LOG_DIRS]
         return checks.folders(self[rows.LOG_DIR] if text is None else text)
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        """Addresses to bind."""
+        """The addresses to bind."""
         return self._listeners.bound
 
     @property
     def advertised_listeners(self) -> tuple[Listener, ...]:
-        """Addresses handed to clients; those to bind, unless set. Hosts may be empty and ports 0 as given there."""
+        """The addresses for clients; by default those to bind. Hosts may be empty and ports 0, as configured."""
         return self._listeners.advertised
 
     @property
@@ -106,11 +113,15 @@ class BrokerConfig:
 
     @property
     def control_plane_listener(self) -> Listener | None:
-        """The advertised listener that the controller connects to; None where that is the inter-broker listener."""
+        """The advertised listener that the controller connects to; None if it is the inter-broker listener."""
         return self._listeners.control_plane
 
     def apply_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
-        """Replaces both dynamic layers at once. Raises ConfigErrors, and changes nothing then."""
+        """Replace both dynamic layers in one step.
+
+        Raises:
+            ConfigErrors: the new values are invalid; nothing was changed.
+        """
         changed = BrokerConfig(self.static, default, broker)
         self.dynamic_default, self.dynamic_broker = changed.dynamic_default, changed.dynamic_broker
         self._values, self._listeners = changed._values, changed._listeners
@@ -144,7 +155,7 @@ class BrokerConfig:
 
 
 def base_row(key: str) -> Property[object] | None:
-    """The row of a key, which may carry `listener.name.<listener>.` and a mechanism in front. None for unknown keys."""
+    """Return the row of a key, which may have the prefix `listener.name.<listener>.` and a mechanism, or None."""
     if not key.startswith(LISTENER_PREFIX):
         return BROKER_PROPERTIES.get(key)
     name = key[len(LISTENER_PREFIX) :]
@@ -156,7 +167,7 @@ def base_row(key: str) -> Property[object] | None:
 
 
 def _parse(*layers: Mapping[str, str]) -> tuple[dict[Property[object], object], list[ConfigError]]:
-    """The effective value of every row, the first layer winning, and what could not be read."""
+    """Return the effective value of every row, the first layer winning, and the errors."""
     values: dict[Property[object], object] = {row: row.default for row in BROKER_PROPERTIES.values()}
     errors: list[ConfigError] = []
     for layer in reversed(layers):
@@ -175,7 +186,7 @@ def _parse(*layers: Mapping[str, str]) -> tuple[dict[Property[object], object], 
 
 
 def _unify_broker_id(settings: dict[str, str]) -> list[ConfigError]:
-    """broker.id and node.id are one setting: gives either the value of the other, in place."""
+    """Give broker.id and node.id, which are one setting, the same value, in place."""
     broker_key, node_key = rows.BROKER_ID.name, rows.NODE_ID.name
     broker_id, node_id = settings.get(broker_key), settings.get(node_key)
     if broker_id is not None and node_id is not None and broker_id.strip() != node_id.strip():
@@ -194,11 +205,11 @@ def _warning(key: str) -> str | None:
         return None
     nearest = _nearest_key(key)
     suggestion = "" if nearest is None else f"; the nearest known key is {nearest}"
-    return f"Unknown key {key} is kept, and nothing here reads it{suggestion}"
+    return f"Unknown key {key} is kept, but the broker does not read it{suggestion}"
 
 
 def _nearest_key(key: str) -> str | None:
-    from difflib import get_close_matches  # only a file with a mistake pays for it
+    from difflib import get_close_matches  # imported only if a file has an unknown key
 
     return next(iter(get_close_matches(key, BROKER_PROPERTIES, n=1, cutoff=_LIKENESS_MIN)), None)
 
@@ -210,5 +221,5 @@ def _notices(settings: Mapping[str, str]) -> Iterator[str]:
 
 def _shown(key: str, text: str) -> str:
     row = base_row(key)
-    # The value of an unknown key may be a plug-in's secret.
+    # The value of an unknown key may be a secret of a plug-in.
     return text if row is not None and not row.is_sensitive else HIDDEN

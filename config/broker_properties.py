@@ -60,13 +60,13 @@ FLUSH_AGE = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 BROKER_ID = integer("broker.id", -1, READ_ONLY, HIGH,
     doc="This broker's number in the cluster; -1 lets the broker choose one above reserved.broker.max.id.")
 NODE_ID = integer("node.id", -1, READ_ONLY, HIGH,
-    doc="Another spelling of broker.id; when both are given they must agree.")
+    doc="Another name of broker.id; if both are set, they must be equal.")
 BROKER_ID_GENERATION_ENABLE = boolean("broker.id.generation.enable", True, READ_ONLY, MEDIUM,
     doc="Whether a broker without an id may generate one.")
 RESERVED_BROKER_MAX_ID = integer("reserved.broker.max.id", 1000, READ_ONLY, MEDIUM, NOT_NEGATIVE,
     doc="Largest id that an operator assigns by hand; generated ids start above it.")
 BROKER_RACK = string("broker.rack", None, READ_ONLY, MEDIUM,
-    doc="Rack or zone of this broker, for spreading replicas and for reading from a near one.")
+    doc="Rack or zone of this broker, for placing replicas and for reading from the nearest replica.")
 ZOOKEEPER_CONNECT = string("zookeeper.connect", None, READ_ONLY, HIGH,
     doc="ZooKeeper ensemble as host:port,host:port/chroot; without it the embedded store serves a single broker.")
 ZOOKEEPER_SESSION_TIMEOUT_MS = integer("zookeeper.session.timeout.ms", 18000, READ_ONLY, HIGH,
@@ -75,7 +75,7 @@ ZOOKEEPER_CONNECTION_TIMEOUT_MS = integer("zookeeper.connection.timeout.ms", Non
     no_effect=NoEffect.ZOOKEEPER,
     doc="Longest wait for the first connection to ZooKeeper; unset means the session timeout.")
 ZOOKEEPER_MAX_IN_FLIGHT_REQUESTS = integer("zookeeper.max.in.flight.requests", 10, READ_ONLY, HIGH, POSITIVE,
-    no_effect=NoEffect.ZOOKEEPER, doc="Requests sent to ZooKeeper before one must have been answered.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Requests sent to ZooKeeper before a response must arrive.")
 ZOOKEEPER_SET_ACL = boolean("zookeeper.set.acl", False, READ_ONLY, HIGH,
     no_effect=NoEffect.ZOOKEEPER, doc="Whether znodes are created so that only brokers may change them.")
 ZOOKEEPER_CLIENT_CNXN_SOCKET = string("zookeeper.clientCnxnSocket", None, READ_ONLY, MEDIUM,
@@ -89,7 +89,7 @@ ZOOKEEPER_SSL_KEYSTORE_PASSWORD = password("zookeeper.ssl.keystore.password", No
 ZOOKEEPER_SSL_KEYSTORE_TYPE = string("zookeeper.ssl.keystore.type", None, READ_ONLY, MEDIUM,
     no_effect=NoEffect.ZOOKEEPER, doc="Format of the keystore used towards ZooKeeper; unset means by file name.")
 ZOOKEEPER_SSL_TRUSTSTORE_LOCATION = string("zookeeper.ssl.truststore.location", None, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ZOOKEEPER, doc="Certificates that ZooKeeper servers are checked against.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Trusted certificates for ZooKeeper servers.")
 ZOOKEEPER_SSL_TRUSTSTORE_PASSWORD = password("zookeeper.ssl.truststore.password", None, READ_ONLY, MEDIUM,
     no_effect=NoEffect.ZOOKEEPER, doc="Password of the truststore used towards ZooKeeper.")
 ZOOKEEPER_SSL_TRUSTSTORE_TYPE = string("zookeeper.ssl.truststore.type", None, READ_ONLY, MEDIUM,
@@ -132,7 +132,7 @@ EARLY_START_LISTENERS = string("early.start.listeners", None, READ_ONLY, HIGH,
     no_effect=NoEffect.AUTHORIZATION, doc="Listeners opened before authorisation data is loaded.")
 SOCKET_SEND_BUFFER_BYTES = integer("socket.send.buffer.bytes", 102_400, READ_ONLY, HIGH,
     doc="Send buffer of accepted sockets; -1 leaves it to the operating system. "
-    "Answers sent from files, which take no memory, may fill 256 KiB.")
+    "Responses sent from files, which take no memory, may fill 256 KiB.")
 SOCKET_RECEIVE_BUFFER_BYTES = integer("socket.receive.buffer.bytes", 102_400, READ_ONLY, HIGH,
     doc="Receive buffer of accepted sockets; -1 leaves it to the operating system.")
 SOCKET_REQUEST_MAX_BYTES = integer("socket.request.max.bytes", 104_857_600, READ_ONLY, HIGH, POSITIVE,
@@ -140,9 +140,9 @@ SOCKET_REQUEST_MAX_BYTES = integer("socket.request.max.bytes", 104_857_600, READ
 SOCKET_LISTEN_BACKLOG_SIZE = integer("socket.listen.backlog.size", 50, READ_ONLY, MEDIUM, POSITIVE,
     doc="Connections the operating system may queue before they are accepted.")
 SOCKET_CONNECTION_SETUP_TIMEOUT_MS = long("socket.connection.setup.timeout.ms", 10000, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ONE_BROKER, doc="First wait for an outgoing connection to be made.")
+    no_effect=NoEffect.ONE_BROKER, doc="First timeout of an outgoing connection attempt.")
 SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS = long("socket.connection.setup.timeout.max.ms", 30000, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ONE_BROKER, doc="Longest wait for an outgoing connection after repeated failures.")
+    no_effect=NoEffect.ONE_BROKER, doc="Longest timeout of an outgoing connection attempt after repeated failures.")
 MAX_CONNECTIONS = integer("max.connections", INT_MAX, CLUSTER_WIDE, MEDIUM, NOT_NEGATIVE,
     doc="Open connections allowed on this broker, or on one listener with its prefix.")
 MAX_CONNECTIONS_PER_IP = integer("max.connections.per.ip", INT_MAX, CLUSTER_WIDE, MEDIUM, NOT_NEGATIVE,
@@ -155,7 +155,7 @@ CONNECTIONS_MAX_IDLE_MS = long("connections.max.idle.ms", 600_000, READ_ONLY, ME
     doc="Time without a request after which a connection is closed.")
 CONNECTION_FAILED_AUTHENTICATION_DELAY_MS = integer("connection.failed.authentication.delay.ms", 100, READ_ONLY, LOW,
     NOT_NEGATIVE,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Pause before a failed authentication is answered by closing.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Delay before a connection is closed after failed authentication.")
 CONNECTIONS_MAX_REAUTH_MS = long("connections.max.reauth.ms", 0, READ_ONLY, MEDIUM,
     no_effect=NoEffect.TLS_AND_SASL,
     doc="Longest time a SASL session may live without authenticating again; 0 is no limit.")
@@ -169,21 +169,21 @@ BACKGROUND_THREADS = integer("background.threads", 10, CLUSTER_WIDE, HIGH, POSIT
 QUEUED_MAX_REQUESTS = integer("queued.max.requests", 500, READ_ONLY, HIGH, POSITIVE,
     doc="Requests that may wait for a thread before reading from sockets pauses.")
 QUEUED_MAX_REQUEST_BYTES = long("queued.max.request.bytes", -1, READ_ONLY, MEDIUM,
-    doc="Bytes of requests that are arriving, beyond which none is read that has not begun; -1 is no limit.")
+    doc="Limit of the bytes of requests being received. Above it no further request is read; -1 is no limit.")
 REQUEST_TIMEOUT_MS = integer("request.timeout.ms", 30000, READ_ONLY, HIGH,
-    doc="Time this broker waits for the answer to a request of its own.")
+    doc="Time this broker waits for the response to its own requests.")
 FETCH_MAX_BYTES = integer("fetch.max.bytes", 57_671_680, READ_ONLY, MEDIUM, Range(1024),
-    doc="Largest fetch answer, whatever the client asks for.")
+    doc="Largest fetch response, whatever the client requests.")
 MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS = integer(
     "max.incremental.fetch.session.cache.slots", 1000, READ_ONLY, MEDIUM,
     NOT_NEGATIVE,
-    doc="Incremental fetch sessions remembered at a time.")
+    doc="Number of incremental fetch sessions kept.")
 MAX_REQUEST_PARTITION_SIZE_LIMIT = integer("max.request.partition.size.limit", 2000, READ_ONLY, MEDIUM, POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Partitions described in one DescribeTopicPartitions answer.")
+    no_effect=NoEffect.KRAFT, doc="Partitions in one DescribeTopicPartitions response.")
 
 # Topics and their placement
 AUTO_CREATE_TOPICS_ENABLE = boolean("auto.create.topics.enable", True, READ_ONLY, HIGH,
-    doc="Whether asking for an unknown topic creates it.")
+    doc="Whether a metadata request for an unknown topic creates it.")
 DELETE_TOPIC_ENABLE = boolean("delete.topic.enable", True, READ_ONLY, HIGH,
     doc="Whether topics can be deleted.")
 NUM_PARTITIONS = integer("num.partitions", 1, READ_ONLY, MEDIUM, POSITIVE,
@@ -193,41 +193,41 @@ DEFAULT_REPLICATION_FACTOR = integer("default.replication.factor", 1, READ_ONLY,
 MIN_INSYNC_REPLICAS = integer("min.insync.replicas", 1, CLUSTER_WIDE, HIGH, POSITIVE,
     doc="In-sync replicas that must exist for acks=all to be accepted and for records to be committed.")
 UNCLEAN_LEADER_ELECTION_ENABLE = boolean("unclean.leader.election.enable", False, CLUSTER_WIDE, HIGH,
-    doc="Whether a replica that is not in sync may lead when no other is left; that can lose records.")
+    doc="Whether an out-of-sync replica may become leader if no in-sync replica is left; this can lose records.")
 AUTO_LEADER_REBALANCE_ENABLE = boolean("auto.leader.rebalance.enable", True, READ_ONLY, HIGH,
-    doc="Whether leadership returns to preferred replicas by itself.")
+    doc="Whether the controller moves leadership back to preferred replicas.")
 LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = long("leader.imbalance.check.interval.seconds", 300, READ_ONLY, HIGH,
     POSITIVE,
-    doc="How often the share of non-preferred leaders is looked at.")
+    doc="How often the share of non-preferred leaders is checked.")
 LEADER_IMBALANCE_PER_BROKER_PERCENTAGE = integer("leader.imbalance.per.broker.percentage", 10, READ_ONLY, HIGH,
     doc="Share of non-preferred leaders on a broker that starts a rebalance.")
 CONTROLLED_SHUTDOWN_ENABLE = boolean("controlled.shutdown.enable", True, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ONE_BROKER, doc="Whether a stopping broker first hands its leaderships over.")
+    no_effect=NoEffect.ONE_BROKER, doc="Whether a stopping broker first moves its leadership to other brokers.")
 CONTROLLED_SHUTDOWN_MAX_RETRIES = integer("controlled.shutdown.max.retries", 3, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ONE_BROKER, doc="Attempts at that before stopping anyway.")
+    no_effect=NoEffect.ONE_BROKER, doc="Attempts of a controlled shutdown before the broker stops anyway.")
 CONTROLLED_SHUTDOWN_RETRY_BACKOFF_MS = long("controlled.shutdown.retry.backoff.ms", 5000, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ONE_BROKER, doc="Pause between those attempts.")
+    no_effect=NoEffect.ONE_BROKER, doc="Pause between attempts of a controlled shutdown.")
 CONTROLLER_SOCKET_TIMEOUT_MS = integer("controller.socket.timeout.ms", 30000, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ONE_BROKER, doc="Time the controller waits for a broker's answer.")
+    no_effect=NoEffect.ONE_BROKER, doc="Time the controller waits for a broker's response.")
 INTER_BROKER_PROTOCOL_VERSION = string("inter.broker.protocol.version", "3.9-IV0", READ_ONLY, MEDIUM, RELEASED_VERSION,
     no_effect=NoEffect.ONE_BROKER, doc="Release whose protocol is spoken between brokers, for rolling upgrades.")
 CREATE_TOPIC_POLICY_CLASS_NAME = class_name("create.topic.policy.class.name", None, READ_ONLY, LOW,
     KnownClass("Policies for the creation of topics are"),
-    no_effect=NoEffect.PLUG_INS, doc="Plug-in that may refuse the creation of a topic.")
+    no_effect=NoEffect.PLUG_INS, doc="Plug-in that may reject the creation of a topic.")
 ALTER_CONFIG_POLICY_CLASS_NAME = class_name("alter.config.policy.class.name", None, READ_ONLY, LOW,
     KnownClass("Policies for changes of configuration are"),
-    no_effect=NoEffect.PLUG_INS, doc="Plug-in that may refuse a change of configuration.")
+    no_effect=NoEffect.PLUG_INS, doc="Plug-in that may reject a change of configuration.")
 
 # Replication
 NUM_REPLICA_FETCHERS = integer("num.replica.fetchers", 1, CLUSTER_WIDE, HIGH,
-    no_effect=NoEffect.ONE_BROKER, doc="Fetchers towards each broker that leads partitions followed here.")
+    no_effect=NoEffect.ONE_BROKER, doc="Fetchers per leader from which this broker replicates partitions.")
 REPLICA_FETCH_MIN_BYTES = integer("replica.fetch.min.bytes", 1, READ_ONLY, HIGH,
-    no_effect=NoEffect.ONE_BROKER, doc="Bytes a leader should have before it answers a follower.")
+    no_effect=NoEffect.ONE_BROKER, doc="Minimum bytes of a leader's response to a follower.")
 REPLICA_FETCH_MAX_BYTES = integer("replica.fetch.max.bytes", 1_048_576, READ_ONLY, MEDIUM, NOT_NEGATIVE,
-    no_effect=NoEffect.ONE_BROKER, doc="Bytes asked for each partition when following.")
+    no_effect=NoEffect.ONE_BROKER, doc="Bytes that a follower requests per partition.")
 REPLICA_FETCH_RESPONSE_MAX_BYTES = integer("replica.fetch.response.max.bytes", 10_485_760, READ_ONLY, MEDIUM,
     NOT_NEGATIVE,
-    no_effect=NoEffect.ONE_BROKER, doc="Bytes asked for one whole answer when following.")
+    no_effect=NoEffect.ONE_BROKER, doc="Bytes that a follower requests per response.")
 REPLICA_FETCH_WAIT_MAX_MS = integer("replica.fetch.wait.max.ms", 500, READ_ONLY, HIGH,
     no_effect=NoEffect.ONE_BROKER, doc="Longest time a leader may hold a follower's fetch.")
 REPLICA_FETCH_BACKOFF_MS = integer("replica.fetch.backoff.ms", 1000, READ_ONLY, MEDIUM, NOT_NEGATIVE,
@@ -245,35 +245,36 @@ REPLICA_SELECTOR_CLASS = string("replica.selector.class", None, READ_ONLY, MEDIU
     KnownClass("Other replica selectors are", REPLICA_SELECTORS),
     no_effect=NoEffect.ONE_BROKER, doc="Chooses the replica a consumer reads from; unset means the leader.")
 FETCH_PURGATORY_PURGE_INTERVAL_REQUESTS = integer("fetch.purgatory.purge.interval.requests", 1000, READ_ONLY, MEDIUM,
-    doc="Finished fetches that may stay in the purgatory before it is swept, or as many as wait.")
+    doc="Finished fetches that may stay in the purgatory before it is purged, or as many as are waiting.")
 PRODUCER_PURGATORY_PURGE_INTERVAL_REQUESTS = integer(
     "producer.purgatory.purge.interval.requests", 1000, READ_ONLY, MEDIUM,
-    doc="Finished produce requests that may stay in the purgatory before it is swept, or as many as wait.")
+    doc="Finished produce requests that may stay in the purgatory before it is purged, or as many as are waiting.")
 DELETE_RECORDS_PURGATORY_PURGE_INTERVAL_REQUESTS = integer(
     "delete.records.purgatory.purge.interval.requests", 1, READ_ONLY, MEDIUM,
-    doc="Finished record deletions that may stay in the purgatory before it is swept, or as many as wait.")
+    doc="Finished record deletions that may stay in the purgatory before it is purged, or as many as are waiting.")
 
 # Logs
 LOG_DIR = string("log.dir", "/tmp/kafka-logs", READ_ONLY, HIGH,
-    doc="Folder of the partition logs when log.dirs is unset.")
+    doc="Directory of the partition logs if log.dirs is unset.")
 LOG_DIRS = string("log.dirs", None, READ_ONLY, HIGH,
-    doc="Folders of the partition logs, comma separated.")
+    doc="Directories of the partition logs, comma-separated.")
 LOG_DIRS_ACCEPT_CHANGED = boolean("log.dirs.accept.changed", False, READ_ONLY, LOW, visibility=FOREIGN,
     doc="Whether a start uses a log directory that is not what it was: one that is empty although it was in use, as "
         "below a mount that failed, or that another was begun in the place of. Partitions that only such a directory "
         "can hold are then begun anew; otherwise it is offline. For one start, on the command line. Milena's own "
         "setting.")
 LOG_SEGMENT_BYTES = integer("log.segment.bytes", 1_073_741_824, CLUSTER_WIDE, HIGH, Range(14),
-    doc="Size at which the active segment is closed and a new one begun.")
+    doc="Size at which a new segment is rolled.")
 LOG_ROLL_MS = long("log.roll.ms", None, CLUSTER_WIDE, HIGH,
-    doc="Age at which the active segment is closed; unset means log.roll.hours.", synonyms=ROLL_AGE)
+    doc="Age at which a new segment is rolled; unset means log.roll.hours.", synonyms=ROLL_AGE)
 LOG_ROLL_HOURS = integer("log.roll.hours", 168, READ_ONLY, HIGH, POSITIVE,
-    doc="Age in hours at which the active segment is closed.", synonyms=ROLL_AGE)
+    doc="Age in hours at which a new segment is rolled.", synonyms=ROLL_AGE)
 LOG_ROLL_JITTER_MS = long("log.roll.jitter.ms", None, CLUSTER_WIDE, HIGH,
-    doc="Random time taken off the roll age, so that logs do not roll together; unset means log.roll.jitter.hours.",
+    doc="Random time subtracted from the roll age, so that logs do not roll at the same time; unset means "
+        "log.roll.jitter.hours.",
     synonyms=ROLL_JITTER)
 LOG_ROLL_JITTER_HOURS = integer("log.roll.jitter.hours", 0, READ_ONLY, HIGH, NOT_NEGATIVE,
-    doc="Random hours taken off the roll age.", synonyms=ROLL_JITTER)
+    doc="Random hours subtracted from the roll age.", synonyms=ROLL_JITTER)
 LOG_RETENTION_MS = long("log.retention.ms", None, CLUSTER_WIDE, HIGH,
     doc="Age after which segments are deleted, -1 for never; unset means log.retention.minutes.",
     synonyms=RETENTION_AGE)
@@ -284,7 +285,7 @@ LOG_RETENTION_HOURS = integer("log.retention.hours", 168, READ_ONLY, HIGH,
 LOG_RETENTION_BYTES = long("log.retention.bytes", -1, CLUSTER_WIDE, HIGH,
     doc="Size of a partition above which its oldest segments are deleted; -1 is no limit.")
 LOG_RETENTION_CHECK_INTERVAL_MS = long("log.retention.check.interval.ms", 300_000, READ_ONLY, MEDIUM, POSITIVE,
-    doc="How often segments are looked at for deletion.")
+    doc="How often segments are checked for deletion.")
 LOG_CLEANUP_POLICY = string_list("log.cleanup.policy", ("delete",), CLUSTER_WIDE, MEDIUM, OneOf(("compact", "delete")),
     doc="What happens to old data of a topic: delete, compact, or both.")
 LOG_SEGMENT_DELETE_DELAY_MS = long("log.segment.delete.delay.ms", 60000, CLUSTER_WIDE, HIGH, NOT_NEGATIVE,
@@ -294,11 +295,11 @@ LOG_INDEX_SIZE_MAX_BYTES = integer("log.index.size.max.bytes", 10_485_760, CLUST
 LOG_INDEX_INTERVAL_BYTES = integer("log.index.interval.bytes", 4096, CLUSTER_WIDE, MEDIUM, NOT_NEGATIVE,
     doc="Bytes of log between two index entries.")
 LOG_FLUSH_INTERVAL_MESSAGES = long("log.flush.interval.messages", LONG_MAX, CLUSTER_WIDE, HIGH, POSITIVE,
-    doc="Records after which a log is forced to disk.")
+    doc="Number of records after which a log is flushed to disk.")
 LOG_FLUSH_INTERVAL_MS = long("log.flush.interval.ms", None, CLUSTER_WIDE, HIGH,
-    doc="Time after which a log is forced to disk; unset means log.flush.scheduler.interval.ms.", synonyms=FLUSH_AGE)
+    doc="Time after which a log is flushed to disk; unset means log.flush.scheduler.interval.ms.", synonyms=FLUSH_AGE)
 LOG_FLUSH_SCHEDULER_INTERVAL_MS = long("log.flush.scheduler.interval.ms", LONG_MAX, READ_ONLY, HIGH,
-    doc="How often logs are looked at for a timed flush, at least once a second.")
+    doc="How often logs are checked for a timed flush, at least once a second.")
 LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS = integer("log.flush.offset.checkpoint.interval.ms", 60000, READ_ONLY, HIGH,
     NOT_NEGATIVE,
     doc="How often recovery points are written to disk.")
@@ -307,16 +308,16 @@ LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS = integer(
     NOT_NEGATIVE,
     doc="How often log start offsets are written to disk.")
 LOG_PREALLOCATE = boolean("log.preallocate", False, CLUSTER_WIDE, MEDIUM,
-    doc="Whether a new segment's file takes its full size at once.")
+    doc="Whether the file of a new segment is preallocated with its full size.")
 LOG_MESSAGE_TIMESTAMP_TYPE = string("log.message.timestamp.type", "CreateTime", CLUSTER_WIDE, MEDIUM,
     OneOf(("CreateTime", "LogAppendTime")),
-    doc="Whether records keep the producer's time or get the broker's.")
+    doc="Whether records keep the producer's timestamp or get the broker's.")
 LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS = long("log.message.timestamp.before.max.ms", LONG_MAX, CLUSTER_WIDE, MEDIUM,
     NOT_NEGATIVE,
-    doc="How far a record's time may lie before the broker's.")
+    doc="How far a record's timestamp may be before the broker's time.")
 LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS = long("log.message.timestamp.after.max.ms", LONG_MAX, CLUSTER_WIDE, MEDIUM,
     NOT_NEGATIVE,
-    doc="How far a record's time may lie after the broker's.")
+    doc="How far a record's timestamp may be after the broker's time.")
 LOG_MESSAGE_TIMESTAMP_DIFFERENCE_MAX_MS = long(
     "log.message.timestamp.difference.max.ms", LONG_MAX, CLUSTER_WIDE, MEDIUM,
     NOT_NEGATIVE,
@@ -324,7 +325,7 @@ LOG_MESSAGE_TIMESTAMP_DIFFERENCE_MAX_MS = long(
 LOG_MESSAGE_FORMAT_VERSION = string("log.message.format.version", "3.0-IV1", READ_ONLY, MEDIUM, RELEASED_VERSION,
     no_effect=NoEffect.RECORD_FORMAT, doc="Old format of stored records.")
 LOG_MESSAGE_DOWNCONVERSION_ENABLE = boolean("log.message.downconversion.enable", True, CLUSTER_WIDE, LOW,
-    doc="Whether records are converted for clients that know older formats only.")
+    doc="Whether records are converted for clients that support only older formats.")
 MESSAGE_MAX_BYTES = integer("message.max.bytes", 1_048_588, CLUSTER_WIDE, HIGH, NOT_NEGATIVE,
     doc="Largest record batch accepted.")
 COMPRESSION_TYPE = string("compression.type", "producer", CLUSTER_WIDE, HIGH,
@@ -338,11 +339,11 @@ COMPRESSION_LZ4_LEVEL = integer("compression.lz4.level", 9, CLUSTER_WIDE, MEDIUM
 COMPRESSION_ZSTD_LEVEL = integer("compression.zstd.level", 3, CLUSTER_WIDE, MEDIUM, Range(-131_072, 22),
     doc="Level used when the broker compresses with zstd.")
 NUM_RECOVERY_THREADS_PER_DATA_DIR = integer("num.recovery.threads.per.data.dir", 1, CLUSTER_WIDE, HIGH, POSITIVE,
-    doc="Threads that load and recover the logs of one folder at start.")
+    doc="Threads that load and recover the logs of one log directory at start.")
 NUM_REPLICA_ALTER_LOG_DIRS_THREADS = integer("num.replica.alter.log.dirs.threads", None, READ_ONLY, HIGH,
-    doc="Threads that move replicas between folders; unset means one per folder.")
+    doc="Threads that move replicas between log directories; unset means one per directory.")
 LOG_DIR_FAILURE_TIMEOUT_MS = long("log.dir.failure.timeout.ms", 30000, READ_ONLY, LOW, POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Wait before a broker with a failed folder gives up on its controller.")
+    no_effect=NoEffect.KRAFT, doc="Wait before a broker with a failed log directory stops waiting for its controller.")
 PRODUCER_ID_EXPIRATION_MS = integer("producer.id.expiration.ms", 86_400_000, CLUSTER_WIDE, LOW, POSITIVE,
     doc="Time after which an idle producer's sequence numbers are forgotten.")
 
@@ -426,7 +427,7 @@ OFFSETS_TOPIC_COMPRESSION_CODEC = integer("offsets.topic.compression.codec", 0, 
 OFFSETS_RETENTION_MINUTES = integer("offsets.retention.minutes", 10080, READ_ONLY, HIGH, POSITIVE,
     doc="Time the offsets of an empty group are kept.")
 OFFSETS_RETENTION_CHECK_INTERVAL_MS = long("offsets.retention.check.interval.ms", 600_000, READ_ONLY, HIGH, POSITIVE,
-    doc="How often expired offsets are looked for.")
+    doc="How often expired offsets are removed.")
 OFFSETS_LOAD_BUFFER_SIZE = integer("offsets.load.buffer.size", 5_242_880, READ_ONLY, HIGH, POSITIVE,
     doc="Bytes read at a time when offsets are loaded.")
 OFFSETS_COMMIT_TIMEOUT_MS = integer("offsets.commit.timeout.ms", 5000, READ_ONLY, HIGH, POSITIVE,
@@ -479,11 +480,11 @@ REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = integer("replication.quota.window.size.s
     no_effect=NoEffect.ONE_BROKER, doc="Length of one sample for replication throttles.")
 ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_NUM = integer("alter.log.dirs.replication.quota.window.num", 11, READ_ONLY, LOW,
     POSITIVE,
-    no_effect=NoEffect.WINDOWS, doc="Samples kept for the throttle on moves between folders.")
+    no_effect=NoEffect.WINDOWS, doc="Samples kept for the throttle on moves between log directories.")
 ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = integer(
     "alter.log.dirs.replication.quota.window.size.seconds", 1, READ_ONLY, LOW,
     POSITIVE,
-    no_effect=NoEffect.WINDOWS, doc="Length of one sample for the throttle on moves between folders.")
+    no_effect=NoEffect.WINDOWS, doc="Length of one sample for the throttle on moves between log directories.")
 CLIENT_QUOTA_CALLBACK_CLASS = class_name("client.quota.callback.class", None, READ_ONLY, LOW,
     KnownClass("Callbacks for client quotas are"),
     no_effect=NoEffect.QUOTAS, doc="Plug-in that decides client quotas.")
@@ -492,20 +493,20 @@ CLIENT_QUOTA_CALLBACK_CLASS = class_name("client.quota.callback.class", None, RE
 AUTHORIZER_CLASS_NAME = string("authorizer.class.name", "", READ_ONLY, LOW,
     KnownClass("Authorization (ACLs) is", ("",), "non-null string"),
     no_effect=NoEffect.AUTHORIZATION,
-    doc="Authoriser that decides what a principal may do; empty lets everyone do everything.")
+    doc="Authoriser that decides what a principal may do; if empty, everyone may do everything.")
 SUPER_USERS = string("super.users", "", READ_ONLY, LOW, visibility=FOREIGN,
     no_effect=NoEffect.AUTHORIZATION,
     doc="Principals that the authoriser never refuses, as User:name separated by semicolons.")
 ALLOW_EVERYONE_IF_NO_ACL_FOUND = boolean(
     "allow.everyone.if.no.acl.found", False, READ_ONLY, LOW, visibility=FOREIGN,
-    no_effect=NoEffect.AUTHORIZATION, doc="Whether a resource without any rule is open to everyone.")
+    no_effect=NoEffect.AUTHORIZATION, doc="Whether a resource without ACLs is accessible to everyone.")
 PRINCIPAL_BUILDER_CLASS = class_name("principal.builder.class", DEFAULT_PRINCIPAL_BUILDER, PER_BROKER, MEDIUM,
     KnownClass("Other principal builders are", (DEFAULT_PRINCIPAL_BUILDER,)),
     no_effect=NoEffect.PLUG_INS, doc="Builds the principal of a connection from its credentials.")
 PASSWORD_ENCODER_SECRET = password("password.encoder.secret", None, READ_ONLY, MEDIUM,
     doc="Secret that encrypts passwords stored in the cluster's metadata.")
 PASSWORD_ENCODER_OLD_SECRET = password("password.encoder.old.secret", None, READ_ONLY, MEDIUM,
-    doc="Previous secret, while passwords are encrypted anew.")
+    doc="Previous secret, used while passwords are re-encrypted.")
 PASSWORD_ENCODER_KEY_LENGTH = integer("password.encoder.key.length", 128, READ_ONLY, LOW, Range(8),
     doc="Key length for that encryption.")
 PASSWORD_ENCODER_ITERATIONS = integer("password.encoder.iterations", 4096, READ_ONLY, LOW, Range(1024),
@@ -528,7 +529,7 @@ DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS = long("delegation.token.expiry.check.
 
 # TLS
 SSL_CLIENT_AUTH = string("ssl.client.auth", "none", PER_BROKER, MEDIUM, OneOf(("required", "requested", "none")),
-    no_effect=NoEffect.TLS_AND_SASL, doc="Whether clients must, may or need not show a certificate.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Whether clients must, may or need not present a certificate.")
 SSL_KEYSTORE_LOCATION = string("ssl.keystore.location", None, PER_BROKER, MEDIUM,
     no_effect=NoEffect.TLS_AND_SASL, doc="Keystore with the broker's certificate and key.")
 SSL_KEYSTORE_PASSWORD = password("ssl.keystore.password", None, PER_BROKER, MEDIUM,
@@ -542,7 +543,7 @@ SSL_KEYSTORE_CERTIFICATE_CHAIN = password("ssl.keystore.certificate.chain", None
 SSL_KEY_PASSWORD = password("ssl.key.password", None, PER_BROKER, MEDIUM,
     no_effect=NoEffect.TLS_AND_SASL, doc="Password of the private key.")
 SSL_TRUSTSTORE_LOCATION = string("ssl.truststore.location", None, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Certificates that peers are checked against.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Trusted certificates for peers.")
 SSL_TRUSTSTORE_PASSWORD = password("ssl.truststore.password", None, PER_BROKER, MEDIUM,
     no_effect=NoEffect.TLS_AND_SASL, doc="Password of the truststore.")
 SSL_TRUSTSTORE_TYPE = string("ssl.truststore.type", "JKS", PER_BROKER, MEDIUM,
@@ -602,7 +603,7 @@ SASL_LOGIN_CLASS = class_name("sasl.login.class", None, READ_ONLY, MEDIUM, SASL_
 SASL_LOGIN_CONNECT_TIMEOUT_MS = integer("sasl.login.connect.timeout.ms", None, READ_ONLY, LOW,
     no_effect=NoEffect.TLS_AND_SASL, doc="Wait for the connection to an identity provider.")
 SASL_LOGIN_READ_TIMEOUT_MS = integer("sasl.login.read.timeout.ms", None, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Wait for an identity provider's answer.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Time to wait for an identity provider's response.")
 SASL_LOGIN_RETRY_BACKOFF_MS = long("sasl.login.retry.backoff.ms", 100, READ_ONLY, LOW,
     no_effect=NoEffect.TLS_AND_SASL, doc="First pause between login attempts.")
 SASL_LOGIN_RETRY_BACKOFF_MAX_MS = long("sasl.login.retry.backoff.max.ms", 10000, READ_ONLY, LOW,
@@ -641,11 +642,11 @@ SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS = long(
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10000, READ_ONLY, LOW,
     no_effect=NoEffect.TLS_AND_SASL, doc="Longest pause between attempts to read them.")
 SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS = integer("sasl.oauthbearer.clock.skew.seconds", 30, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Difference of clocks that is tolerated in a token's times.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Tolerated clock difference when a token's times are checked.")
 SASL_OAUTHBEARER_EXPECTED_AUDIENCE = string_list("sasl.oauthbearer.expected.audience", None, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Audiences a token may be made out to.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Audiences that a token may have.")
 SASL_OAUTHBEARER_EXPECTED_ISSUER = string("sasl.oauthbearer.expected.issuer", None, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Issuer a token must come from.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Issuer that a token must have.")
 SASL_OAUTHBEARER_SCOPE_CLAIM_NAME = string("sasl.oauthbearer.scope.claim.name", "scope", READ_ONLY, LOW,
     no_effect=NoEffect.TLS_AND_SASL, doc="Claim that carries a token's scope.")
 SASL_OAUTHBEARER_SUB_CLAIM_NAME = string("sasl.oauthbearer.sub.claim.name", "sub", READ_ONLY, LOW,
@@ -659,7 +660,7 @@ KAFKA_METRICS_REPORTERS = string_list("kafka.metrics.reporters", (), READ_ONLY, 
 KAFKA_METRICS_POLLING_INTERVAL_SECS = integer("kafka.metrics.polling.interval.secs", 10, READ_ONLY, LOW, POSITIVE,
     no_effect=NoEffect.REPORTERS, doc="How often old-style reporters read.")
 AUTO_INCLUDE_JMX_REPORTER = boolean("auto.include.jmx.reporter", True, READ_ONLY, LOW,
-    no_effect=NoEffect.REPORTERS, doc="Whether the JMX reporter is added by itself.")
+    no_effect=NoEffect.REPORTERS, doc="Whether the JMX reporter is added automatically.")
 METRICS_NUM_SAMPLES = integer("metrics.num.samples", 2, READ_ONLY, LOW, POSITIVE,
     no_effect=NoEffect.WINDOWS, doc="Samples kept for windowed metrics.")
 METRICS_SAMPLE_WINDOW_MS = long("metrics.sample.window.ms", 30000, READ_ONLY, LOW, POSITIVE,
@@ -668,7 +669,8 @@ METRICS_RECORDING_LEVEL = string("metrics.recording.level", "INFO", READ_ONLY, L
     no_effect=NoEffect.WINDOWS, doc="Finest level of metrics that is recorded.")
 METRICS_HTTP_LISTENER = string("metrics.http.listener", None, READ_ONLY, MEDIUM, HOST_AND_PORT, visibility=FOREIGN,
     doc="Address as host:port where metrics are served to HTTP clients, also set by the environment's JMX_PORT; an "
-        "empty host is every address, port 0 any free one. Unset means nowhere. Milena's own setting.")
+        "empty host is every address, port 0 any free one. Unset means that metrics are not "
+        "served. Milena's own setting.")
 METRICS_PER_PARTITION = boolean("metrics.per.partition", True, READ_ONLY, LOW, visibility=FOREIGN,
     doc="Whether metrics of single partitions are served. Milena's own setting.")
 TELEMETRY_MAX_BYTES = integer("telemetry.max.bytes", 1_048_576, READ_ONLY, LOW, POSITIVE,
@@ -691,7 +693,7 @@ CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS = integer("controller.quorum.election.
 CONTROLLER_QUORUM_FETCH_TIMEOUT_MS = integer("controller.quorum.fetch.timeout.ms", 2000, READ_ONLY, HIGH,
     no_effect=NoEffect.KRAFT, doc="Time without a Raft leader before a vote.")
 CONTROLLER_QUORUM_REQUEST_TIMEOUT_MS = integer("controller.quorum.request.timeout.ms", 2000, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.KRAFT, doc="Wait for a Raft request's answer.")
+    no_effect=NoEffect.KRAFT, doc="Time to wait for the response to a Raft request.")
 CONTROLLER_QUORUM_RETRY_BACKOFF_MS = integer("controller.quorum.retry.backoff.ms", 20, READ_ONLY, LOW,
     no_effect=NoEffect.KRAFT, doc="Pause between Raft requests.")
 CONTROLLER_QUORUM_APPEND_LINGER_MS = integer("controller.quorum.append.linger.ms", 25, READ_ONLY, MEDIUM,
@@ -760,7 +762,7 @@ GROUP_SHARE_MAX_SIZE = short("group.share.max.size", 200, READ_ONLY, MEDIUM, Ran
 
 # Tiered storage: accepted so that files load
 LOG_LOCAL_RETENTION_BYTES = long("log.local.retention.bytes", -2, CLUSTER_WIDE, MEDIUM, Range(-2),
-    no_effect=NoEffect.TIERED_STORAGE, doc="Size kept locally when segments are tiered.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Size kept locally if segments are tiered.")
 LOG_LOCAL_RETENTION_MS = long("log.local.retention.ms", -2, CLUSTER_WIDE, MEDIUM, Range(-2),
     no_effect=NoEffect.TIERED_STORAGE, doc="Age kept locally when segments are tiered.")
 REMOTE_FETCH_MAX_WAIT_MS = integer("remote.fetch.max.wait.ms", 500, CLUSTER_WIDE, MEDIUM, POSITIVE,
@@ -794,7 +796,7 @@ REMOTE_LOG_METADATA_MANAGER_LISTENER_NAME = string("remote.log.metadata.manager.
 REMOTE_LOG_METADATA_CUSTOM_METADATA_MAX_BYTES = integer(
     "remote.log.metadata.custom.metadata.max.bytes", 128, READ_ONLY, LOW,
     NOT_NEGATIVE,
-    no_effect=NoEffect.TIERED_STORAGE, doc="Largest custom note about a tiered segment.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Largest custom metadata of a tiered segment.")
 REMOTE_LOG_INDEX_FILE_CACHE_TOTAL_SIZE_BYTES = long(
     "remote.log.index.file.cache.total.size.bytes", 1_073_741_824, CLUSTER_WIDE, LOW,
     POSITIVE,
@@ -810,7 +812,7 @@ REMOTE_LOG_MANAGER_EXPIRATION_THREAD_POOL_SIZE = integer(
     POSITIVE_OR_UNSET,
     no_effect=NoEffect.TIERED_STORAGE, doc="Threads that delete expired tiered segments.")
 REMOTE_LOG_MANAGER_TASK_INTERVAL_MS = long("remote.log.manager.task.interval.ms", 30000, READ_ONLY, LOW, POSITIVE,
-    no_effect=NoEffect.TIERED_STORAGE, doc="How often segments are looked at for tiering.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="How often segments are checked for tiering.")
 REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND = long(
     "remote.log.manager.copy.max.bytes.per.second", LONG_MAX, CLUSTER_WIDE, MEDIUM,
     POSITIVE,
@@ -849,7 +851,7 @@ FOLLOWER_REPLICATION_THROTTLED_RATE = long(
     doc="Rate at which throttled partitions are fetched from leaders.")
 REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND = long(
     "replica.alter.log.dirs.io.max.bytes.per.second", LONG_MAX, PER_BROKER, MEDIUM, NOT_NEGATIVE,
-    visibility=FOREIGN, doc="Rate of moving replicas between folders.")
+    visibility=FOREIGN, doc="Rate of moving replicas between log directories.")
 
 # Accepted in a file, never described
 CONFIG_PROVIDERS = string_list("config.providers", (), READ_ONLY, LOW, visibility=INTERNAL,
@@ -862,7 +864,7 @@ LOG_INITIAL_TASK_DELAY_MS = long("log.initial.task.delay.ms", 30000, READ_ONLY, 
     doc="Wait after start before retention begins.")
 PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS = integer(
     "producer.id.expiration.check.interval.ms", 600_000, READ_ONLY, LOW, POSITIVE, visibility=INTERNAL,
-    doc="How often idle producers are looked for.")
+    doc="How often idle producers are removed.")
 UNCLEAN_LEADER_ELECTION_INTERVAL_MS = long(
     "unclean.leader.election.interval.ms", 300_000, READ_ONLY, LOW, POSITIVE, visibility=INTERNAL,
     no_effect=NoEffect.KRAFT, doc="How often a Raft controller looks for unclean elections.")

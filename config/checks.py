@@ -1,9 +1,10 @@
-"""Rules between settings of a broker: what the values must fulfil together.
+"""Rules between settings of a broker.
 
-Each rule names the setting that a broken rule is reported for and the others it reads. A rule whose settings do not
-even parse is skipped, so that one mistake is reported once. The rules between listeners are in `listeners`.
+Each rule names the setting for which a violation is reported, and the other settings that it reads. A rule is skipped
+if one of its settings does not parse, so that each mistake is reported once. The rules between listeners are in
+`listeners`.
 
-Owns the rules and their words. Must not know layers, or where a value came from.
+Owns the rules and their error messages. Must not know layers, or where a value came from.
 """
 
 import re
@@ -19,7 +20,7 @@ _ZOOKEEPER_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:;,\[\]]+)(:[0-9]{1,5})?"
 
 
 class Rule(NamedTuple):
-    """What `row` must fulfil given the rows of `reads`; `problem` answers what was expected."""
+    """A rule for `row` that also reads the rows of `reads`; `problem` returns what was expected, or None."""
 
     row: Property[object]
     reads: tuple[Property[object], ...]
@@ -27,7 +28,7 @@ class Rule(NamedTuple):
 
 
 def problems(settings: Settings, wrong_keys: Collection[str]) -> list[ConfigError]:
-    """Every broken rule, without those that read a setting of `wrong_keys`."""
+    """Return all violations, except of rules that read a setting in `wrong_keys`."""
     return [
         ConfigError(rule.row.name, text_of(settings[rule.row]), expected)
         for rule in RULES
@@ -37,7 +38,7 @@ def problems(settings: Settings, wrong_keys: Collection[str]) -> list[ConfigErro
 
 
 def folders(text: str) -> list[str]:
-    """The folders of a comma separated list."""
+    """Return the directories of a comma-separated list."""
     return [folder for folder in (part.strip() for part in text.split(",")) if folder]
 
 

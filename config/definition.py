@@ -1,7 +1,7 @@
-"""What a setting is: its name, type, default, checks and update mode, and how its text becomes a value and back.
+"""The definition of a setting: name, type, default, validator and update mode; parsing and formatting of its value.
 
-The tables of settings are in `broker_properties` and `topic_properties`; everything else (reading a file,
-DescribeConfigs, the documentation) walks over those tables and asks the rows. Nothing here knows a particular setting.
+The tables of settings are in `broker_properties` and `topic_properties`. Everything else (reading a file,
+DescribeConfigs, the documentation) iterates over these tables. Must not know any particular setting.
 """
 
 import re
@@ -20,7 +20,7 @@ HIDDEN = "[hidden]"
 
 
 class ConfigError(ValueError):
-    """One wrong setting. The text is one line that names the key, the value and what was expected."""
+    """One invalid setting. The message is one line with the key, the value and what was expected."""
 
     def __init__(self, key: str, value: str | None, expected: str) -> None:
         super().__init__(
@@ -32,20 +32,20 @@ class ConfigError(ValueError):
 
 
 def _one_line(text: str) -> str:
-    """The text with line ends and other invisible characters written as escapes."""
+    """Return the text with line ends and other invisible characters escaped."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 class UnknownTopicConfigError(ConfigError):
-    """A key that topics do not have."""
+    """The key is not a topic configuration."""
 
     def __init__(self, key: str, value: str | None) -> None:
         super().__init__(key, value, "a topic configuration")
         self.args = (f"Unknown topic config name: {key}",)
 
 
-class ConfigErrors(ValueError):  # noqa: N818 - the plural says that it is several
-    """All that is wrong in one set of settings, a line each."""
+class ConfigErrors(ValueError):  # noqa: N818 - the plural marks a collection of errors
+    """All errors in one set of settings, one per line."""
 
     def __init__(self, errors: list[ConfigError]) -> None:
         super().__init__("\n".join(str(error) for error in errors))
@@ -53,7 +53,7 @@ class ConfigErrors(ValueError):  # noqa: N818 - the plural says that it is sever
 
 
 class ConfigType(IntEnum):
-    """The types of values, numbered as in a DescribeConfigs answer."""
+    """The types of values, with the numbers of a DescribeConfigs response."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -68,7 +68,7 @@ class ConfigType(IntEnum):
 
 
 class Source(IntEnum):
-    """Where a value comes from, numbered as in a DescribeConfigs answer."""
+    """The source of a value, with the numbers of a DescribeConfigs response."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -80,7 +80,7 @@ class Source(IntEnum):
 
 
 class UpdateMode(Enum):
-    """Whether a setting changes without a restart, and for whom."""
+    """Whether a setting can change without a restart, and for which brokers."""
 
     READ_ONLY = "read-only"
     CLUSTER_WIDE = "cluster-wide"
@@ -88,7 +88,7 @@ class UpdateMode(Enum):
 
 
 class Importance(Enum):
-    """How often a setting deserves a thought, in Kafka's three steps."""
+    """Kafka's three levels of importance."""
 
     HIGH = "HIGH"
     MEDIUM = "MEDIUM"
@@ -96,10 +96,10 @@ class Importance(Enum):
 
 
 class Visibility(Enum):
-    """How a setting appears in a DescribeConfigs answer.
+    """How a setting appears in a DescribeConfigs response.
 
-    DESCRIBED as what it is; FOREIGN, if it is set, as an unknown and sensitive key, because in Kafka it belongs to a
-    plug-in or is not known; INTERNAL never.
+    DESCRIBED: as it is. FOREIGN: only if it is set, as an unknown and sensitive key, because Kafka treats it as a
+    plug-in's or does not know it. INTERNAL: never.
     """
 
     DESCRIBED = "described"
@@ -108,7 +108,7 @@ class Visibility(Enum):
 
 
 class NoEffect(Enum):
-    """Why this broker accepts a setting and does nothing with it. The value is the reason as operators read it."""
+    """Why the broker accepts a setting but ignores it. The value is the reason as shown to operators."""
 
     ZOOKEEPER = "metadata is kept in the embedded store; ZooKeeper is not supported yet, see docs/not-yet.md"
     ONE_BROKER = "one broker replicates nothing and calls no other; clusters are not supported yet, see docs/not-yet.md"
@@ -128,7 +128,7 @@ class NoEffect(Enum):
 
 
 class Password:
-    """A secret text that no log line and no error message can show by accident."""
+    """A secret whose repr is hidden, so that log lines and error messages cannot show it by accident."""
 
     __slots__ = ("value",)
 
@@ -147,11 +147,11 @@ class Password:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Property(Generic[T_co]):
-    """One setting. Rows are compared by identity: there is one object a setting.
+    """One setting. Each setting has one row object, and rows are compared by identity.
 
-    `synonyms` lists, in order of precedence and with the setting itself, names that give one value in different units;
-    it is empty for a setting that stands alone. `no_effect` says why nothing outside `config` reads the setting; it is
-    None for one that is read. A test compares it with the source.
+    `synonyms` lists, in order of precedence and including the setting itself, the names that give one value in
+    different units; it is empty if there are no others. `no_effect` is the reason why no code outside `config` reads
+    the setting, or None if some does. A test compares it with the source.
     """
 
     name: str
@@ -167,7 +167,7 @@ class Property(Generic[T_co]):
 
     @property
     def valid_values(self) -> str:
-        """The accepted values in short; empty when every value of the type is."""
+        """The accepted values in short; empty if every value of the type is accepted."""
         return "" if self.validator is None else self.validator.describe()
 
     @property
@@ -175,7 +175,11 @@ class Property(Generic[T_co]):
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str) -> T_co:
-        """The typed and checked value of a text. Raises ConfigError."""
+        """Parse and validate a text.
+
+        Raises:
+            ConfigError: the value is invalid.
+        """
         trimmed = text.strip()
         shown = HIDDEN if self.is_sensitive else trimmed
         value, expected = _PARSERS[self.type](trimmed)
@@ -187,17 +191,17 @@ class Property(Generic[T_co]):
 
 
 class Settings(Protocol):
-    """Typed values by row: what rules between settings read."""
+    """Typed values by row, as the rules between settings read them."""
 
     def __getitem__(self, row: Property[T]) -> T:
-        """The effective value."""
+        """Return the effective value."""
 
     def is_set(self, row: Property[object]) -> bool:
-        """Whether the value was given, as opposed to the table's default."""
+        """Return whether the value was set, rather than taken from the table's defaults."""
 
 
 class Rows(Generic[T]):
-    """Makes the rows of one type, so that a table reads as a table. A default of None makes the value optional."""
+    """Builds the rows of one type, so that a table reads as a table. A default of None makes the value optional."""
 
     def __init__(self, config_type: ConfigType) -> None:
         self._type = config_type
@@ -251,7 +255,7 @@ class Rows(Generic[T]):
 
 
 def text_of(value: object) -> str | None:
-    """A typed value as Kafka writes it: lists with commas, numbers as Java prints them, secrets hidden."""
+    """Format a typed value as Kafka does: lists with commas, numbers as in Java, secrets hidden."""
     match value:
         case None:
             return None
@@ -266,7 +270,7 @@ def text_of(value: object) -> str | None:
 
 
 def _java_double(value: float) -> str:
-    """Java turns to exponents at other magnitudes than Python, and writes them as E."""
+    """Format a double as Java does, which uses exponents from other magnitudes than Python, and an E."""
     mantissa, _, exponent = repr(abs(value)).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
@@ -293,7 +297,7 @@ def _parse_whole_number(bits: int, type_name: str) -> Callable[[str], _Parsed]:
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
 
     def parse(text: str) -> _Parsed:
-        # The length comes first: int() of a million digits takes minutes.
+        # Check the length first: int() of a million digits takes minutes.
         if len(text) <= 40 and _WHOLE_NUMBER.fullmatch(text) and low <= (value := int(text)) <= high:
             return value, None
         return None, f"Not a number of type {type_name}"

@@ -1,10 +1,10 @@
-"""What a DescribeConfigs answer says about brokers and topics, as plain rows.
+"""The rows of a DescribeConfigs response for brokers and topics.
 
-Pure functions from the layers of a BrokerConfig and a topic's overrides; the protocol handler copies the rows into its
-answer. Rows are sorted by name. Of the synonyms of a setting those with a value are listed, highest layer first, and
-the list begins at the setting's own name: a value under another unit's name never explains this one.
+Pure functions of the layers of a BrokerConfig and a topic's overrides; the handler copies the rows into its response.
+Rows are sorted by name. The synonyms of a setting that have a value are listed, highest layer first, starting at the
+setting's own name: a value under the name of another unit does not explain this one.
 
-Owns sources, synonyms and what is hidden. Must not know requests.
+Owns sources, synonyms and which values are hidden. Must not know requests.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -105,7 +105,7 @@ def _broker_value(config: BrokerConfig, name: str, row: Property[object]) -> str
 def _broker_synonyms(
     config: BrokerConfig, name: str, alternatives: Collection[str], *, is_sensitive: bool
 ) -> Iterator[Synonym]:
-    """Values of a setting and its alternatives by layer, from the first under the setting's own name."""
+    """Yield the values of a setting and its alternatives by layer, from the first under its own name."""
     layers = (
         (config.dynamic_broker, Source.DYNAMIC_BROKER_CONFIG),
         (config.dynamic_default, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),

@@ -1,6 +1,6 @@
-"""The addresses of a broker: the syntax of `listeners`, and what the listener settings must say together.
+"""The addresses of a broker: the syntax of `listeners`, and the rules between the listener settings.
 
-It resolves nothing and opens nothing: an empty host and a port of 0 stay as they are, to be filled in by whoever binds.
+It resolves and opens nothing: an empty host and port 0 are kept for the caller that binds.
 
 Owns the syntax and the rules. Must not know sockets.
 """

@@ -58,7 +58,7 @@ class LogConfig:
         def value(row: Property[T]) -> T:
             return topic_value(broker, overrides, row)
 
-        # One limit for both directions is what there was before; an unset newer one still listens to it.
+        # Earlier releases had one limit for both directions. It still applies where a newer one is unset.
         difference_max_ms = value(rows.MESSAGE_TIMESTAMP_DIFFERENCE_MAX_MS)
         before_max_ms = value(rows.MESSAGE_TIMESTAMP_BEFORE_MAX_MS)
         after_max_ms = value(rows.MESSAGE_TIMESTAMP_AFTER_MAX_MS)
@@ -104,7 +104,7 @@ def topic_value(broker: BrokerConfig, overrides: Mapping[str, str], row: Propert
 
 
 class CompactionLag(NamedTuple):
-    """The ages before which a record may not, and after which it must be compacted, where a topic says nothing."""
+    """The broker's minimum and maximum compaction lag, which apply to topics without overrides."""
 
     min_ms: int = rows.MIN_COMPACTION_LAG_MS.default
     max_ms: int = rows.MAX_COMPACTION_LAG_MS.default
@@ -116,13 +116,16 @@ class CompactionLag(NamedTuple):
 
 
 ANY_COMPACTION_LAG: Final = CompactionLag()
-"""What holds unless a broker is told otherwise: no bounds."""
+"""The defaults of a broker: no bounds."""
 
 
 def validate_topic_overrides(overrides: Mapping[str, str], lag: CompactionLag = ANY_COMPACTION_LAG) -> dict[str, str]:
-    """The overrides under today's names. Raises ConfigError for the first that is wrong.
+    """Validate overrides; return them under their current names.
 
-    Creating a topic and altering one use the same checks, for settings without effect as well. `lag` is the broker's.
+    Creating and altering a topic use the same checks, also for settings without effect. `lag` is the broker's.
+
+    Raises:
+        ConfigError: for the first invalid override.
     """
     settings = {TOPIC_RENAMED.get(key, key): text for key, text in overrides.items()}
     for key, text in settings.items():

@@ -1,9 +1,9 @@
-"""The log lines about settings that are accepted and have no effect.
+"""Log lines about settings that are accepted but have no effect.
 
-The tables say which settings these are and why (`Property.no_effect`); a key may also be without effect because of its
+The tables name these settings and the reason (`Property.no_effect`); a key may also have no effect because of its
 prefix. Each line names the setting and the reason.
 
-Owns the wording, and the bound of the number of lines. Must not know layers, or when the lines are logged.
+Owns the wording, and the limit of the number of lines. Must not know layers, or when the lines are logged.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,23 +14,23 @@ from config.definition import NoEffect, Property
 from config.versions import is_at_least
 
 LINES_MAX = 50
-"""Settings with a line of their own; more of them share one line for each reason."""
+"""The number of settings with a line of their own; further settings share one line per reason."""
 
 PER_LISTENER: frozenset[Property[object]] = frozenset((broker.MAX_CONNECTIONS, broker.MAX_CONNECTION_CREATION_RATE))
-"""Settings that are read with the prefix of a listener as well."""
+"""Settings that are also read with the prefix of a listener."""
 
 PLUG_IN_PREFIXES: Mapping[str, NoEffect] = {
     "rsm.config.": NoEffect.TIERED_STORAGE,
     "rlmm.config.": NoEffect.TIERED_STORAGE,
 }
-"""Beginnings of settings that only a plug-in knows."""
+"""Prefixes of settings that only a plug-in knows."""
 
 _FIRST_OF_RECORD_FORMAT_2 = "0.11.0-IV0"
 _FIRST_TO_IGNORE_FORMAT_VERSIONS = "3.0-IV1"
 
 
 def why_without_effect(key: str, row: Property[object] | None) -> NoEffect | None:
-    """The reason why a broker's setting has no effect, None if it has one; `row` is that of the key without prefix."""
+    """Return why a broker setting has no effect, or None if it has one; `row` is that of the key without prefix."""
     if row is None:
         return next((reason for prefix, reason in PLUG_IN_PREFIXES.items() if key.startswith(prefix)), None)
     if row.no_effect is None and key != row.name and row not in PER_LISTENER:
@@ -39,7 +39,7 @@ def why_without_effect(key: str, row: Property[object] | None) -> NoEffect | Non
 
 
 def broker_lines(reasons: Mapping[str, NoEffect], settings: Mapping[str, str], protocol_version: str) -> list[str]:
-    """A line for each key of `reasons`, those of one reason together; the bound leaves out lines, but no key."""
+    """Return a line for each key in `reasons`, grouped by reason. Beyond the limit, keys share lines."""
     order = list(NoEffect)
     keys = sorted(reasons, key=lambda key: (order.index(reasons[key]), key))
     lines = [_broker_line(key, reasons[key], settings[key].strip(), protocol_version) for key in keys[:LINES_MAX]]
@@ -50,7 +50,7 @@ def broker_lines(reasons: Mapping[str, NoEffect], settings: Mapping[str, str], p
 
 
 def topic_lines(name: str, overrides: Mapping[str, str], protocol_version: str) -> Iterator[str]:
-    """A line for each override of the topic `name` that has no effect; every override parses."""
+    """Yield a line for each override of the topic `name` without effect. All overrides must be valid."""
     for key in sorted(overrides):
         reason, text = topic.TOPIC_PROPERTIES[key].no_effect, overrides[key].strip()
         if reason is None:
@@ -68,14 +68,14 @@ def _broker_line(key: str, reason: NoEffect, text: str, protocol_version: str) -
 
 
 def _is_for_old_records(format_version: str, protocol_version: str) -> bool:
-    """Whether Kafka warns: of a format that it would have written while brokers spoke an older protocol."""
+    """Return whether Kafka warns: the format is older than version 2 and the protocol version ignores the setting."""
     return is_at_least(protocol_version, _FIRST_TO_IGNORE_FORMAT_VERSIONS) and not is_at_least(
         format_version, _FIRST_OF_RECORD_FORMAT_2
     )
 
 
 def _format_version_warning(setting: str, value: str, where: str, protocol_version: str) -> str:
-    """Kafka's own words."""
+    """Return Kafka's own warning."""
     return (
         f"{setting} with value `{value}` is ignored{where} because the inter-broker protocol version "
         f"`{protocol_version}` is greater or equal than 3.0. This configuration is deprecated and it will be removed "

@@ -1,7 +1,7 @@
-"""Names that settings had in older releases and in books, and what became of them.
+"""Names of settings in earlier releases and in books, and what replaced them.
 
-A renamed setting is moved to its new name with a warning, and loses against it when both are set. A removed one is
-named with its replacement. Everything else in this module is a table.
+A renamed setting is moved to its new name with a warning; if both are set, the new name wins. For a removed setting the
+warning names its replacement. The rest of this module is tables.
 
 Must not know what a setting does.
 """
@@ -17,7 +17,7 @@ RENAMED: Mapping[str, str] = {
     "min.insync.replica": "min.insync.replicas",
     "delegation.token.master.key": "delegation.token.secret.key",
 }
-"""Old name to new name; the value means the same."""
+"""Old name to new name; the value has the same meaning."""
 
 DEPRECATED: Mapping[str, str] = {
     "quota.producer.default": "set a default client quota (producer_byte_rate) instead",
@@ -34,17 +34,17 @@ IGNORED: Mapping[str, str] = {
     "controller.message.queue.size": "the controller's queues have no limit",
     "zookeeper.sync.time.ms": "no part of the broker waits for ZooKeeper followers",
 }
-"""Settings without effect since long, and why."""
+"""Settings that have had no effect for several releases, and why."""
 
 REMOVED: Mapping[str, str] = {
     "log.retention.hours.per.topic": "retention.ms",
     "log.retention.bytes.per.topic": "retention.bytes",
     "log.segment.bytes.per.topic": "segment.bytes",
 }
-"""Settings that named topics in the broker's file, and the topic setting that took their place."""
+"""Per-topic settings of the broker's file, and the topic settings that replaced them."""
 
 CLIENT_PREFIXES = ("topic.metadata.refresh",)
-"""Beginnings of client settings that are often found in a broker's file."""
+"""Prefixes of client settings that are often found in a broker's file."""
 
 TOPIC_RENAMED: Mapping[str, str] = {"log.cleanup.policy": "cleanup.policy"}
 """Old names of topic settings."""
@@ -53,7 +53,7 @@ _OLD_PORT_DEFAULT = "9092"
 
 
 def rename(settings: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Settings under today's names, and a warning for each that had another."""
+    """Return the settings under their current names, and a warning for each that had an old one."""
     renamed = dict(settings)
     warnings = _build_listeners(renamed)
     for old, new in RENAMED.items():
@@ -68,7 +68,7 @@ def rename(settings: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
 
 
 def warning_for(key: str) -> str | None:
-    """The warning that an old, still accepted or ignored setting deserves."""
+    """Return the warning for a setting that is deprecated, ignored or removed, else None."""
     if key in DEPRECATED:
         return f"{key} is deprecated: {DEPRECATED[key]}"
     if key in IGNORED:
@@ -81,7 +81,7 @@ def warning_for(key: str) -> str | None:
 
 
 def _build_listeners(settings: dict[str, str]) -> list[str]:
-    """Listeners from the host and port settings of old files, in place; they are replaced one pair at a time."""
+    """Replace the host and port settings of old files by listeners, in place; return the warnings."""
     warnings: list[str] = []
     pairs = (("listeners", "host.name", "port"), ("advertised.listeners", "advertised.host.name", "advertised.port"))
     defaults = {"host": settings.get("host.name", ""), "port": settings.get("port", _OLD_PORT_DEFAULT)}

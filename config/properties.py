@@ -1,8 +1,8 @@
-"""Reads Java's .properties syntax.
+"""Read Java's .properties syntax.
 
-Owns the text format and nothing else: which keys exist and what their values mean is the business of `definition` and
-the tables. What Java does with odd input is followed, because files move between the two: the last of several equal
-keys wins, a comment cannot be continued, and a backslash before an ordinary character vanishes.
+Owns the text format and nothing else: `definition` and the tables own the keys and the meaning of values. Unusual input
+is read as Java does, because files are shared with Kafka: the last of several equal keys wins, a comment cannot be
+continued, and a backslash before an ordinary character is dropped.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,11 @@ _ESCAPES: Mapping[str, str] = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def load(path: str | Path) -> dict[str, str]:
-    """The properties of a file, which may be UTF-8 or, as in Java, Latin-1.
+    """Return the properties of a file in UTF-8 or, as in Java, Latin-1.
 
-    Raises OSError when the file cannot be read, ValueError for a broken \\u escape.
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: a \\u escape is invalid.
     """
     data = Path(path).read_bytes()
     try:
@@ -26,7 +28,7 @@ def load(path: str | Path) -> dict[str, str]:
 
 
 def parse(text: str) -> dict[str, str]:
-    """The properties of a text, in the order of their first appearance. Raises ValueError for a broken \\u escape."""
+    """Return the properties in the order of their first appearance. Raises ValueError for an invalid \\u escape."""
     properties: dict[str, str] = {}
     for line in _logical_lines(text):
         key, value = _split(line)
@@ -35,7 +37,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines with continuations joined, without comments and blank lines; escapes are still in them."""
+    """Yield lines with continuations joined, without comments and blank lines; escapes are kept."""
     pending: str | None = None
     for natural_line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         line = natural_line.lstrip(_BLANKS)
@@ -57,7 +59,7 @@ def _ends_in_open_backslash(line: str) -> bool:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Key and value of a logical line: the key ends at the first unescaped `=`, `:` or blank."""
+    """Split a logical line into key and value: the key ends at the first unescaped `=`, `:` or blank."""
     key_end = 0
     while key_end < len(line) and line[key_end] not in "=:" + _BLANKS:
         key_end += 2 if line[key_end] == "\\" else 1

@@ -1,10 +1,10 @@
-"""Values kept outside the settings file: `${provider:path:key}`.
+"""Values stored outside the settings file: `${provider:path:key}`.
 
-`config.providers` names providers, `config.providers.<name>.class` says which kind each is, and a value may then refer
-to an environment variable (`${name:VARIABLE}`), to a key of another properties file (`${name:/path/file:key}`) or to a
-file of a folder (`${name:/path:file}`). What a provider returns is not searched for further references.
+`config.providers` names providers, and `config.providers.<name>.class` is the kind of each. A value may then refer to
+an environment variable (`${name:VARIABLE}`), to a key of another properties file (`${name:/path/file:key}`) or to a
+file of a directory (`${name:/path:file}`). References in a provided value are not resolved.
 
-Owns the syntax and the three kinds of provider. Must not know any other setting.
+Owns the syntax and the three kinds of providers. Must not know any other setting.
 """
 
 import os
@@ -16,7 +16,7 @@ from config import properties
 from config.definition import ConfigError
 
 Provider = Callable[[str, str], str]
-"""Path and key to value. Raises OSError, KeyError or ValueError when there is none."""
+"""Returns the value for a path and key. Raises OSError, KeyError or ValueError if there is none."""
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}]*?):)?([^}:]*)\}")
 

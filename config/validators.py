@@ -1,8 +1,8 @@
-"""Checks of a single value beyond its type.
+"""Validators: checks of a single value beyond its type.
 
-A validator is an object with two answers: `problem(value)` says what was expected when the value is wrong, in the words
-clients know from Kafka, and `describe()` is the short form of the accepted values for tables and documentation. It sees
-one value; what several settings mean together is checked in `broker`.
+`problem(value)` returns what was expected if the value is invalid, in Kafka's words; `describe()` returns the accepted
+values in short, for tables and documentation. A validator sees one value; `checks` and `listeners` check rules between
+settings.
 
 Must not know any setting.
 """
@@ -15,10 +15,10 @@ class Validator(Protocol):
     """A check of one typed value."""
 
     def problem(self, value: Any) -> str | None:
-        """What was expected, or None when the value is right."""
+        """Return what was expected, or None if the value is valid."""
 
     def describe(self) -> str:
-        """The accepted values in a few characters."""
+        """Return the accepted values in short."""
 
 
 class Range(NamedTuple):
@@ -85,9 +85,9 @@ class NotEmpty(NamedTuple):
 
 
 class KnownClass(NamedTuple):
-    """Names of Java classes that the broker has an own implementation of; any other one stops the start.
+    """Names of Java classes that the broker implements itself; any other name stops the start.
 
-    `feature` is what such a class would add; the message names it.
+    `feature` is what another class would add; the error message names it.
     """
 
     feature: str
@@ -106,7 +106,7 @@ class KnownClass(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A check that only its function can describe."""
+    """A check by a function, with a description."""
 
     function: Callable[[Any], str | None]
     description: str = ""

@@ -1,6 +1,6 @@
-"""Names of Kafka's releases as settings spell them: `3.9-IV0` is a protocol version, `3.9` or `3.9.1` a release.
+"""Names of Kafka's releases in settings: `3.9-IV0` is a protocol version, `3.9` or `3.9.1` a release.
 
-Owns the table of releases, and which of them this broker and its tools stand for, in the form that scripts parse. Must
+Owns the table of releases, and the release that this broker and its tools report, in the form that scripts parse. Must
 not know what a release changes.
 """
 
@@ -20,7 +20,7 @@ RELEASED_VERSIONS = (
 
 
 def version_problem(text: str) -> str | None:
-    """What was expected, when a text names no known version."""
+    """Return what was expected if a text is not a known version, else None."""
     if text in RELEASED_VERSIONS:
         return None
     if "-" not in text and _release(text) in {_release(version) for version in RELEASED_VERSIONS}:
@@ -29,13 +29,13 @@ def version_problem(text: str) -> str | None:
 
 
 def _release(version: str) -> str:
-    """The release a version belongs to: two numbers, three where the first is 0."""
+    """Return the release of a version: two numbers, or three if the first is 0."""
     numbers = version.partition("-")[0].split(".")
     return ".".join(numbers[: 3 if numbers[0] == "0" else 2])
 
 
 def is_at_least(text: str, version: str) -> bool:
-    """Whether a known version or release comes no earlier than another; a release stands for its last version."""
+    """Return whether a known version or release is not earlier than another; a release means its last version."""
     return _position(text) >= _position(version)
 
 

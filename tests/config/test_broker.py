@@ -96,7 +96,7 @@ def test_unknown_key_is_kept_with_a_warning_that_names_the_nearest(key: str, nea
 )
 def test_a_key_unlike_every_known_one_gets_no_suggestion(key: str) -> None:
     assert BrokerConfig.from_properties({key: "1"}).warnings == [
-        f"Unknown key {key} is kept, and nothing here reads it"
+        f"Unknown key {key} is kept, but the broker does not read it"
     ]
 
 
