@@ -24,11 +24,11 @@ def test_addresses(text: str, host: str, port: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", ":", "host", "host:", "host:65536", "::1:80", "http://host:1", "host:1/x", "host:-1"]
 )
-def test_what_is_no_address(text: str) -> None:
+def test_malformed_addresses_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         HostAndPort.parse(text)
     assert host_and_port_problem(text) == "Expected host:port with a port from 0 to 65535"
 
 
-def test_unset_is_right() -> None:
+def test_unset_address_is_valid() -> None:
     assert host_and_port_problem(None) is None

@@ -38,12 +38,12 @@ def test_overrides_win_over_the_file_and_are_named() -> None:
     assert "plug.in is set by an override to [hidden]" in config.notices
 
 
-def test_log_dirs_beat_log_dir() -> None:
+def test_log_dirs_overrides_log_dir() -> None:
     assert BrokerConfig.from_properties({"log.dir": "/a"}).log_dirs == ["/a"]
     assert BrokerConfig.from_properties({"log.dir": "/a", "log.dirs": " /b, /c ,"}).log_dirs == ["/b", "/c"]
 
 
-def test_all_problems_are_reported_in_one_go() -> None:
+def test_all_errors_are_reported_together() -> None:
     with pytest.raises(ConfigErrors) as failure:
         BrokerConfig.from_properties(
             {
@@ -94,14 +94,14 @@ def test_unknown_key_is_kept_with_a_warning_that_names_the_nearest(key: str, nea
         "x",
     ],
 )
-def test_a_key_unlike_every_known_one_gets_no_suggestion(key: str) -> None:
+def test_unknown_key_without_a_similar_one_gets_no_suggestion(key: str) -> None:
     assert BrokerConfig.from_properties({key: "1"}).warnings == [
         f"Unknown key {key} is kept, but the broker does not read it"
     ]
 
 
 @pytest.mark.parametrize("key", ["config.providers.x.param.y", "listener.name.plaintext.max.connections"])
-def test_keys_with_a_known_beginning_are_known(key: str) -> None:
+def test_keys_with_a_known_prefix_are_known(key: str) -> None:
     assert BrokerConfig.from_properties({key: "1"}).warnings == []
 
 
@@ -221,7 +221,7 @@ def test_any_settings_give_a_broker_or_config_errors(settings: dict[str, str]) -
 class TestDynamicLayers:
     """Values that change while the broker runs."""
 
-    def test_broker_beats_default_beats_file(self) -> None:
+    def test_dynamic_broker_value_overrides_cluster_default_overrides_file(self) -> None:
         config = BrokerConfig.from_properties({"log.cleaner.threads": "2", "message.max.bytes": "1000"})
         config.apply_dynamic(
             default={"log.cleaner.threads": "3", "message.max.bytes": "2000"}, broker={"log.cleaner.threads": "4"}
@@ -232,7 +232,7 @@ class TestDynamicLayers:
         assert config[rows.LOG_CLEANER_THREADS] == 2
         assert config[rows.MESSAGE_MAX_BYTES] == 1000
 
-    def test_wrong_change_leaves_everything_as_it_was(self) -> None:
+    def test_invalid_change_changes_nothing(self) -> None:
         config = BrokerConfig.from_properties({})
         config.apply_dynamic(default={"message.max.bytes": "2000"}, broker={})
         with pytest.raises(ConfigErrors):

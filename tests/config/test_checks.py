@@ -66,7 +66,7 @@ def test_broken_rule_is_reported_for_its_key(key: str, settings: dict[str, str])
         {"zookeeper.metadata.migration.enable": "false"},
     ],
 )
-def test_edges_are_right(settings: dict[str, str]) -> None:
+def test_limits_are_included(settings: dict[str, str]) -> None:
     BrokerConfig.from_properties(settings)
 
 

@@ -41,7 +41,7 @@ def row(config_type: ConfigType) -> Property[object]:
         (ConfigType.PASSWORD, "secret", Password("secret")),
     ],
 )
-def test_texts_that_are_values(config_type: ConfigType, text: str, value: object) -> None:
+def test_valid_texts_are_parsed(config_type: ConfigType, text: str, value: object) -> None:
     assert row(config_type).parse(text) == value
 
 
@@ -63,7 +63,7 @@ def test_texts_that_are_values(config_type: ConfigType, text: str, value: object
         (ConfigType.DOUBLE, "1_0.0", "Not a number of type DOUBLE"),
     ],
 )
-def test_texts_that_are_not(config_type: ConfigType, text: str, expected: str) -> None:
+def test_invalid_texts_are_rejected(config_type: ConfigType, text: str, expected: str) -> None:
     with pytest.raises(ConfigError) as failure:
         row(config_type).parse(text)
     assert str(failure.value) == f"Invalid value {text} for configuration some.key: {expected}"
@@ -120,7 +120,7 @@ def test_secrets_do_not_show_in_errors() -> None:
     assert "hunter2" not in str(failure.value)
 
 
-def test_all_errors_are_told() -> None:
+def test_all_errors_are_in_the_message() -> None:
     errors = ConfigErrors([ConfigError("a", "1", "two"), ConfigError("b", None, "three")])
     assert str(errors).splitlines() == [
         "Invalid value 1 for configuration a: two",
@@ -128,7 +128,7 @@ def test_all_errors_are_told() -> None:
     ]
 
 
-def test_validator_is_asked_after_the_type() -> None:
+def test_validator_runs_after_the_type_check() -> None:
     bounded = Property("a", ConfigType.INT, 1, UpdateMode.READ_ONLY, Importance.LOW, "A.", Range(1, 9))
     assert bounded.parse("9") == 9
     with pytest.raises(ConfigError, match="no more than 9"):

@@ -28,7 +28,7 @@ def synonyms(row: ConfigRow) -> list[str]:
     return [f"{synonym.source.name}:{synonym.name}={synonym.value}" for synonym in row.synonyms]
 
 
-def test_every_name_of_kafka_is_there() -> None:
+def test_every_setting_of_kafka_is_described() -> None:
     rows = {row.name: row for row in describe_broker(BrokerConfig.from_properties({"super.users": "User:a"}))}
     assert rows.keys() == REFERENCE.keys() - {"allow.everyone.if.no.acl.found"}
     for name, row in rows.items():
@@ -103,7 +103,7 @@ def test_listener_keys_list_the_plain_key_as_synonym() -> None:
         ("log.roll.ms", ["STATIC_BROKER_CONFIG:log.roll.ms=7", "DEFAULT_CONFIG:log.roll.hours=168"]),
     ],
 )
-def test_synonyms_begin_at_the_own_name(name: str, expected: list[str]) -> None:
+def test_synonyms_start_at_the_setting_itself(name: str, expected: list[str]) -> None:
     config = BrokerConfig.from_properties({"log.retention.hours": "5", "log.roll.ms": "7"})
     assert synonyms(broker_row(config, name)) == expected
 
@@ -142,7 +142,7 @@ def test_topic_shows_a_dynamic_default_without_override() -> None:
     assert (row.value, row.source) == ("1500000", Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
 
 
-def test_topic_answer_is_complete() -> None:
+def test_topic_response_is_complete() -> None:
     with (FIXTURES / "topic-configs.csv").open(newline="") as file:
         reference = {row["name"]: row["default"] for row in csv.DictReader(file)}
     rows = describe_topic(BrokerConfig.from_properties({}), {})

@@ -7,5 +7,5 @@ from config.documentation import page
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
-def test_page_is_what_the_tables_say() -> None:
+def test_page_is_generated_from_the_tables() -> None:
     assert PAGE.read_text() == page(), "run: python -m config.documentation > docs/configuration.md"

@@ -129,7 +129,7 @@ def _is_name(node: ast.AST, name: str) -> bool:
 @pytest.mark.parametrize(
     "row", [row for table in TABLES.values() for row in table.values()], ids=lambda row: f"{row.name}"
 )
-def test_a_setting_that_nothing_reads_says_why_and_no_other_does(row: Property[object]) -> None:
+def test_exactly_the_settings_that_no_code_reads_have_a_reason(row: Property[object]) -> None:
     if row in rows_read():
         assert row.no_effect is None, f"{row.name} is read outside config: remove no_effect from its row"
     else:

@@ -59,7 +59,7 @@ def test_listeners_are_read(text: str, listeners: list[Listener]) -> None:
         ),
     ],
 )
-def test_wrong_listeners_are_refused(text: str, expected: str) -> None:
+def test_invalid_listeners_are_rejected(text: str, expected: str) -> None:
     with pytest.raises(ConfigErrors) as failure:
         config(listeners=text)
     assert str(failure.value) == f"Invalid value {text} for configuration listeners: {expected}"

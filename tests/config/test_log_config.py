@@ -85,7 +85,7 @@ def test_dynamic_default_shows_at_once() -> None:
         ),
     ],
 )
-def test_wrong_overrides_are_refused(overrides: dict[str, str], text: str) -> None:
+def test_invalid_overrides_are_rejected(overrides: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError) as failure:
         validate_topic_overrides(overrides)
     assert str(failure.value).startswith(text)
@@ -97,7 +97,7 @@ def test_unknown_name_is_an_error_of_its_own() -> None:
     assert failure.value.key == "log.segment.bytes"
 
 
-def test_right_overrides_come_back_under_todays_names() -> None:
+def test_valid_overrides_are_returned_under_current_names() -> None:
     given = {"log.cleanup.policy": "compact", "retention.ms": "5", "remote.storage.enable": "false"}
     assert validate_topic_overrides(given) == {
         "cleanup.policy": "compact",
@@ -117,7 +117,7 @@ def test_right_overrides_come_back_under_todays_names() -> None:
         ({"retention.ms": "1"}, False),
     ],
 )
-def test_a_brokers_lag_counts_where_the_topic_says_nothing(overrides: dict[str, str], is_refused: bool) -> None:
+def test_compaction_lag_of_the_broker_applies_without_an_override(overrides: dict[str, str], is_refused: bool) -> None:
     broker = BrokerConfig.from_properties(
         {"log.cleaner.min.compaction.lag.ms": "3", "log.cleaner.max.compaction.lag.ms": "5"}
     )

@@ -19,7 +19,7 @@ def test_each_set_setting_is_named_with_its_reason() -> None:
     ]
 
 
-def test_settings_of_one_reason_stand_together() -> None:
+def test_lines_are_grouped_by_reason() -> None:
     keys = ["replica.lag.time.max.ms", "metrics.num.samples", "num.replica.fetchers", "metrics.sample.window.ms"]
     lines = BrokerConfig.from_properties(dict.fromkeys(keys, "1000")).warnings
     assert [line.split()[0] for line in lines] == [
@@ -98,13 +98,13 @@ def test_a_message_format_that_is_stored_anyway_has_no_effect(version: str) -> N
     ]
 
 
-def test_with_an_old_protocol_the_words_of_kafka_would_be_wrong() -> None:
+def test_kafkas_warning_is_not_used_with_an_old_protocol_version() -> None:
     lines = warnings(log_message_format_version="0.10.2", inter_broker_protocol_version="2.8")
     assert f"log.message.format.version has no effect: {NoEffect.RECORD_FORMAT.value}" in lines
 
 
 @pytest.mark.parametrize("version", ["0.7", "9.9", "0.10.2-IV9", "new"])
-def test_a_message_format_that_never_was_is_refused(version: str) -> None:
+def test_unknown_message_format_is_rejected(version: str) -> None:
     with pytest.raises(ConfigErrors, match=rf"Version {version} is not a valid version"):
         warnings(log_message_format_version=version)
 

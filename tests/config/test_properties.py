@@ -69,7 +69,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @given(st.dictionaries(texts, texts), st.sampled_from([_escaped, _with_backslashes]))
-def test_what_is_escaped_comes_back(wanted: dict[str, str], escape: object) -> None:
+def test_escaped_text_round_trips(wanted: dict[str, str], escape: object) -> None:
     assert callable(escape)
     text = "\n".join(f"{escape(key)}={escape(value)}" for key, value in wanted.items())
     assert properties.parse(text) == wanted

@@ -35,7 +35,7 @@ def test_row_is_as_kafka_describes_it(name: str) -> None:
     assert as_reference(TOPIC_PROPERTIES[name]) == REFERENCE[name]
 
 
-def test_there_are_no_others() -> None:
+def test_no_other_settings_exist() -> None:
     assert set(TOPIC_PROPERTIES) == set(REFERENCE)
 
 

@@ -34,7 +34,7 @@ def test_every_version_survives_a_round_trip(cls: type) -> None:
 
 
 @pytest.mark.parametrize("version", versions_of(MetadataResponse))
-def test_elements_that_were_encoded_before_stand_where_they_would_be_encoded(version: int) -> None:
+def test_encoded_elements_are_written_in_place(version: int) -> None:
     for seed in range(20):
         message = random_message(MetadataResponse, version, Random(seed))
         expected = b"".join(encode(message, version))
@@ -120,7 +120,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("cls", "version", "data", "text"), MALFORMED)
-def test_what_is_wrong_with_the_bytes_is_said(cls: type, version: int, data: str, text: str) -> None:
+def test_malformed_messages_name_the_damage(cls: type, version: int, data: str, text: str) -> None:
     with pytest.raises(Malformed, match=text):
         decode(cls, version, bytes.fromhex(data))
 
@@ -209,7 +209,7 @@ def test_an_ignorable_request_field_and_any_response_field_are_dropped_in_old_ve
     assert decode(FetchResponse, 0, b"".join(encode(response, 0))).session_id == 0
 
 
-def test_a_string_too_long_for_the_protocol_is_our_mistake() -> None:
+def test_encoding_a_too_long_string_raises_value_error() -> None:
     with pytest.raises(ValueError, match="40000 bytes"):
         encode(HeartbeatRequest(group_id="x" * 40_000, generation_id=0, member_id=""), 4)
 

@@ -42,7 +42,7 @@ def test_assignments(version: int) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\0", b"\xff\xff" + ASSIGNMENT, b"\0\4" + ASSIGNMENT, b"\0\0" + ASSIGNMENT + b"x"]
 )
-def test_what_is_no_assignment(data: bytes) -> None:
+def test_malformed_assignments_are_rejected(data: bytes) -> None:
     with pytest.raises(Malformed):
         read_assignment(data)
 

@@ -85,7 +85,7 @@ def test_a_frame_that_arrives_whole_is_a_view_of_the_scratch_buffer() -> None:
     ],
     ids=["one", "empty", "cut off", "length cut off", "two", "too large", "negative", "nothing"],
 )
-def test_a_frame_that_came_alone_leaves_nothing_behind(received: bytes, payload: bytes | None) -> None:
+def test_sole_frame_keeps_no_bytes(received: bytes, payload: bytes | None) -> None:
     reader = FrameReader(memoryview(bytearray(64)), 40)
     room = reader.writable()
     count = min(len(received), len(room))
@@ -95,7 +95,7 @@ def test_a_frame_that_came_alone_leaves_nothing_behind(received: bytes, payload:
     assert feed(reader, framed(b"next"), 100) == [b"next"]
 
 
-def test_what_completes_a_frame_that_was_begun_is_not_one_of_its_own() -> None:
+def test_rest_of_an_incomplete_frame_is_not_a_sole_frame() -> None:
     reader = FrameReader(memoryview(bytearray(64)), 40)
     begun = framed(framed(b"inner"))
     assert feed(reader, begun[:4], 4) == []
@@ -120,7 +120,7 @@ def test_frames_that_wait_are_kept_in_order() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), SIZE_MAX + 1, 2**31 - 1])
-def test_an_illegal_length_is_refused(size: int) -> None:
+def test_invalid_frame_length_is_rejected(size: int) -> None:
     reader = FrameReader(memoryview(bytearray(64)), SIZE_MAX)
     reader.writable()[:4] = struct.pack(">i", size)
     reader.received(4)

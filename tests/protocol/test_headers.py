@@ -87,9 +87,7 @@ def test_a_client_id_need_not_be_utf_8() -> None:
         ("ffff 0000 00000009 0001 61", None, RequestHeader(-1, 0, 9, "a")),
     ],
 )
-def test_unknown_keys_and_versions_say_who_asked_for_what(
-    data: str, api_name: str | None, header: RequestHeader
-) -> None:
+def test_unsupported_api_names_client_and_version(data: str, api_name: str | None, header: RequestHeader) -> None:
     with pytest.raises(UnsupportedApi) as caught:
         read_request_header(bytes.fromhex(data))
     assert caught.value.header == header

@@ -63,7 +63,7 @@ def test_unknown_tags_are_stepped_over() -> None:
     assert skip_tags(many, 1, many[0]) == len(many)
 
 
-def test_lengths_below_zero_say_null_or_nothing() -> None:
+def test_negative_lengths_are_null_or_malformed() -> None:
     null("f", -1)
     with pytest.raises(Malformed, match="f: length -2"):
         null("f", -2)
@@ -71,7 +71,7 @@ def test_lengths_below_zero_say_null_or_nothing() -> None:
     assert "f: length -2" in str(refuse_null("f", -2))
 
 
-def test_refusals_name_field_and_number() -> None:
+def test_errors_name_field_and_number() -> None:
     assert "f: 5 is more than" in str(refuse_size("f", 5))
     assert str(refuse_end("M v1", 3, 5)) == "M v1: 2 bytes too many"
     assert str(refuse_end("M v1", 6, 5)) == "M v1: bytes are missing"

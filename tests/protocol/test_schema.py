@@ -111,7 +111,7 @@ def test_a_default_list_is_fresh_for_every_object() -> None:
     assert other.items == []
 
 
-def test_required_and_unknown_fields_are_noticed() -> None:
+def test_missing_and_unknown_fields_raise() -> None:
     with pytest.raises(TypeError, match="names"):
         SampleRequest()  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="nonsense"):
@@ -203,7 +203,7 @@ def _name() -> None:
         (_name, "Wrong: the name of a message must end"),
     ],
 )
-def test_wrong_declarations_are_refused(declare: Callable[[], None], text: str) -> None:
+def test_invalid_declarations_are_rejected(declare: Callable[[], None], text: str) -> None:
     with pytest.raises(TypeError, match=text):
         declare()
 

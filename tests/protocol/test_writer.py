@@ -22,13 +22,13 @@ def test_short_lengths_are_a_table_of_them() -> None:
     assert list(SHORT_LENGTHS) == [uvarint(value) for value in range(128)]
 
 
-def test_a_string_is_no_longer_than_old_versions_can_carry() -> None:
+def test_string_above_the_protocol_limit_is_rejected() -> None:
     assert long_string_length(32768) == uvarint(32768)
     with pytest.raises(ValueError, match="a string has 32768 bytes, expected at most 32767"):
         long_string_length(32769)
 
 
-def test_what_a_version_cannot_say_is_refused() -> None:
+def test_field_that_a_version_would_lose_is_rejected() -> None:
     with pytest.raises(KafkaError, match="rack_id is 'a', which version 2 cannot carry") as raised:
         refuse_loss("rack_id", 2, "a")
     assert raised.value.code is ErrorCode.UNSUPPORTED_VERSION

@@ -142,18 +142,18 @@ class TestBatches:
             list(batches(TWO_BATCHES[:69] + bytes(100)))
 
     @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-    def test_any_buffer_will_do(self, kind: type) -> None:
+    def test_any_buffer_type_is_read(self, kind: type) -> None:
         buffer = kind(TWO_BATCHES)
         found = [(position, crc_is_valid(buffer, position, header)) for position, header in batches(buffer)]
         assert found == [(0, True), (69, True)]
 
 
 class TestCrc:
-    def test_it_is_castagnolis_from_the_attributes_on(self) -> None:
+    def test_crc_is_castagnolis_from_the_attributes_on(self) -> None:
         batch = a_batch()
         assert read_header(batch).crc == crc32c_twin(bytes(batch[21:]))
 
-    def test_every_single_changed_byte_shows(self) -> None:
+    def test_crc_detects_every_changed_byte(self) -> None:
         outside = {*range(8), *range(12, 16)}  # base_offset and leader epoch
         for position in range(len(batch := a_batch())):
             batch[position] ^= 0x10
@@ -164,7 +164,7 @@ class TestCrc:
             assert valid == (position in outside)
             batch[position] ^= 0x10
 
-    def test_a_missing_tail_and_a_nonsense_tail_show(self) -> None:
+    def test_truncated_and_extended_batches_are_detected(self) -> None:
         batch = a_batch()
         header = read_header(batch)
         assert not crc_is_valid(batch[:-1], 0, header)
@@ -207,7 +207,7 @@ class TestPatches:
 
 
 class TestRecords:
-    def test_they_open_lazily(self) -> None:
+    def test_records_are_opened_lazily(self) -> None:
         batch = a_batch()
         opened = records(batch[:-1], size_max=SIZE_MAX)
         with pytest.raises(Malformed, match="cut off"):

@@ -114,7 +114,7 @@ class TestRebuild:
         assert header.partition_leader_epoch == 4
         assert header.compression is Compression.ZSTD
 
-    def test_the_horizon_takes_the_place_of_the_base_timestamp(self) -> None:
+    def test_delete_horizon_replaces_the_base_timestamp(self) -> None:
         batch = rebuild_batch(read_header(self.SOURCE), self.kept(50, 55), delete_horizon_ms=999_999)
         header = read_header(batch)
         assert header.delete_horizon_ms == 999_999
@@ -131,7 +131,7 @@ class TestRebuild:
         assert list(records(batch, size_max=SIZE_MAX)) == kept
         assert read_header(batch).max_timestamp == 5_000
 
-    def test_nothing_left_is_a_header_that_keeps_the_last_offset_and_sequence(self) -> None:
+    def test_empty_batch_keeps_last_offset_and_sequence(self) -> None:
         batch = rebuild_batch(read_header(self.SOURCE), [])
         header = read_header(batch)
         assert len(batch) == HEADER_SIZE
@@ -146,7 +146,7 @@ SIZES = (0, 1, 63, 64, 8191, 8192, 70_000)
 
 @pytest.mark.parametrize("key_size", [None, *SIZES])
 @pytest.mark.parametrize("value_size", [None, *SIZES])
-def test_a_batch_of_one_record_is_the_same_whoever_builds_it(key_size: int | None, value_size: int | None) -> None:
+def test_both_builders_of_one_record_write_the_same_bytes(key_size: int | None, value_size: int | None) -> None:
     key, value = (None if size is None else bytes(size) for size in (key_size, value_size))
     record = RecordData(1_700_000_000_000, key, value)
     assert build_record_batch(record) == build_batch([record])

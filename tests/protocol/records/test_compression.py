@@ -149,7 +149,7 @@ def test_pieces_are_compressed_to_what_the_whole_is(codec: Compression, size: in
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_compression_gives_up_beyond_its_bound(codec: Compression) -> None:
+def test_compression_stops_above_its_limit(codec: Compression) -> None:
     size = len(compress(codec, LARGE))
     for size_max, expected in ((size + 100, True), (size - 1000, False), (-1, False)):
         compression_ = BoundedCompression(codec, None, size_max)
@@ -158,7 +158,7 @@ def test_compression_gives_up_beyond_its_bound(codec: Compression) -> None:
         assert (compression_.finish() is not None) is expected
 
 
-def test_a_single_piece_is_compressed_as_ever() -> None:
+def test_single_piece_is_compressed_in_one_call() -> None:
     for codec in CODECS:
         compression_ = BoundedCompression(codec, None, 1)
         compression_.write(PLAIN["text"])
@@ -260,7 +260,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize(("codec", "make"), BOMBS.values(), ids=BOMBS.keys())
-def test_a_bomb_costs_bounded_memory(codec: Compression, make: object) -> None:
+def test_compression_bomb_takes_bounded_memory(codec: Compression, make: object) -> None:
     bomb = make()  # type: ignore[operator]
     tracemalloc.start()
     try:

@@ -53,14 +53,14 @@ def test_what_is_too_short_or_has_a_negative_version_is_malformed(key: bytes | N
 
 @pytest.mark.parametrize("control_type", list(ControlType))
 @pytest.mark.parametrize("epoch", [0, 5, 2**31 - 1, -1])
-def test_the_quick_look_finds_what_brokers_write(control_type: ControlType, epoch: int) -> None:
+def test_fast_path_reads_markers_as_brokers_write_them(control_type: ControlType, epoch: int) -> None:
     marker = TransactionMarker(control_type, epoch)
     batch = b"before" + build_marker(marker, producer_id=1, producer_epoch=2, now_ms=3)
     assert read_usual_marker(batch, 6, read_header(batch, 6)) == marker
     assert read_usual_marker(batch[:-1], 6, read_header(batch, 6)) is None
 
 
-def test_whatever_the_quick_look_finds_the_whole_look_finds_too() -> None:
+def test_fast_path_agrees_with_the_full_path() -> None:
     """Every byte of the record in turn is every other one."""
     batch = build_marker(TransactionMarker(ControlType.COMMIT, 7), producer_id=1, producer_epoch=2, now_ms=3)
     found = 0
@@ -74,7 +74,7 @@ def test_whatever_the_quick_look_finds_the_whole_look_finds_too() -> None:
     assert found == len(batch[HEADER_SIZE:]) + 4 * 0xFF + 1, "the epoch may be any, the type one of two"
 
 
-def test_the_quick_look_leaves_the_unusual_to_others() -> None:
+def test_fast_path_returns_none_for_unusual_markers() -> None:
     for key, value, headers in (
         (b"\0\0\0\1more", b"\0\0\0\0\0\1", ()),
         (b"\0\0\0\1", b"\0\0\0\0\0\1more", ()),

@@ -40,7 +40,7 @@ def marker(offset: int) -> bytes:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_what_is_kept(magic: int, codec: Compression) -> None:
+def test_down_conversion_keeps_offset_key_and_value(magic: int, codec: Compression) -> None:
     batch = build_batch(DATA, base_offset=40, compression=codec, producer_id=3, producer_epoch=0, base_sequence=0)
     converted = convert(batch, magic)
     assert converted[1:] == (3, 43)
@@ -113,7 +113,7 @@ def test_records_below_the_fetch_offset_are_left_out_unless_compressed() -> None
         assert [record.offset for record in records_of(converted.records)] == offsets
 
 
-def test_markers_are_dropped_and_the_reader_gets_on() -> None:
+def test_markers_are_dropped_and_next_offset_advances() -> None:
     data = marker(0) + build_batch(DATA, base_offset=1) + marker(4)
     converted = convert(data, 0)
     assert [record.offset for record in records_of(converted.records)] == [1, 2, 3]
@@ -128,7 +128,7 @@ def test_a_partial_last_batch_is_left_out() -> None:
     assert convert(b"", 1) == DownConverted(b"", 0, None)
 
 
-def test_it_ends_once_enough_bytes_are_made() -> None:
+def test_conversion_ends_at_the_byte_limit() -> None:
     data = b"".join(build_batch(DATA, base_offset=3 * n) for n in range(10))
     piece = len(convert(data, 1, bytes_max=1).records)
     assert convert(data, 1, bytes_max=1).next_offset == 3
@@ -145,7 +145,7 @@ def test_it_ends_once_enough_bytes_are_made() -> None:
         (bytes(100), ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_what_cannot_be_converted_is_an_error_only_when_it_comes_first(bad: bytes, code: ErrorCode) -> None:
+def test_unconvertible_batch_is_an_error_only_as_the_first(bad: bytes, code: ErrorCode) -> None:
     good = build_batch(DATA)
     assert convert(good + bad, 1) == convert(good, 1)
     with pytest.raises(KafkaError) as raised:

@@ -61,7 +61,7 @@ def test_another_magic_is_malformed(magic: int) -> None:
         list(entries(data))
 
 
-def test_a_size_that_leads_nowhere_is_malformed() -> None:
+def test_too_small_entry_size_is_malformed() -> None:
     for length in 0, -12, -(2**31), 4:
         data = bytearray(MIXED)
         data[8:12] = length.to_bytes(4, "big", signed=True)
@@ -69,7 +69,7 @@ def test_a_size_that_leads_nowhere_is_malformed() -> None:
             list(entries(data))
 
 
-def test_a_wrong_crc_shows_in_every_format() -> None:
+def test_wrong_crc_is_detected_in_every_format() -> None:
     for index in range(len(list(entries(MIXED)))):
         data = bytearray(MIXED)
         data[list(entries(MIXED))[index].end - 1] ^= 1

@@ -230,7 +230,7 @@ def test_damage_is_malformed(patch: bytes, at: int) -> None:
     ],
 )
 @pytest.mark.parametrize("codec", WRAPPERS)
-def test_bad_wrappers(magic: int, codec: Compression, make: object, error: type[Exception]) -> None:
+def test_malformed_wrappers_are_rejected(magic: int, codec: Compression, make: object, error: type[Exception]) -> None:
     entry = one(magic, codec, make(magic, codec))  # type: ignore[operator]
     with pytest.raises(Malformed) as raised:
         message_records(entry, size_max=SIZE_MAX)
@@ -285,7 +285,7 @@ class TestMessageSet:
             read_set(data)
         assert type(raised.value) is error
 
-    def test_a_claim_of_append_time_is_told(self) -> None:
+    def test_claim_of_append_time_is_reported(self) -> None:
         assert read_set(one(1, 0, b"v") + one(1, 8, b"v"))[0].claims_append_time
         assert not read_set(one(0, 8, b"v"))[0].claims_append_time
 

@@ -41,7 +41,7 @@ PYTHON_BUILDERS = [
 
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("client", PYTHON_CLIENTS)
-def test_they_read_ours(client: Any, codec: Compression) -> None:
+def test_other_libraries_read_our_batches(client: Any, codec: Compression) -> None:
     batch = bytearray(
         build_batch(ROWS, base_offset=70, compression=codec, producer_id=5, producer_epoch=1, base_sequence=9)
     )
@@ -55,7 +55,7 @@ def test_they_read_ours(client: Any, codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("builder", PYTHON_BUILDERS)
-def test_we_read_theirs(builder: Any, codec: Compression) -> None:
+def test_batches_of_other_libraries_are_read(builder: Any, codec: Compression) -> None:
     theirs = builder(
         magic=2,
         compression_type=codec,
@@ -104,7 +104,7 @@ MESSAGE_BUILDERS = [
 
 @old_formats
 @pytest.mark.parametrize("client", MESSAGE_CLIENTS)
-def test_they_read_our_messages(client: Any, codec: Compression, magic: int) -> None:
+def test_other_libraries_read_our_messages(client: Any, codec: Compression, magic: int) -> None:
     data = build_message_set(MESSAGES, magic=magic, compression=codec)
     read = []
     for position, header in messages(data):
@@ -116,7 +116,7 @@ def test_they_read_our_messages(client: Any, codec: Compression, magic: int) -> 
 
 @old_formats
 @pytest.mark.parametrize("builder", MESSAGE_BUILDERS)
-def test_we_read_their_messages(builder: Any, codec: Compression, magic: int) -> None:
+def test_messages_of_other_libraries_are_read(builder: Any, codec: Compression, magic: int) -> None:
     theirs = builder(magic=magic, compression_type=codec, batch_size=1 << 20)
     for index, row in enumerate(ROWS):
         assert theirs.append(index, timestamp=row.timestamp, key=row.key, value=row.value) is not None

@@ -62,7 +62,7 @@ def test_the_end_is_an_index_error() -> None:
     assert PieceReader([]).is_at_end()
 
 
-def test_a_damaged_stream_is_no_end() -> None:
+def test_damaged_stream_is_not_taken_for_its_end() -> None:
     def pieces() -> Iterator[bytes]:
         yield b"\x80"
         raise CannotOpen("damaged")

@@ -57,7 +57,7 @@ def any_size(count: int, seed: int) -> list[Record]:
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("key", [None, b"", b"k" * 10, b"k" * 64])
 @pytest.mark.parametrize("size", [0, 10, 50, 56, 90, 1000])
-def test_records_of_one_size_are_proven(count: int, key: bytes | None, size: int) -> None:
+def test_records_of_one_size_are_regular(count: int, key: bytes | None, size: int) -> None:
     for time_step_ms in (0, 1, 50, 10_000):
         data = encoded(same_size(count, key, size, time_step_ms))
         assert are_regular(data, count)
@@ -67,7 +67,7 @@ def test_records_of_one_size_are_proven(count: int, key: bytes | None, size: int
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_records_of_any_shape_are_proven(seed: int) -> None:
+def test_records_of_any_form_are_regular(seed: int) -> None:
     rows = any_size(1 + seed * 5, seed)
     data = encoded(rows)
     assert are_regular(memoryview(data), len(rows))
@@ -97,7 +97,7 @@ def test_offset_deltas_that_do_not_count_up_are_found_wherever_they_are() -> Non
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_proven_is_what_parsing_finds_readable(seed: int) -> None:
+def test_regular_records_are_those_that_parsing_accepts(seed: int) -> None:
     """Every byte of the structure changed in turn: the proof never says more than parsing, and nothing less."""
     rng = Random(seed)
     rows = same_size(70 + seed, rng.choice((None, b"key")), rng.choice((5, 30, 70))) if seed % 2 else any_size(12, seed)
@@ -145,7 +145,7 @@ def test_one_record_alone(key: bytes | None, value: bytes | None) -> None:
     ],
     ids=bytes.hex,
 )
-def test_what_is_no_record(data: bytes) -> None:
+def test_malformed_records_are_not_regular(data: bytes) -> None:
     assert not are_regular(data, 1)
     assert not are_regular(data * 2, 2)
 
@@ -162,7 +162,7 @@ def test_a_length_of_more_bytes_than_the_quick_step_knows_cannot_pass_as_another
                     assert are_regular(data[:size], 1) == is_readable(data[:size], 1)
 
 
-def test_times_far_from_their_base_are_left_to_parsing() -> None:
+def test_timestamps_far_from_their_base_are_not_regular() -> None:
     rows = [Record(0, TIME, None, b"v", []), Record(1, 2**63 - 1, None, b"v", [])]
     assert not are_regular(encode_records(rows, 0, -(2**62)), 2)
 
@@ -173,7 +173,7 @@ def test_a_batch_of_the_builder() -> None:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_pieces_are_proven_as_the_whole_is(seed: int) -> None:
+def test_pieces_are_checked_like_the_whole(seed: int) -> None:
     """Cut at every boundary, and then with damage."""
     rng = Random(seed)
     rows = same_size(30 + seed, rng.choice((None, b"key")), rng.choice((5, 30, 70))) if seed % 2 else any_size(9, seed)
@@ -217,7 +217,7 @@ def test_a_large_batch_of_small_records_is_copied_by_pieces() -> None:
     assert not are_regular(data, count)
 
 
-def test_a_record_larger_than_a_piece_is_read_over() -> None:
+def test_record_larger_than_a_piece_is_skipped() -> None:
     data = encoded(
         [Record(0, TIME, b"k" * 300, b"v" * 5000, [("h" * 400, b"w" * 400)]), Record(1, TIME, None, b"", [])]
     )
