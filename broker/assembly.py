@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from broker.cluster.control_requests import LocalChannels
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
@@ -19,6 +19,7 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
 from broker.cluster.topic_configs import TopicConfigs
 from broker.cluster.topics import TopicAdministration
+from broker.coordination.led_partitions import LedPartitions
 from broker.coordination.producer_ids import ProducerIds
 from broker.coordination.replicated_log import ReplicatedLog
 from broker.groups.coordinator import GroupCoordinator
@@ -143,7 +144,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         ensure_internal_topic=topics.ensure_internal,
     )
     for topic, coordinator in ((GROUP_METADATA_TOPIC, groups), (TRANSACTION_STATE_TOPIC, transactions)):
-        _follow_leadership(replica_manager, topic, coordinator)
+        _follow_leadership(replica_manager, topic, coordinator.partitions)
     verifier = TransactionVerifier(
         LocalCoordinator(transactions),
         guards,
@@ -207,14 +208,12 @@ def _call_soon(callback: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_soon(callback)
 
 
-def _follow_leadership(
-    replica_manager: ReplicaManager, topic: str, coordinator: GroupCoordinator | TransactionCoordinator
-) -> None:
-    """Have a coordinator load the partitions of its topic that this broker comes to lead."""
+def _follow_leadership(replica_manager: ReplicaManager, topic: str, partitions: LedPartitions[Any]) -> None:
+    """Load a partition of a coordinator's topic when this broker becomes its leader, and unload it when it resigns."""
     replica_manager.on_leadership(
         topic,
-        gained=lambda partition: coordinator.become_leader(partition.partition, partition.leader_epoch),
-        lost=lambda partition: coordinator.resign(partition.partition),
+        gained=lambda partition: partitions.become_leader(partition.partition, partition.leader_epoch),
+        lost=lambda partition: partitions.resign(partition.partition),
     )
 
 
@@ -222,7 +221,7 @@ def _metadata_listener(
     metadata: MetadataCache, groups: GroupCoordinator, topics: TopicAdministration
 ) -> Callable[[set[str]], None]:
     def changed(names: set[str]) -> None:
-        groups.topics_deleted(names - metadata.topics.keys())
+        groups.removal.topics_deleted(names - metadata.topics.keys())
         topics.metadata_changed(names)
 
     return changed
@@ -232,6 +231,6 @@ def _offsets_listener(groups: GroupCoordinator) -> Callable[[str, int, Marker], 
     def replicated(topic: str, partition: int, marker: Marker) -> None:
         # In the groups' own topic a marker decides about pending offsets.
         if topic == GROUP_METADATA_TOPIC:
-            groups.end_transaction(partition, marker.producer_id, is_committed=marker.is_committed)
+            groups.offsets.end_transaction(partition, marker.producer_id, is_committed=marker.is_committed)
 
     return replicated

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from enum import Enum, auto
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -23,15 +23,22 @@ REPLAY_SLICE_RECORDS: Final = 500
 """Records replayed before other requests get their turn: a few milliseconds."""
 OPENED_BATCH_SIZE_MAX: Final = 104_857_600
 """No batch is larger than a segment of an internal topic, opened or not (their default segment size)."""
+TOMBSTONE_BATCH_SIZE_MAX: Final = 524_288
+"""Size of the keys, in bytes, at which a batch of tombstones is closed: half the default of message.max.bytes."""
 
+APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+        ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""The error in the response of every coordinator when an append fails with the error on the left.
 
-class PartitionState(Enum):
-    """How far this broker is with coordinating a partition that it leads."""
-
-    LOADING = auto()
-    ACTIVE = auto()
-    FAILED = auto()
-    """The log could not be read back. Nothing of it is served, as what is there would appear to be unknown."""
+Each coordinator adds its own; an error without an entry is returned unchanged.
+"""
 
 
 class CoordinatorLog(Protocol):

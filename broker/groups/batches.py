@@ -10,6 +10,7 @@ from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from broker.coordination.coordinator_log import APPEND_ERRORS, TOMBSTONE_BATCH_SIZE_MAX
 from broker.groups.offsets import Offsets
 from broker.groups.records import (
     GroupMetadataValue,
@@ -33,16 +34,10 @@ COMMIT_STEP_SIZE: Final = 200
 _COVERED_START: Final = Struct(">hiqq")
 """Of what the checksum of a batch covers: attributes, last offset delta, base and max timestamp."""
 _INT64: Final = Struct(">q")
-TOMBSTONE_BATCH_SIZE_MAX: Final = 524_288
-"""Tombstones are cut into batches of about half of what a topic takes by default (message.max.bytes)."""
 
 COMMIT_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
     {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-        ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+        **APPEND_ERRORS,
         ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
         ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
         ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,

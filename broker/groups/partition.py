@@ -1,14 +1,14 @@
-"""What the coordinator keeps of one partition of `__consumer_offsets` and of each group in it.
+"""What the coordinator keeps of one partition of `__consumer_offsets`, and of each group in it.
 
-Plain holders: `broker.groups.coordinator` alone changes them.
+Owns: the order of appends to the partition, and which groups have offsets in which open transaction. Must not know:
+how the partition is loaded or when a group changes (`broker.groups.hosted_groups` and `broker.groups.runner`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 
-from broker.coordination.coordinator_log import PartitionState
+from broker.coordination.led_partitions import LedPartition, PartitionState
 from broker.groups.group import Group
 from broker.groups.member import NEVER
 from broker.groups.offsets import GroupOffsets
@@ -17,24 +17,40 @@ from broker.loop.timer import TimerHandle
 
 
 @dataclass(slots=True, eq=False)
-class OffsetsPartition:
+class OffsetsPartition(LedPartition):
     """One led partition and the groups that hash to it."""
 
-    number: int
-    leader_epoch: int
-    state: PartitionState = PartitionState.LOADING
     groups: dict[str, CoordinatedGroup] = field(default_factory=dict)
     next_order: int = 0
-    """Goes up with every append; starts above all offsets that were loaded."""
+    """Rises with every append; starts above all offsets that were loaded."""
     groups_by_producer: dict[int, set[str]] = field(default_factory=dict)
-    """Ids of groups with offsets in a producer's open transaction."""
+    """Ids of the groups with offsets in a producer's open transaction."""
     early_markers: list[tuple[int, bool]] = field(default_factory=list)
     """(producer id, is committed) of transactions that ended while the partition was being loaded."""
-    loading: asyncio.Task[None] | None = None
 
     def take_order(self) -> int:
+        """Return the order of the next append, which is higher than every one before."""
         self.next_order += 1
         return self.next_order - 1
+
+    def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
+        """Commit or drop a producer's pending offsets: its marker is in the log.
+
+        During loading the marker is kept and applied by `apply_early_markers`, as the replay may have passed its place.
+        """
+        if self.state is PartitionState.LOADING:
+            self.early_markers.append((producer_id, is_committed))
+            return
+        for group_id in self.groups_by_producer.pop(producer_id, ()):
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.offsets.end_transaction(producer_id, is_committed=is_committed)
+
+    def apply_early_markers(self) -> None:
+        """Apply the markers that were written while the partition was being loaded."""
+        markers, self.early_markers = self.early_markers, []
+        for producer_id, is_committed in markers:
+            self.end_transaction(producer_id, is_committed=is_committed)
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +61,11 @@ class CoordinatedGroup:
     offsets: GroupOffsets
     partition: OffsetsPartition
     last_state: GroupState
-    """As last logged."""
+    """The state in the latest log message."""
     timer: TimerHandle | None = None
     armed_ms: int = NEVER
+
+    def disarm(self) -> None:
+        """Cancel the timer."""
+        if self.timer is not None:
+            self.timer.cancel()

@@ -20,7 +20,7 @@ async def handle(
     services: Services, request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:
     # A producer may add offsets before anybody has looked for the group's coordinator, which creates the topic.
-    partition = partition_for(request.group_id, await services.groups.ensure_topic())
+    partition = partition_for(request.group_id, await services.groups.partitions.ensure_topic())
     producer = Producer(request.producer_id, request.producer_epoch)
     included = [(GROUP_METADATA_TOPIC, partition)]
     if (storing := services.transactions.add_partitions(request.transactional_id, producer, included)) is not None:

@@ -26,7 +26,7 @@ def failed(request: DeleteGroupsRequest, context: RequestContext, code: ErrorCod
 
 async def _delete(services: Services, group_id: str) -> ErrorCode:
     try:
-        deleted = services.groups.delete_group(group_id)
+        deleted = services.groups.removal.delete_group(group_id)
         return deleted if isinstance(deleted, ErrorCode) else await deleted
     except KafkaError as error:
         return error.code

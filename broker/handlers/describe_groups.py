@@ -36,7 +36,7 @@ def failed(request: DescribeGroupsRequest, context: RequestContext, code: ErrorC
 
 def _describe(services: Services, request: DescribeGroupsRequest, group_id: str) -> DescribedGroup:
     try:
-        group = services.groups.group(group_id)
+        group = services.groups.inspection.group(group_id)
     except KafkaError as error:
         return _nothing(group_id, "", error.code)
     described = _nothing(group_id, GroupState.DEAD.value, ErrorCode.NONE) if group is None else _existing(group)

@@ -35,7 +35,7 @@ def failed(
 
 def _describe(services: Services, transactional_id: str) -> TransactionState:
     try:
-        metadata = services.transactions.describe(transactional_id)
+        metadata = services.transactions.inspection.describe(transactional_id)
     except KafkaError as error:
         return TransactionState(transactional_id=transactional_id, error_code=error.code)
     return TransactionState(

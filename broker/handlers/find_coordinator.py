@@ -41,9 +41,9 @@ def handle(
             return _each(request, context, lambda key: _nobody(key, code))
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinator type {request.key_type}")
     coordinator = services.groups if topic == GROUP_METADATA_TOPIC else services.transactions
-    partition_count = coordinator.partition_count()
+    partition_count = coordinator.partitions.count()
     if partition_count is None:
-        return _create_and_find(services, request, context, topic, coordinator.ensure_topic())
+        return _create_and_find(services, request, context, topic, coordinator.partitions.ensure_topic())
     return _find(services, request, context, topic, partition_count)
 
 

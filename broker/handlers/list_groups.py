@@ -18,7 +18,7 @@ GROUP_TYPE = "classic"
 def handle(services: Services, request: ListGroupsRequest, context: RequestContext) -> Slices[ListGroupsResponse]:
     states = {state.lower() for state in request.states_filter}
     types = {group_type.lower() for group_type in request.types_filter}
-    code, groups = services.groups.groups()
+    code, groups = services.groups.inspection.groups()
     listed = yield from each(
         (
             group

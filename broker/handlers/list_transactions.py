@@ -24,7 +24,7 @@ def handle(
     services: Services, request: ListTransactionsRequest, context: RequestContext
 ) -> Slices[ListTransactionsResponse]:
     now_ms = services.clock.now_ms()
-    known = list(services.transactions.transactions())
+    known = list(services.transactions.inspection.transactions())
     wanted = (each_known for each_known in known if _is_wanted(request, each_known[1], now_ms))
     states = yield from each(wanted, _state)
     return ListTransactionsResponse(unknown_state_filters=_unknown_states(request), transaction_states=states)

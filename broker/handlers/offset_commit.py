@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 
 from broker.groups.batches import COMMIT_STEP_SIZE
-from broker.groups.coordinator import NOTHING_REFUSED, CommitAnswer, Committer
+from broker.groups.offset_commits import NOTHING_REFUSED, CommitResult, Committer
 from broker.groups.offsets import Offsets, TopicPartition
 from broker.groups.ports import LegacyOffsets
 from broker.groups.records import NO_TIMESTAMP, OffsetAndMetadata
@@ -66,17 +66,17 @@ def _commit(services: Services, request: ScannedOffsetCommit, version: int) -> S
         return (yield from _response(request, version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     committer = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     if len(offsets) > COMMIT_STEP_SIZE:
-        answer = yield from services.groups.commit_in_slices(request.group_id, committer, offsets)
+        answer = yield from services.groups.offsets.commit_in_slices(request.group_id, committer, offsets)
         yield
     else:
-        answer = services.groups.commit(request.group_id, committer, offsets)
-    if isinstance(answer, CommitAnswer):
+        answer = services.groups.offsets.commit(request.group_id, committer, offsets)
+    if isinstance(answer, CommitResult):
         return (yield from _answer(request, version, unknown, answer))
     return _later(request, version, unknown, answer)
 
 
 async def _later(
-    request: ScannedOffsetCommit, version: int, unknown: set[TopicPartition], awaited: Awaitable[CommitAnswer]
+    request: ScannedOffsetCommit, version: int, unknown: set[TopicPartition], awaited: Awaitable[CommitResult]
 ) -> Slices[RowResponse]:
     return _answer(request, version, unknown, await awaited)
 
@@ -93,7 +93,7 @@ def _offset(row: OffsetCommitRow, now_ms: int, expires_ms: int) -> OffsetAndMeta
 
 
 def _answer(
-    request: ScannedOffsetCommit, version: int, unknown: set[TopicPartition], answer: CommitAnswer
+    request: ScannedOffsetCommit, version: int, unknown: set[TopicPartition], answer: CommitResult
 ) -> Slices[RowResponse]:
     refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **answer.refused}
     return _response(request, version, answer.error, refused)

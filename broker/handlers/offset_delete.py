@@ -22,7 +22,7 @@ async def handle(
     services: Services, request: OffsetDeleteRequest, context: RequestContext
 ) -> Slices[OffsetDeleteResponse]:
     asked, known = await services.sliced_work.finished(_asked(services, request))
-    codes = services.groups.delete_offsets(request.group_id, known)
+    codes = services.groups.removal.delete_offsets(request.group_id, known)
     return _response(asked, codes if isinstance(codes, dict) else await codes)
 
 

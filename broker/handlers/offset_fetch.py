@@ -71,7 +71,7 @@ def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode
 
 
 def _answer_one(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
-    offsets = services.groups.offsets(request.group_id)
+    offsets = services.groups.offsets.of(request.group_id)
     wanted = yield from _wanted(request.topics, offsets)
     found = _look_up(OffsetFetchResponsePartition, offsets, wanted, request.require_stable)
     topics: list[OffsetFetchResponseTopic] = []
@@ -94,7 +94,7 @@ def _answer_groups(services: Services, request: OffsetFetchRequest) -> Slices[Of
             yield
         seen.add(group.group_id)
         try:
-            offsets = services.groups.offsets(group.group_id)
+            offsets = services.groups.offsets.of(group.group_id)
         except KafkaError as error:
             groups.append(_failed_group(group.group_id, error.code))
             continue

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.coordination.partitioner import partition_for
 from broker.groups.batches import CommittingProducer
-from broker.groups.coordinator import CommitAnswer, Committer
+from broker.groups.offset_commits import CommitResult, Committer
 from broker.groups.offsets import Offsets, TopicPartition
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers.group_by_topic import group_by_topic
@@ -44,13 +44,13 @@ async def handle(
     if not offsets:
         return _response(request, lambda _: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     await _verify(services, request, context)
-    answer = services.groups.commit(
+    answer = services.groups.offsets.commit(
         request.group_id,
         Committer(request.member_id, request.group_instance_id, request.generation_id),
         offsets,
         CommittingProducer(request.producer_id, request.producer_epoch),
     )
-    if not isinstance(answer, CommitAnswer):
+    if not isinstance(answer, CommitResult):
         answer = await answer
     refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **answer.refused}
     error = _told(context, answer.error)
@@ -96,7 +96,7 @@ def _offset(partition: TxnOffsetCommitRequestPartition, now_ms: int) -> OffsetAn
 
 async def _verify(services: Services, request: TxnOffsetCommitRequest, context: RequestContext) -> None:
     """Make sure that the transaction includes the group's partition, so that it will get a marker."""
-    partition_count = services.groups.partition_count()
+    partition_count = services.groups.partitions.count()
     if partition_count is None:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
     await services.verifier.admit_offsets(

@@ -20,8 +20,8 @@ TRANSACTIONS = "kafka.server:type=transaction-coordinator-metrics"
 
 def group_metrics(groups: GroupCoordinator) -> Iterator[Metric]:
     totals = (
-        ("NumGroups", "Consumer groups coordinated here.", lambda: sum(groups.count_by_state().values())),
-        ("NumOffsets", "Committed offsets kept here.", groups.offset_count),
+        ("NumGroups", "Consumer groups coordinated here.", lambda: sum(groups.inspection.count_by_state().values())),
+        ("NumOffsets", "Committed offsets kept here.", groups.inspection.offset_count),
     )
     states = (
         (f"NumGroups{state.value}", f"Consumer groups in the state {state.value}.", partial(_in_state, groups, state))
@@ -31,18 +31,18 @@ def group_metrics(groups: GroupCoordinator) -> Iterator[Metric]:
     yield from gauges(manager, totals, alone)
     yield from gauges(manager, states, alone)
     counts: tuple[tuple[str, str, Callable[[], int]], ...] = (
-        ("offset-commit-count", "Offsets committed since the start.", lambda: groups.commit_count),
-        ("offset-expiration-count", "Offsets expired since the start.", lambda: groups.expiration_count),
-        ("offset-deletion-count", "Offsets deleted since the start.", lambda: groups.deletion_count),
+        ("offset-commit-count", "Offsets committed since the start.", lambda: groups.offsets.commit_count),
+        ("offset-expiration-count", "Offsets expired since the start.", lambda: groups.removal.expiration_count),
+        ("offset-deletion-count", "Offsets deleted since the start.", lambda: groups.removal.deletion_count),
         (
             "group-completed-rebalance-count",
             "Rebalances completed since the start.",
-            lambda: groups.completed_rebalance_count,
+            lambda: groups.runner.completed_rebalance_count,
         ),
     )
     for attribute, text, count in counts:
         yield Metric(Kind.GAUGE, GROUPS, text, alone(count), attribute=attribute)
-    yield from _load_metrics(GROUPS, groups.load_times_ms)
+    yield from _load_metrics(GROUPS, groups.partitions.load_times_ms)
 
 
 def transaction_metrics(transactions: TransactionCoordinator) -> Iterator[Metric]:
@@ -50,16 +50,16 @@ def transaction_metrics(transactions: TransactionCoordinator) -> Iterator[Metric
         (
             "UnknownDestinationQueueSize",
             "Decided transactions with markers that no leader has taken yet.",
-            lambda: transactions.unsent_count,
+            lambda: transactions.markers.waiting_count,
         ),
         (
             "LogAppendRetryQueueSize",
             "Decided transactions with all markers, whose completion could not be appended yet.",
-            lambda: transactions.append_retry_count,
+            lambda: transactions.runner.append_retry_count,
         ),
     )
     yield from gauges("kafka.coordinator.transaction:type=TransactionMarkerChannelManager", waiting, alone)
-    yield from _load_metrics(TRANSACTIONS, transactions.load_times_ms)
+    yield from _load_metrics(TRANSACTIONS, transactions.partitions.load_times_ms)
 
 
 def _load_metrics(bean: str, times_ms: Collection[int]) -> Iterator[Metric]:
@@ -73,4 +73,4 @@ def _load_metrics(bean: str, times_ms: Collection[int]) -> Iterator[Metric]:
 
 
 def _in_state(groups: GroupCoordinator, state: GroupState) -> int:
-    return groups.count_by_state()[state]
+    return groups.inspection.count_by_state()[state]

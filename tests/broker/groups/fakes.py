@@ -153,7 +153,7 @@ class Surroundings:
     async def lead(self, *partitions: int) -> None:
         """Become leader of partitions (all, unless some are named) and finish loading."""
         for partition in partitions or range(self.log.count or 0):
-            self.coordinator.become_leader(partition, 0)
+            self.coordinator.partitions.become_leader(partition, 0)
         await self.idle()
 
     async def restart(self) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from broker.coordination.partitioner import partition_for
 from broker.groups.batches import CommittingProducer
-from broker.groups.coordinator import CommitAnswer, Committer
 from broker.groups.events import JoinAnswer, SyncAnswer
 from broker.groups.group import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from broker.groups.offset_commits import CommitResult, Committer
 from broker.groups.offsets import Offsets
 from broker.groups.records import OffsetAndMetadata, group_key, group_value, offset_key, read_group
 from broker.groups.settings import CoordinatorSettings
@@ -55,12 +55,12 @@ def sync(
 
 def commit(
     here: Surroundings, offsets: Offsets, committer: Committer = NOBODY, producer: CommittingProducer | None = None
-) -> CommitAnswer | Awaitable[CommitAnswer]:
-    return here.coordinator.commit("g", committer, offsets, producer)
+) -> CommitResult | Awaitable[CommitResult]:
+    return here.coordinator.offsets.commit("g", committer, offsets, producer)
 
 
 def committed(here: Surroundings) -> dict[tuple[str, int], int]:
-    return {partition: value.value.offset for partition, value in here.coordinator.offsets("g").committed.items()}
+    return {partition: value.value.offset for partition, value in here.coordinator.offsets.of("g").committed.items()}
 
 
 async def stable(here: Surroundings, *names: str) -> None:
@@ -73,7 +73,7 @@ async def stable(here: Surroundings, *names: str) -> None:
     for answer in answers:
         if isinstance(answer, Awaitable):
             await answer
-    group = here.coordinator.group("g")
+    group = here.coordinator.inspection.group("g")
     assert group is not None
     syncs = [sync(here, f"{name}-1", group.generation_id) for name in others]
     syncs.append(sync(here, f"{first}-1", group.generation_id, {f"{name}-1": name.encode() for name in names}))
@@ -84,13 +84,13 @@ async def stable(here: Surroundings, *names: str) -> None:
 
 
 def state(here: Surroundings) -> GroupState | None:
-    group = here.coordinator.group("g")
+    group = here.coordinator.inspection.group("g")
     return None if group is None else group.state
 
 
 def failure_of(here: Surroundings, group_id: str = "g") -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
-        here.coordinator.group(group_id)
+        here.coordinator.inspection.group(group_id)
     return caught.value.code
 
 
@@ -129,7 +129,7 @@ async def test_an_assignment_is_in_the_log_before_anyone_has_it(here: Surroundin
     assert record.value is not None
     assert read_group(record.value).members[0].assignment == b"x"
     assert here.log.batch_sequences() == [-1]
-    assert here.coordinator.completed_rebalance_count == 1
+    assert here.coordinator.runner.completed_rebalance_count == 1
 
 
 @pytest.mark.parametrize(
@@ -205,12 +205,12 @@ async def test_an_unknown_group(here: Surroundings) -> None:
     assert sync(here, "a-1", 1) == SyncAnswer(unknown)
     assert here.coordinator.heartbeat("g", "a-1", None, 1) is unknown
     assert here.coordinator.leave("g", [("a-1", None), ("", "i")]) == [unknown, unknown]
-    assert commit(here, {T0: at(1)}, Committer("a-1", None, 1)) == CommitAnswer(ErrorCode.ILLEGAL_GENERATION)
-    assert here.coordinator.offsets("g").is_empty
-    assert here.coordinator.delete_group("g") is ErrorCode.GROUP_ID_NOT_FOUND
+    assert commit(here, {T0: at(1)}, Committer("a-1", None, 1)) == CommitResult(ErrorCode.ILLEGAL_GENERATION)
+    assert here.coordinator.offsets.of("g").is_empty
+    assert here.coordinator.removal.delete_group("g") is ErrorCode.GROUP_ID_NOT_FOUND
     with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
-        here.coordinator.delete_offsets("g", [T0])
-    assert here.coordinator.groups() == (ErrorCode.NONE, [])
+        here.coordinator.removal.delete_offsets("g", [T0])
+    assert here.coordinator.inspection.groups() == (ErrorCode.NONE, [])
 
 
 async def test_groups_have_names(here: Surroundings) -> None:
@@ -220,14 +220,14 @@ async def test_groups_have_names(here: Surroundings) -> None:
         lambda: coordinator.sync("", sync_request("a", 1)),
         lambda: coordinator.heartbeat("", "a", None, 1),
         lambda: coordinator.leave("", [("a", None)]),
-        lambda: coordinator.delete_offsets("", [T0]),
+        lambda: coordinator.removal.delete_offsets("", [T0]),
     ):
         with pytest.raises(KafkaError, match="INVALID_GROUP_ID"):
             call()
-    assert coordinator.commit("", Committer(), {T0: at(1)}) == CommitAnswer(ErrorCode.NONE)
-    assert coordinator.offsets("").get(T0) == at(1)
-    assert coordinator.group("") is not None
-    assert coordinator.delete_group("") is ErrorCode.NONE
+    assert coordinator.offsets.commit("", Committer(), {T0: at(1)}) == CommitResult(ErrorCode.NONE)
+    assert coordinator.offsets.of("").get(T0) == at(1)
+    assert coordinator.inspection.group("") is not None
+    assert coordinator.removal.delete_group("") is ErrorCode.NONE
 
 
 # Time
@@ -238,7 +238,7 @@ async def test_sessions_expire_and_heartbeats_keep_them(here: Surroundings) -> N
     for _ in range(3):
         here.advance(6_000)
         assert here.coordinator.heartbeat("g", "a-1", None, 2) in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
-    group = here.coordinator.group("g")
+    group = here.coordinator.inspection.group("g")
     assert group is not None
     assert list(group.members) == ["a-1"]
     here.advance(10_000)
@@ -273,17 +273,17 @@ async def test_a_commit_is_shown_when_it_is_in_the_log(here: Surroundings) -> No
     assert isinstance(answer, asyncio.Future)
     assert committed(here) == {}
     here.log.release()
-    assert await answer == CommitAnswer(ErrorCode.NONE)
-    assert here.coordinator.offsets("g").get(T0) == at(5, "m")
+    assert await answer == CommitResult(ErrorCode.NONE)
+    assert here.coordinator.offsets.of("g").get(T0) == at(5, "m")
     assert here.log.batch_sequences() == [0]
-    assert here.coordinator.commit_count == 1
+    assert here.coordinator.offsets.commit_count == 1
 
 
 async def test_one_commit_is_one_batch(here: Surroundings) -> None:
-    assert commit(here, {("t", index): at(index) for index in range(100)}) == CommitAnswer(ErrorCode.NONE)
+    assert commit(here, {("t", index): at(index) for index in range(100)}) == CommitResult(ErrorCode.NONE)
     assert len(here.log.batch_sequences()) == 1
     assert len(here.log.records()) == 100
-    assert here.coordinator.offset_count() == 100
+    assert here.coordinator.inspection.offset_count() == 100
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ async def test_one_commit_is_one_batch(here: Surroundings) -> None:
 async def test_a_commit_that_cannot_be_stored(
     here: Surroundings, append_error: ErrorCode, told: ErrorCode, is_late: bool
 ) -> None:
-    assert commit(here, {T0: at(1)}) == CommitAnswer(ErrorCode.NONE)
+    assert commit(here, {T0: at(1)}) == CommitResult(ErrorCode.NONE)
     if is_late:
         here.log.holds = True
         answer = commit(here, {T0: at(2)})
@@ -314,7 +314,7 @@ async def test_a_commit_that_cannot_be_stored(
     else:
         here.log.append_error = append_error
         answer = commit(here, {T0: at(2)})
-    assert (await answer if isinstance(answer, Awaitable) else answer) == CommitAnswer(told)
+    assert (await answer if isinstance(answer, Awaitable) else answer) == CommitResult(told)
     assert committed(here) == {T0: 1}
 
 
@@ -323,7 +323,7 @@ async def test_a_bug_in_the_log_is_answered_and_logged(here: Surroundings, caplo
     answer = commit(here, {T0: at(2)})
     here.log.held.pop().done.set_exception(RuntimeError("out of luck"))
     assert isinstance(answer, Awaitable)
-    assert await answer == CommitAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert await answer == CommitResult(ErrorCode.UNKNOWN_SERVER_ERROR)
     assert "out of luck" in caplog.text
 
 
@@ -355,17 +355,17 @@ async def test_a_commit_whose_client_is_gone_still_counts(here: Surroundings) ->
 async def test_long_metadata_is_refused_by_itself(here: Surroundings) -> None:
     answer = commit(here, {T0: at(1, "x" * 4097), T1: at(2, "x" * 4096), ("t", 2): at(3, "😀" * 2049), ("t", 3): at(4)})
     too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
-    assert answer == CommitAnswer(ErrorCode.NONE, {T0: too_large, ("t", 2): too_large})
+    assert answer == CommitResult(ErrorCode.NONE, {T0: too_large, ("t", 2): too_large})
     assert committed(here) == {T1: 2, ("t", 3): 4}
-    assert commit(here, {T0: at(1, "x" * 5000)}) == CommitAnswer(ErrorCode.NONE, {T0: too_large})
+    assert commit(here, {T0: at(1, "x" * 5000)}) == CommitResult(ErrorCode.NONE, {T0: too_large})
     assert len(here.log.batch_sequences()) == 1
 
 
 async def test_only_members_commit_while_there_are_any(here: Surroundings) -> None:
     await stable(here, "a")
-    assert commit(here, {T0: at(1)}) == CommitAnswer(ErrorCode.UNKNOWN_MEMBER_ID)
-    assert commit(here, {T0: at(1)}, Committer("a-1", None, 1)) == CommitAnswer(ErrorCode.NONE)
-    assert commit(here, {T0: at(2)}, Committer("a-1", None, 7)) == CommitAnswer(ErrorCode.ILLEGAL_GENERATION)
+    assert commit(here, {T0: at(1)}) == CommitResult(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert commit(here, {T0: at(1)}, Committer("a-1", None, 1)) == CommitResult(ErrorCode.NONE)
+    assert commit(here, {T0: at(2)}, Committer("a-1", None, 7)) == CommitResult(ErrorCode.ILLEGAL_GENERATION)
     assert committed(here) == {T0: 1}
 
 
@@ -373,22 +373,22 @@ async def test_offsets_of_a_transaction(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
     for producer_id in (7, 8):
         answer = commit(here, {T0: at(producer_id)}, producer=CommittingProducer(producer_id, 0))
-        assert answer == CommitAnswer(ErrorCode.NONE)
+        assert answer == CommitResult(ErrorCode.NONE)
     assert committed(here) == {T0: 1}
-    assert here.coordinator.offsets("g").is_unstable(T0)
+    assert here.coordinator.offsets.of("g").is_unstable(T0)
     headers = [header for _, header in batches(here.log.logs[0])]
     assert [(each.producer_id, each.is_transactional, each.base_sequence) for each in headers] == [
         (-1, False, 0), (7, True, 0), (8, True, 0),
     ]  # fmt: skip
-    here.coordinator.end_transaction(0, 8, is_committed=False)
-    here.coordinator.end_transaction(0, 7, is_committed=True)
-    here.coordinator.end_transaction(0, 7, is_committed=True)
-    here.coordinator.end_transaction(99, 7, is_committed=True)
+    here.coordinator.offsets.end_transaction(0, 8, is_committed=False)
+    here.coordinator.offsets.end_transaction(0, 7, is_committed=True)
+    here.coordinator.offsets.end_transaction(0, 7, is_committed=True)
+    here.coordinator.offsets.end_transaction(99, 7, is_committed=True)
     assert committed(here) == {T0: 7}
     here.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     failed = commit(here, {T0: at(9)}, producer=CommittingProducer(9, 0))
-    assert failed == CommitAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert not here.coordinator.offsets("g").is_unstable(T0)
+    assert failed == CommitResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert not here.coordinator.offsets.of("g").is_unstable(T0)
 
 
 async def test_looking_at_a_transaction_of_many_commits_costs_what_one_of_few_does(here: Surroundings) -> None:
@@ -402,13 +402,13 @@ async def test_looking_at_a_transaction_of_many_commits_costs_what_one_of_few_do
 
     for number in range(500):
         commit(here, {T0: at(number)}, producer=CommittingProducer(7, 0))
-    offsets = here.coordinator.offsets("g")
+    offsets = here.coordinator.offsets.of("g")
     looked_for = CountedPartition(("t", 1))
     assert not offsets.is_unstable(looked_for)
     assert offsets.untouched_since(1, [looked_for]) == [("t", 1)]
     assert offsets.partitions() == [T0]
     assert CountedPartition.hash_count <= 6
-    here.coordinator.end_transaction(0, 7, is_committed=True)
+    here.coordinator.offsets.end_transaction(0, 7, is_committed=True)
     assert committed(here) == {T0: 499}
 
 
@@ -425,8 +425,8 @@ async def test_expired_offsets_leave_tombstones_and_then_the_group_goes(here: Su
     assert committed(here) == {T0: 1, T1: 2}
     here.advance(here.settings.offsets_retention_check_interval_ms)
     await here.idle()
-    assert here.coordinator.group("g") is None
-    assert here.coordinator.expiration_count == 2
+    assert here.coordinator.inspection.group("g") is None
+    assert here.coordinator.removal.expiration_count == 2
     tombstones = [record.key for record in here.log.records() if record.value is None]
     assert tombstones == [offset_key("g", "t", 0), offset_key("g", "t", 1), group_key("g")]
     assert here.log.batch_sequences()[-1] == -1
@@ -437,46 +437,46 @@ async def test_many_expired_offsets_go_in_slices(here: Surroundings) -> None:
     for number in range(3):
         commit(here, {(f"t{number}", index): at(index) for index in range(400)})
     here.clock.advance(here.settings.offsets_retention_ms)
-    expiring = asyncio.ensure_future(here.coordinator.expire_offsets())
+    expiring = asyncio.ensure_future(here.coordinator.removal.expire_offsets())
     await asyncio.sleep(0)
-    assert here.coordinator.expiration_count == 500
+    assert here.coordinator.removal.expiration_count == 500
     commit(here, {("t2", 399): at(1000)})
-    here.coordinator.offsets("g").committed["t2", 399].value.commit_timestamp_ms = here.clock.now_ms()
+    here.coordinator.offsets.of("g").committed["t2", 399].value.commit_timestamp_ms = here.clock.now_ms()
     await expiring
     assert committed(here) == {("t2", 399): 1000}
 
 
 async def test_a_group_of_offsets_alone_has_no_record_to_remove(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
-    assert here.coordinator.delete_group("g") is ErrorCode.NONE
+    assert here.coordinator.removal.delete_group("g") is ErrorCode.NONE
     assert [record.key for record in here.log.records() if record.value is None] == [offset_key("g", "t", 0)]
-    assert here.coordinator.group("g") is None
+    assert here.coordinator.inspection.group("g") is None
 
 
 async def test_an_empty_group_without_offsets_goes_at_the_next_look(here: Surroundings) -> None:
     join(here, "a", protocol_type="")  # refused, but it has made the group
     assert state(here) is GroupState.EMPTY
-    await here.coordinator.expire_offsets()
+    await here.coordinator.removal.expire_offsets()
     assert state(here) is None
     assert here.log.records() == []
 
 
 async def test_a_group_that_somebody_is_about_to_join_stays(here: Surroundings) -> None:
     join(here, "a", requires_id=True)
-    await here.coordinator.expire_offsets()
+    await here.coordinator.removal.expire_offsets()
     assert state(here) is GroupState.EMPTY
 
 
 async def test_a_group_in_use_is_not_deleted(here: Surroundings) -> None:
     await stable(here, "a")
-    assert here.coordinator.delete_group("g") is ErrorCode.NON_EMPTY_GROUP
+    assert here.coordinator.removal.delete_group("g") is ErrorCode.NON_EMPTY_GROUP
     assert state(here) is GroupState.STABLE
 
 
 async def test_offsets_of_subscribed_topics_are_not_deleted(here: Surroundings) -> None:
     await stable(here, "a")
     commit(here, {T0: at(1), ("u", 0): at(2)}, Committer("a-1", None, 1))
-    assert here.coordinator.delete_offsets("g", [T0, ("u", 0), ("v", 0)]) == {
+    assert here.coordinator.removal.delete_offsets("g", [T0, ("u", 0), ("v", 0)]) == {
         T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
         ("u", 0): ErrorCode.NONE,
         ("v", 0): ErrorCode.NONE,
@@ -488,12 +488,12 @@ async def test_offsets_of_subscribed_topics_are_not_deleted(here: Surroundings) 
 async def test_offsets_of_an_active_group_of_another_kind_are_not_deleted(here: Surroundings) -> None:
     join(here, "a", protocol_type="connect", offers=protocols("x"))
     with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
-        here.coordinator.delete_offsets("g", [T0])
+        here.coordinator.removal.delete_offsets("g", [T0])
 
 
 async def test_deleting_the_last_offset_of_an_unused_group_removes_it(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
-    assert here.coordinator.delete_offsets("g", [T0]) == {T0: ErrorCode.NONE}
+    assert here.coordinator.removal.delete_offsets("g", [T0]) == {T0: ErrorCode.NONE}
     assert state(here) is None
 
 
@@ -501,7 +501,7 @@ async def test_a_commit_on_its_way_does_not_bring_a_deleted_offset_back(here: Su
     commit(here, {T1: at(1)})
     here.log.holds = True
     commit(here, {T0: at(1)})
-    here.coordinator.delete_offsets("g", [T0])
+    here.coordinator.removal.delete_offsets("g", [T0])
     assert len(here.log.held) == 2
     here.log.release()
     here.log.release()
@@ -515,14 +515,14 @@ async def test_a_commit_on_its_way_does_not_bring_a_deleted_offset_back(here: Su
 async def test_offsets_in_deleted_topics_go_at_once(here: Surroundings) -> None:
     await stable(here, "a")
     commit(here, {T0: at(1), T1: at(2), ("u", 0): at(3)}, Committer("a-1", None, 1))
-    here.coordinator.commit("other", Committer(), {T0: at(4)})
-    here.coordinator.topics_deleted({"t", "v"})
+    here.coordinator.offsets.commit("other", Committer(), {T0: at(4)})
+    here.coordinator.removal.topics_deleted({"t", "v"})
     assert committed(here) == {("u", 0): 3}
-    assert here.coordinator.group("other") is None
+    assert here.coordinator.inspection.group("other") is None
 
 
 async def deleted(here: Surroundings) -> ErrorCode:
-    code = here.coordinator.delete_group("g")
+    code = here.coordinator.removal.delete_group("g")
     return code if isinstance(code, ErrorCode) else await code
 
 
@@ -534,13 +534,13 @@ async def test_a_large_group_is_dead_while_its_offsets_go_in_slices(here: Surrou
     await asyncio.sleep(0)
     assert state(here) is GroupState.DEAD
     assert committed(here) == {}
-    assert here.coordinator.groups() == (ErrorCode.NONE, [])
-    assert commit(here, {T0: at(1)}) == CommitAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert here.coordinator.delete_group("g") is ErrorCode.GROUP_ID_NOT_FOUND
+    assert here.coordinator.inspection.groups() == (ErrorCode.NONE, [])
+    assert commit(here, {T0: at(1)}) == CommitResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert here.coordinator.removal.delete_group("g") is ErrorCode.GROUP_ID_NOT_FOUND
     with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
-        here.coordinator.delete_offsets("g", [T0])
-    await here.coordinator.expire_offsets()
-    here.coordinator.topics_deleted({"t"})
+        here.coordinator.removal.delete_offsets("g", [T0])
+    await here.coordinator.removal.expire_offsets()
+    here.coordinator.removal.topics_deleted({"t"})
     deleting.cancel()  # its client is gone: what was begun is finished
     await here.idle()
     assert state(here) is None
@@ -555,7 +555,7 @@ async def test_resigning_ends_the_removal_of_a_large_group(here: Surroundings) -
     commit(here, {("t", index): at(index) for index in range(1200)})
     deleting = asyncio.ensure_future(deleted(here))
     await asyncio.sleep(0)
-    here.coordinator.resign(0)
+    here.coordinator.partitions.resign(0)
     assert await deleting is ErrorCode.NOT_COORDINATOR
     await here.lead()
     assert len(committed(here)) == 700
@@ -564,7 +564,7 @@ async def test_resigning_ends_the_removal_of_a_large_group(here: Surroundings) -
 async def test_many_offsets_are_deleted_in_slices(here: Surroundings) -> None:
     many = {("t", index): at(index) for index in range(1200)}
     commit(here, dict(many))
-    deleting = here.coordinator.delete_offsets("g", [*many, ("u", 0)])
+    deleting = here.coordinator.removal.delete_offsets("g", [*many, ("u", 0)])
     assert not isinstance(deleting, dict)
     assert len(committed(here)) == 700
     commit(here, {("t", 1000): at(1)})  # after the request for deletion: it stays
@@ -574,12 +574,12 @@ async def test_many_offsets_are_deleted_in_slices(here: Surroundings) -> None:
 
 async def test_offsets_in_deleted_topics_go_in_slices_but_not_those_of_a_new_topic(here: Surroundings) -> None:
     commit(here, {("t", index): at(index) for index in range(1200)})
-    here.coordinator.commit("other", Committer(), {T0: at(1)})
-    here.coordinator.topics_deleted({"t"})
+    here.coordinator.offsets.commit("other", Committer(), {T0: at(1)})
+    here.coordinator.removal.topics_deleted({"t"})
     commit(here, {("t", 0): at(7), ("t", 1100): at(8)})
     await here.idle()
     assert committed(here) == {("t", 0): 7, ("t", 1100): 8}
-    assert here.coordinator.group("other") is None
+    assert here.coordinator.inspection.group("other") is None
 
 
 async def test_many_tombstones_go_in_several_batches(here: Surroundings, caplog: pytest.LogCaptureFixture) -> None:
@@ -591,7 +591,7 @@ async def test_many_tombstones_go_in_several_batches(here: Surroundings, caplog:
     assert max(sizes) < 1_048_588
     commit(here, {T0: at(1)})
     here.log.append_error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    here.coordinator.delete_group("g")
+    here.coordinator.removal.delete_group("g")
     assert "tombstones were not stored: NOT_LEADER_OR_FOLLOWER" in caplog.text
 
 
@@ -607,7 +607,7 @@ async def test_everything_survives_a_restart(compression: Compression) -> None:
     for number in range(20):
         commit(here, {T0: at(number), T1: at(2 * number, "m")}, Committer("a-1", None, 2))
     await here.restart()
-    group = here.coordinator.group("g")
+    group = here.coordinator.inspection.group("g")
     assert group is not None
     assert (group.state, group.generation_id, group.protocol_name, group.leader_id) == (
         GroupState.STABLE, 2, "range", "a-1",
@@ -615,11 +615,11 @@ async def test_everything_survives_a_restart(compression: Compression) -> None:
     assert {name: member.assignment for name, member in group.members.items()} == {"a-1": b"a", "b-1": b"b"}
     assert committed(here) == {T0: 19, T1: 38}
     assert here.coordinator.heartbeat("g", "a-1", None, 2) is ErrorCode.NONE
-    assert commit(here, {T0: at(3)}, Committer("b-1", None, 2)) == CommitAnswer(ErrorCode.NONE)
+    assert commit(here, {T0: at(3)}, Committer("b-1", None, 2)) == CommitResult(ErrorCode.NONE)
     assert committed(here) == {T0: 3, T1: 38}
     here.advance(10_000)
     assert state(here) is GroupState.EMPTY
-    assert len(here.coordinator.load_times_ms) == 1
+    assert len(here.coordinator.partitions.load_times_ms) == 1
 
 
 async def test_a_commit_after_a_restart_wins_over_what_was_loaded(here: Surroundings) -> None:
@@ -634,16 +634,16 @@ async def test_open_transactions_survive_a_restart(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
     commit(here, {T0: at(7)}, producer=CommittingProducer(7, 0))
     await here.restart()
-    assert here.coordinator.offsets("g").is_unstable(T0)
-    here.coordinator.end_transaction(0, 7, is_committed=True)
+    assert here.coordinator.offsets.of("g").is_unstable(T0)
+    here.coordinator.offsets.end_transaction(0, 7, is_committed=True)
     assert committed(here) == {T0: 7}
 
 
 async def test_a_transaction_that_ends_while_its_group_is_being_loaded(here: Surroundings) -> None:
     commit(here, {T0: at(7)}, producer=CommittingProducer(7, 0))
     here.coordinator = here.new_coordinator()
-    here.coordinator.become_leader(0, 1)
-    here.coordinator.end_transaction(0, 7, is_committed=True)
+    here.coordinator.partitions.become_leader(0, 1)
+    here.coordinator.offsets.end_transaction(0, 7, is_committed=True)
     await here.idle()
     assert committed(here) == {T0: 7}
 
@@ -651,7 +651,7 @@ async def test_a_transaction_that_ends_while_its_group_is_being_loaded(here: Sur
 async def test_answers_while_loading(here: Surroundings) -> None:
     await stable(here, "a")
     here.coordinator = here.new_coordinator()
-    here.coordinator.become_leader(0, 1)
+    here.coordinator.partitions.become_leader(0, 1)
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert failure_of(here) is loading
     assert here.coordinator.heartbeat("g", "a-1", None, 1) is ErrorCode.NONE
@@ -659,16 +659,16 @@ async def test_answers_while_loading(here: Surroundings) -> None:
     for call in (
         lambda: join(here, "a"),
         lambda: commit(here, {T0: at(1)}),
-        lambda: here.coordinator.offsets("g"),
+        lambda: here.coordinator.offsets.of("g"),
         lambda: here.coordinator.leave("g", [("a-1", None)]),
-        lambda: here.coordinator.delete_group("g"),
+        lambda: here.coordinator.removal.delete_group("g"),
     ):
         with pytest.raises(KafkaError) as caught:
             call()
         assert caught.value.code is loading
-    assert here.coordinator.groups() == (loading, [])
+    assert here.coordinator.inspection.groups() == (loading, [])
     await here.idle()
-    assert here.coordinator.groups()[0] is ErrorCode.NONE
+    assert here.coordinator.inspection.groups()[0] is ErrorCode.NONE
     assert state(here) is GroupState.STABLE
 
 
@@ -690,13 +690,13 @@ async def test_resigning_sends_everyone_away_who_waits(here: Surroundings) -> No
     await stable(here, "a")
     newcomer = join(here, "b")
     here.log.holds = True
-    here.coordinator.resign(0, leader_epoch=-1)
+    here.coordinator.partitions.resign(0, leader_epoch=-1)
     assert state(here) is GroupState.PREPARING_REBALANCE  # an older epoch than the one it leads in
-    here.coordinator.resign(0, leader_epoch=1)
+    here.coordinator.partitions.resign(0, leader_epoch=1)
     assert isinstance(newcomer, asyncio.Future)
     assert (await newcomer).error is ErrorCode.NOT_COORDINATOR
     assert failure_of(here) is ErrorCode.NOT_COORDINATOR
-    here.coordinator.resign(0)
+    here.coordinator.partitions.resign(0)
     here.advance(100_000)
 
 
@@ -705,8 +705,8 @@ async def test_an_append_that_ends_after_resigning_changes_nothing(here: Surroun
     here.log.holds = True
     leader = sync(here, "a-1", 1, {"a-1": b"x"})
     offsets = commit(here, {T0: at(1)}, Committer("a-1", None, 1))
-    assert offsets == CommitAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
-    here.coordinator.resign(0)
+    assert offsets == CommitResult(ErrorCode.REBALANCE_IN_PROGRESS)
+    here.coordinator.partitions.resign(0)
     assert isinstance(leader, asyncio.Future)
     assert (await leader).error is ErrorCode.NOT_COORDINATOR
     here.log.release()
@@ -718,18 +718,18 @@ async def test_an_append_that_ends_after_resigning_changes_nothing(here: Surroun
 
 async def test_becoming_leader_again_keeps_what_is_here(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
-    here.coordinator.become_leader(0, 5)
+    here.coordinator.partitions.become_leader(0, 5)
     assert committed(here) == {T0: 1}
-    here.coordinator.resign(0, leader_epoch=4)
+    here.coordinator.partitions.resign(0, leader_epoch=4)
     assert committed(here) == {T0: 1}
 
 
 async def test_resigning_stops_loading(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
     here.coordinator = here.new_coordinator()
-    here.coordinator.become_leader(0, 1)
+    here.coordinator.partitions.become_leader(0, 1)
     await asyncio.sleep(0)
-    here.coordinator.resign(0, 2)
+    here.coordinator.partitions.resign(0, 2)
     await here.idle()
     assert failure_of(here) is ErrorCode.NOT_COORDINATOR
 
@@ -757,7 +757,7 @@ async def test_a_corrupt_record_fails_its_partition_alone(key: bytes, value: byt
     await here.lead()
     assert (partition_for("b", 2), partition_for("a", 2)) == (0, 1)
     assert failure_of(here, "b") is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert here.coordinator.group("a") is None
+    assert here.coordinator.inspection.group("a") is None
 
 
 async def test_two_members_with_one_id_fail_the_load(here: Surroundings) -> None:
@@ -786,9 +786,9 @@ async def test_loading_reads_in_pieces_and_lets_others_work() -> None:
         commit(here, {("t", index): at(number) for index in range(10)})
     here.coordinator = here.new_coordinator()
     here.log.read_count = 0
-    here.coordinator.become_leader(0, 1)
+    here.coordinator.partitions.become_leader(0, 1)
     turns = 0
-    while not here.coordinator.load_times_ms:
+    while not here.coordinator.partitions.load_times_ms:
         turns += 1
         await asyncio.sleep(0)
     assert here.log.read_count >= 100
@@ -820,14 +820,14 @@ async def test_a_loaded_group_serves_before_its_sessions_run(here: Surroundings)
         here.coordinator.join(name, join_request("z"))
         here.coordinator.sync(name, sync_request("z-1", 1, {"z-1": b"Z"}))
     here.coordinator = here.new_coordinator()
-    here.coordinator.become_leader(0, 1)
-    while here.coordinator.groups()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:  # noqa: ASYNC110 - one turn at a time
+    here.coordinator.partitions.become_leader(0, 1)
+    while here.coordinator.inspection.groups()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:  # noqa: ASYNC110 - one turn at a time
         await asyncio.sleep(0)
-    assert not here.coordinator.load_times_ms
+    assert not here.coordinator.partitions.load_times_ms
     here.coordinator.join("last", join_request("y"))
     await here.idle()
-    assert here.coordinator.load_times_ms
-    last = here.coordinator.group("last")
+    assert here.coordinator.partitions.load_times_ms
+    last = here.coordinator.inspection.group("last")
     assert last is not None
     deadlines = {name: each.session_deadline_ms - here.clock.monotonic_ms() for name, each in last.members.items()}
     assert deadlines == {"z-1": SESSION_MS, "y-1": NEW_MEMBER_JOIN_TIMEOUT_MS}
@@ -850,7 +850,7 @@ async def test_groups_that_kafka_wrote_come_up(golden: GoldenPartition) -> None:
     here = Surroundings(partition_count=2)
     here.log.logs[number] = bytearray(log)
     await here.lead()
-    code, groups = here.coordinator.groups()
+    code, groups = here.coordinator.inspection.groups()
     assert code is ErrorCode.NONE
     assert {group.state for group in groups} <= {GroupState.EMPTY, GroupState.STABLE}
     assert {group.group_id for group in groups} <= {
@@ -868,7 +868,7 @@ async def test_stopping_sends_everyone_away(here: Surroundings) -> None:
     assert (await newcomer).error is ErrorCode.NOT_COORDINATOR
     assert failure_of(here) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
-        here.coordinator.groups()
+        here.coordinator.inspection.groups()
     here.advance(10 * here.settings.offsets_retention_check_interval_ms)
     await here.idle()
 
@@ -878,9 +878,9 @@ async def test_stopping_sends_everyone_away(here: Surroundings) -> None:
 
 async def test_the_topic_is_created_when_it_is_needed() -> None:
     here = Surroundings(NO_DELAY, partition_count=None)
-    assert here.coordinator.partition_count() is None
-    assert await here.coordinator.ensure_topic() == 1
-    assert await here.coordinator.ensure_topic() == 1
+    assert here.coordinator.partitions.count() is None
+    assert await here.coordinator.partitions.ensure_topic() == 1
+    assert await here.coordinator.partitions.ensure_topic() == 1
     assert here.created == ["__consumer_offsets"]
 
 
@@ -888,7 +888,7 @@ async def test_a_topic_that_cannot_be_created() -> None:
     here = Surroundings(NO_DELAY, partition_count=None)
     here.creation_error = KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "3 replicas, 1 broker")
     with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE: 3 replicas, 1 broker"):
-        await here.coordinator.ensure_topic()
+        await here.coordinator.partitions.ensure_topic()
 
 
 # Metrics and settings
@@ -896,11 +896,11 @@ async def test_a_topic_that_cannot_be_created() -> None:
 
 async def test_counts(here: Surroundings) -> None:
     await stable(here, "a")
-    here.coordinator.commit("other", Committer(), {T0: at(1), T1: at(2)})
-    counts = here.coordinator.count_by_state()
+    here.coordinator.offsets.commit("other", Committer(), {T0: at(1), T1: at(2)})
+    counts = here.coordinator.inspection.count_by_state()
     assert (counts[GroupState.STABLE], counts[GroupState.EMPTY], counts[GroupState.DEAD]) == (1, 1, 0)
-    assert here.coordinator.offset_count() == 2
-    assert here.coordinator.commit_count == 2
+    assert here.coordinator.inspection.offset_count() == 2
+    assert here.coordinator.offsets.commit_count == 2
 
 
 def test_settings_come_from_the_configuration() -> None:

@@ -15,10 +15,11 @@ from itertools import product
 
 import pytest
 
-from broker.groups import coordinator as coordinator_module
+from broker.groups import hosted_groups, removal
 from broker.groups.batches import CommittingProducer
-from broker.groups.coordinator import CommitAnswer, Committer, GroupCoordinator
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group import GroupSettings
+from broker.groups.offset_commits import CommitResult, Committer
 from broker.groups.records import OffsetAndMetadata
 from broker.groups.settings import CoordinatorSettings
 from protocol.errors import KafkaError
@@ -69,7 +70,7 @@ class History:
         self.here.coordinator = self.here.new_coordinator()
         self.number = 0
         self.waiting: list[asyncio.Future[object]] = []
-        self.commits: list[tuple[asyncio.Future[CommitAnswer], str, dict[tuple[str, int], OffsetAndMetadata]]] = []
+        self.commits: list[tuple[asyncio.Future[CommitResult], str, dict[tuple[str, int], OffsetAndMetadata]]] = []
         self.removed: dict[tuple[str, tuple[str, int]], int] = {}
         """The last commit before an offset was last removed, perhaps."""
 
@@ -115,7 +116,7 @@ class History:
 
     def commit(self) -> None:
         group_id, offsets = self.rng.choice(GROUPS), self.offsets()
-        answer = self.here.coordinator.commit(group_id, Committer(), dict(offsets))
+        answer = self.here.coordinator.offsets.commit(group_id, Committer(), dict(offsets))
         if isinstance(answer, Awaitable):
             asked = asyncio.ensure_future(answer)
             self.waiting.append(asked)
@@ -137,35 +138,35 @@ class History:
 
     def commit_in_transaction(self) -> None:
         producer = CommittingProducer(self.rng.choice(PRODUCERS), 0)
-        self.wait(self.here.coordinator.commit(self.rng.choice(GROUPS), Committer(), self.offsets(), producer))
+        self.wait(self.here.coordinator.offsets.commit(self.rng.choice(GROUPS), Committer(), self.offsets(), producer))
 
     def end_transaction(self) -> None:
         self.decide(len(self.log.undecided))  # a marker is replicated after what came before it
         producer_id, is_committed = self.rng.choice(PRODUCERS), self.rng.random() < 0.7
         marker = TransactionMarker(ControlType.COMMIT if is_committed else ControlType.ABORT, 0)
         self.log.write(0, build_marker(marker, producer_id=producer_id, producer_epoch=0, now_ms=0))
-        self.here.coordinator.end_transaction(0, producer_id, is_committed=is_committed)
+        self.here.coordinator.offsets.end_transaction(0, producer_id, is_committed=is_committed)
 
     def delete_offsets(self) -> None:
         wanted = [(topic, partition) for topic in TOPICS for partition in PARTITIONS if self.rng.random() < 0.7]
         group_id = self.rng.choice(GROUPS)
         self.removing([group_id], wanted)
         with suppress(KafkaError):
-            self.wait(self.here.coordinator.delete_offsets(group_id, wanted))
+            self.wait(self.here.coordinator.removal.delete_offsets(group_id, wanted))
 
     def delete_group(self) -> None:
         group_id = self.rng.choice(GROUPS)
         self.removing([group_id], product(TOPICS, PARTITIONS))
-        self.wait(self.here.coordinator.delete_group(group_id))
+        self.wait(self.here.coordinator.removal.delete_group(group_id))
 
     def delete_topic(self) -> None:
         topic = self.rng.choice(TOPICS)
         self.removing(GROUPS, product([topic], PARTITIONS))
-        self.here.coordinator.topics_deleted({topic})
+        self.here.coordinator.removal.topics_deleted({topic})
 
     def expire(self) -> None:
         self.here.clock.advance(self.rng.choice((0, RETENTION_MS // 2, RETENTION_MS)))
-        self.wait(self.here.coordinator.expire_offsets())
+        self.wait(self.here.coordinator.removal.expire_offsets())
 
     def decide(self, count: int | None = None) -> None:
         self.log.decide(self.rng.randint(0, 5) if count is None else count)
@@ -176,7 +177,7 @@ class History:
     def shown(self, coordinator: GroupCoordinator) -> dict[str, dict[tuple[str, int], int]]:
         found = {}
         for group_id in GROUPS:
-            offsets = coordinator.offsets(group_id)
+            offsets = coordinator.offsets.of(group_id)
             committed = {partition: each.value.offset for partition, each in offsets.committed.items()}
             unstable = {partition: -1 for partition in offsets.partitions() if offsets.is_unstable(partition)}
             found[group_id] = {**unstable, **committed}
@@ -185,8 +186,9 @@ class History:
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_the_log_says_what_is_shown(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_module, "SLICE_SIZE", 2)
-    monkeypatch.setattr(coordinator_module, "LOOKED_AT_SLICE_SIZE", 3)
+    monkeypatch.setattr(hosted_groups, "SLICE_SIZE", 2)
+    monkeypatch.setattr(removal, "SLICE_SIZE", 2)
+    monkeypatch.setattr(removal, "INSPECTED_SLICE_SIZE", 3)
     history = History(seed)
     await history.run()
     before = history.here.coordinator
@@ -198,5 +200,5 @@ async def test_the_log_says_what_is_shown(seed: int, monkeypatch: pytest.MonkeyP
     assert history.shown(after) == history.shown(before)
     for producer_id in PRODUCERS:  # what is still open ends alike
         for each in (before, after):
-            each.end_transaction(0, producer_id, is_committed=True)
+            each.offsets.end_transaction(0, producer_id, is_committed=True)
     assert history.shown(after) == history.shown(before)

@@ -28,7 +28,7 @@ async def test_the_partition_of_the_group_is_added(tmp_path: Path, version: int)
     producer = await served.new_producer()
     response = await served.ask(add_offsets_to_txn, request(producer), version)
     assert response.error_code == ErrorCode.NONE
-    assert list(served.transactions.describe("id").partitions) == [("__consumer_offsets", 0)]
+    assert list(served.transactions.inspection.describe("id").partitions) == [("__consumer_offsets", 0)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -66,7 +66,7 @@ async def test_a_client_adds_partitions(served: ServedTransactions, version: int
     producer = await served.new_producer()
     response = await served.ask(add_partitions_to_txn, of_client(producer, ("t", 0), ("u", 0)), version)
     assert codes(response.results_by_topic_v3_and_below) == {("t", 0): NONE, ("u", 0): NONE}
-    assert list(served.transactions.describe("id").partitions) == [("t", 0), ("u", 0)]
+    assert list(served.transactions.inspection.describe("id").partitions) == [("t", 0), ("u", 0)]
 
 
 @pytest.mark.parametrize("version", VERSIONS[:4])
@@ -80,7 +80,7 @@ async def test_with_one_that_is_refused_none_is_added(served: ServedTransactions
         ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ("__consumer_offsets", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     }
-    assert not served.transactions.describe("id").partitions
+    assert not served.transactions.inspection.describe("id").partitions
 
 
 @pytest.mark.parametrize("version", VERSIONS[:4])
@@ -128,7 +128,7 @@ async def test_a_broker_verifies_and_adds(served: ServedTransactions, version: i
             },
         ),
     ]
-    assert list(served.transactions.describe("other").partitions) == [("__consumer_offsets", 0)]
+    assert list(served.transactions.inspection.describe("other").partitions) == [("__consumer_offsets", 0)]
 
 
 @pytest.mark.parametrize("version", VERSIONS[4:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.groups.coordinator import Committer
+from broker.groups.offset_commits import Committer
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers import delete_groups
 from protocol.errors import ErrorCode
@@ -19,7 +19,7 @@ VERSIONS = versions_of(DeleteGroupsRequest)
 async def test_delete_groups(version: int) -> None:
     served = await Served.up()
     offset = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
-    served.coordinator.commit("e", Committer(), {("t", 0): offset})
+    served.coordinator.offsets.commit("e", Committer(), {("t", 0): offset})
     served.coordinator.join("s", join_request("a"))
     sent = DeleteGroupsRequest(groups_names=["e", "s", "none", "e"])
     response = await served.ask(delete_groups, sent, version)
@@ -28,12 +28,12 @@ async def test_delete_groups(version: int) -> None:
         ("s", ErrorCode.NON_EMPTY_GROUP),
         ("none", ErrorCode.GROUP_ID_NOT_FOUND),
     ]
-    assert served.coordinator.group("e") is None
+    assert served.coordinator.inspection.group("e") is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_group_that_is_not_here(version: int) -> None:
     served = await Served.up()
-    served.coordinator.resign(0)
+    served.coordinator.partitions.resign(0)
     response = await served.ask(delete_groups, DeleteGroupsRequest(groups_names=["g"]), version)
     assert [each.error_code for each in response.results] == [ErrorCode.NOT_COORDINATOR]

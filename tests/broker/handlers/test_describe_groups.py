@@ -60,7 +60,7 @@ async def test_authorised_operations(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_group_that_is_not_here(version: int) -> None:
     served = await with_group(is_stable=True)
-    served.coordinator.resign(0)
+    served.coordinator.partitions.resign(0)
     response = await served.ask(describe_groups, DescribeGroupsRequest(groups=["g"]), version)
     (group,) = response.groups
     assert (group.error_code, group.group_state) == (ErrorCode.NOT_COORDINATOR, "")

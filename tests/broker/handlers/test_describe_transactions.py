@@ -28,7 +28,7 @@ async def test_states(tmp_path: Path) -> None:
 
 async def test_where_nothing_is_coordinated(tmp_path: Path) -> None:
     served = await ServedTransactions(tmp_path).lead_all()
-    served.transactions.resign(0)
+    served.transactions.partitions.resign(0)
     request = DescribeTransactionsRequest(transactional_ids=["id"])
     (state,) = (await served.ask(describe_transactions, request, 0)).transaction_states
     assert state.error_code == ErrorCode.NOT_COORDINATOR

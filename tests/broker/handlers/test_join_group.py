@@ -48,7 +48,7 @@ async def test_a_member_alone_leads(version: int) -> None:
     assert answer.leader == answer.member_id
     (member,) = answer.members
     assert (member.member_id, member.metadata) == (answer.member_id, subscription("t"))
-    group = served.coordinator.group("g")
+    group = served.coordinator.inspection.group("g")
     assert group is not None
     stored = group.members[answer.member_id]
     assert (stored.client_id, stored.client_host) == (CLIENT_ID, "/192.0.2.1")

@@ -33,7 +33,7 @@ async def test_one_member(version: int, group_id: str, member_id: str, error: Er
     served = await with_member()
     answer = await served.ask(leave_group, LeaveGroupRequest(group_id=group_id, member_id=member_id), version)
     assert answer.error_code == error
-    group = served.coordinator.group("g")
+    group = served.coordinator.inspection.group("g")
     assert group is not None
     assert bool(group.members) == bool(error)
 
@@ -62,7 +62,7 @@ async def test_several_members(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS[3:])
 async def test_a_group_that_is_not_here(version: int) -> None:
     served = await with_member(version)
-    served.coordinator.resign(0)
+    served.coordinator.partitions.resign(0)
     sent = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="a-1")])
     answer = await served.ask(leave_group, sent, version)
     assert (answer.error_code, answer.members) == (ErrorCode.NOT_COORDINATOR, [])

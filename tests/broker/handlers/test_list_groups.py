@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.groups.coordinator import Committer
+from broker.groups.offset_commits import Committer
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers import list_groups
 from protocol.errors import ErrorCode
@@ -22,7 +22,7 @@ async def with_groups() -> Served:
         served.coordinator.join(name, join_request("a"))
     served.coordinator.sync("s", sync_request("a-1", 1))
     offset = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
-    served.coordinator.commit("e", Committer(), {("t", 0): offset})
+    served.coordinator.offsets.commit("e", Committer(), {("t", 0): offset})
     return served
 
 
@@ -59,7 +59,7 @@ async def test_filters(states: list[str], types: list[str], names: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_while_loading_and_stopping(version: int) -> None:
     served = await with_groups()
-    served.coordinator.become_leader(7, 0)
+    served.coordinator.partitions.become_leader(7, 0)
     response = await served.ask(list_groups, ListGroupsRequest(), version)
     assert (response.error_code, len(response.groups)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 3)
     await served.coordinator.stop()

@@ -62,7 +62,7 @@ async def test_filters(served: ServedTransactions, filters: dict[str, Any], name
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_while_loading(served: ServedTransactions, version: int) -> None:
-    served.transactions.become_leader(0, 1)
+    served.transactions.partitions.become_leader(0, 1)
     response = await served.ask(list_transactions, request(state_filters=["NoSuch"]), version)
     assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert response.unknown_state_filters == ["NoSuch"]

@@ -57,7 +57,7 @@ async def test_a_consumer_without_a_group_commits(version: int) -> None:
         ("t", 2): UNKNOWN_TOPIC,
         ("nosuch", 0): UNKNOWN_TOPIC,
     }
-    stored = served.coordinator.offsets("g").get(("t", 0))
+    stored = served.coordinator.offsets.of("g").get(("t", 0))
     assert stored is not None
     assert (stored.offset, stored.metadata, stored.leader_epoch) == (5, "m", 3 if version >= 6 else -1)
     assert (stored.commit_timestamp_ms, stored.expire_timestamp_ms) == (served.here.clock.now_ms(), -1)
@@ -81,7 +81,7 @@ async def test_a_member_commits(version: int) -> None:
 async def test_null_metadata_is_none() -> None:
     served = await Served.up()
     await served.ask(offset_commit, request(("t", 0, 5), metadata=None), 9)
-    stored = served.coordinator.offsets("g").get(("t", 0))
+    stored = served.coordinator.offsets.of("g").get(("t", 0))
     assert stored is not None
     assert stored.metadata == ""
 
@@ -91,7 +91,7 @@ async def test_version_1_has_timestamps() -> None:
     sent = request(("t", 0, 5), ("t", 1, 6))
     sent.topics[0].partitions[0].commit_timestamp = 1234
     await served.ask(offset_commit, sent, 1)
-    offsets = served.coordinator.offsets("g").committed
+    offsets = served.coordinator.offsets.of("g").committed
     assert offsets["t", 0].value.commit_timestamp_ms == 1234
     assert offsets["t", 1].value.commit_timestamp_ms == served.here.clock.now_ms()
 
@@ -100,11 +100,11 @@ async def test_version_1_has_timestamps() -> None:
 async def test_versions_2_to_4_have_a_time_to_live(version: int) -> None:
     served = await Served.up()
     await served.ask(offset_commit, request(("t", 0, 5), retention_time_ms=1000), version)
-    stored = served.coordinator.offsets("g").get(("t", 0))
+    stored = served.coordinator.offsets.of("g").get(("t", 0))
     assert stored is not None
     assert stored.expire_timestamp_ms == served.here.clock.now_ms() + 1000
     await served.ask(offset_commit, request(("t", 0, 5), retention_time_ms=2**63 - 1), version)
-    stored = served.coordinator.offsets("g").get(("t", 0))
+    stored = served.coordinator.offsets.of("g").get(("t", 0))
     assert stored is not None
     assert stored.expire_timestamp_ms == 2**63 - 1
 
@@ -126,7 +126,7 @@ async def test_a_commit_of_unknown_partitions_alone_makes_no_group() -> None:
         ("nosuch", 0): UNKNOWN_TOPIC
     }
     assert (await served.ask(offset_commit, request(), 9)).topics == []
-    assert served.coordinator.group("g") is None
+    assert served.coordinator.inspection.group("g") is None
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
@@ -145,7 +145,7 @@ async def test_a_commit_waits_for_the_log(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS[1:])
 async def test_a_group_that_is_not_here(version: int) -> None:
     served = await Served.up()
-    served.coordinator.resign(0)
+    served.coordinator.partitions.resign(0)
     answer = await served.ask(offset_commit, request(("t", 0, 5), ("nosuch", 0, 1)), version)
     assert codes(answer.topics)["t", 0] == ErrorCode.NOT_COORDINATOR
 
@@ -158,7 +158,7 @@ async def test_version_0_stores_where_consumers_of_0_8_look() -> None:
         ("nosuch", 0): UNKNOWN_TOPIC,
     }
     assert served.here.legacy.offsets == {("g", "t", 0): 5}
-    assert served.coordinator.group("g") is None
+    assert served.coordinator.inspection.group("g") is None
     long = request(("t", 0, 5), metadata="x" * 5000)
     assert codes((await served.ask(offset_commit, long, 0)).topics) == {("t", 0): ErrorCode.OFFSET_METADATA_TOO_LARGE}
     served.here.legacy.error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -198,13 +198,13 @@ async def test_a_commit_of_thousands_is_one_batch_and_lets_others_have_their_tur
         ("many", 5): ErrorCode.OFFSET_METADATA_TOO_LARGE,
         **{("many", index): UNKNOWN_TOPIC for index in range(MANY, MANY + 3)},
     }
-    offsets = served.coordinator.offsets("g")
+    offsets = served.coordinator.offsets.of("g")
     assert {partition: value.value.offset for partition, value in offsets.committed.items()} == {
         ("many", index): 7 * index for index in range(MANY) if index != 5
     }
-    served.coordinator.resign(0)
+    served.coordinator.partitions.resign(0)
     await served.here.lead()  # read back from the log
-    assert len(served.coordinator.offsets("g").committed) == MANY - 1
+    assert len(served.coordinator.offsets.of("g").committed) == MANY - 1
 
 
 async def test_who_may_commit_thousands_is_decided_when_they_are_stored() -> None:
@@ -213,7 +213,7 @@ async def test_who_may_commit_thousands_is_decided_when_they_are_stored() -> Non
     await asyncio.sleep(0)
     served.coordinator.join("g", join_request("a"))  # now the group has members, and the sender is none
     assert set(codes((await waiting).topics).values()) == {ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC}
-    assert served.coordinator.offsets("g").is_empty
+    assert served.coordinator.offsets.of("g").is_empty
     refused = await served.ask(offset_commit, commit_of_many(generation_id_or_member_epoch=3, group_id="h"), 8)
     assert set(codes(refused.topics).values()) == {ErrorCode.ILLEGAL_GENERATION, UNKNOWN_TOPIC}
 
@@ -222,7 +222,7 @@ async def test_a_commit_of_thousands_while_the_coordinator_moves_away() -> None:
     served = await served_many()
     waiting = served.send(offset_commit, commit_of_many(), 8)
     await asyncio.sleep(0)
-    served.coordinator.resign(0)
+    served.coordinator.partitions.resign(0)
     assert set(codes((await waiting).topics).values()) == {ErrorCode.NOT_COORDINATOR}
 
 
@@ -234,7 +234,7 @@ async def test_a_client_that_hangs_up_in_between_has_committed_nothing() -> None
     for _ in range(2 * MANY // COMMIT_STEP_SIZE + 10):  # more turns than the whole commit would take
         await asyncio.sleep(0)
     assert waiting.cancelled()
-    assert served.coordinator.offsets("g").is_empty
+    assert served.coordinator.offsets.of("g").is_empty
 
 
 @pytest.mark.parametrize("count", [1, COMMIT_STEP_SIZE, COMMIT_STEP_SIZE + 1])

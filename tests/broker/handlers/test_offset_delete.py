@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.groups.coordinator import Committer
+from broker.groups.offset_commits import Committer
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers import offset_delete
 from protocol.errors import ErrorCode
@@ -32,7 +32,7 @@ async def test_offsets_that_members_do_not_read() -> None:
     served.coordinator.join("g", join_request("a"))
     served.coordinator.sync("g", sync_request("a-1", 1))
     offset = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
-    served.coordinator.commit("g", Committer("a-1", None, 1), {("t", 0): offset, ("u", 0): offset})
+    served.coordinator.offsets.commit("g", Committer("a-1", None, 1), {("t", 0): offset, ("u", 0): offset})
     response = await served.ask(offset_delete, request("g", t=0, u=0, nosuch=0), 0)
     assert response.error_code == ErrorCode.NONE
     assert codes(response.topics) == {
@@ -40,7 +40,7 @@ async def test_offsets_that_members_do_not_read() -> None:
         ("u", 0): ErrorCode.NONE,
         ("nosuch", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    assert list(served.coordinator.offsets("g").committed) == [("t", 0)]
+    assert list(served.coordinator.offsets.of("g").committed) == [("t", 0)]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.groups.batches import CommittingProducer
-from broker.groups.coordinator import Committer
+from broker.groups.offset_commits import Committer
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers import offset_fetch
 from broker.network.connection import Buffers
@@ -66,7 +66,7 @@ def shown(response: Any, version: int) -> tuple[int, Shown]:
 
 def commit(served: Served, topic: str, partition: int, offset: int, producer: CommittingProducer | None = None) -> None:
     value = OffsetAndMetadata(offset=offset, leader_epoch=3, metadata="m", commit_timestamp_ms=0)
-    served.coordinator.commit("g", Committer(), {(topic, partition): value}, producer)
+    served.coordinator.offsets.commit("g", Committer(), {(topic, partition): value}, producer)
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
@@ -104,7 +104,7 @@ async def test_all_offsets(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS[1:])
 async def test_where_the_error_of_a_group_stands(version: int) -> None:
     served = await Served.up()
-    served.coordinator.resign(0)
+    served.coordinator.partitions.resign(0)
     response = await served.ask(offset_fetch, request(version, {"t": [0]}), version)
     at_partition = {("t", 0): (-1, -1, "", ErrorCode.NOT_COORDINATOR)}
     assert shown(response, version) == ((0, at_partition) if version < 2 else (ErrorCode.NOT_COORDINATOR, {}))
@@ -141,7 +141,7 @@ async def test_a_large_answer_leaves_others_their_turn(version: int) -> None:
     served = await Served.up()
     value = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
     partitions = [(topic, index) for topic in ("t", "u") for index in range(2 * offset_fetch.STEP_SIZE)]
-    served.coordinator.commit("g", Committer(), dict.fromkeys(partitions, value))
+    served.coordinator.offsets.commit("g", Committer(), dict.fromkeys(partitions, value))
     answer = served.send(offset_fetch, request(version, None), version)
     assert isinstance(answer, asyncio.Future)
     assert list(shown(await answer, version)[1]) == partitions
@@ -153,7 +153,7 @@ async def test_offsets_of_many_topics_are_those_of_one_moment(version: int) -> N
     served = await Served.up()
     value = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
     partitions = [(f"t{number}", 0) for number in range(offset_fetch.STEP_SIZE)]
-    served.coordinator.commit("g", Committer(), dict.fromkeys(partitions, value))
+    served.coordinator.offsets.commit("g", Committer(), dict.fromkeys(partitions, value))
     answer = served.send(offset_fetch, request(version, None), version)
     assert list(shown(answer, version)[1]) == partitions
 

@@ -67,10 +67,10 @@ async def test_offsets_count_when_the_transaction_commits(
     producer = await with_offsets(served)
     answer = await served.ask(txn_offset_commit, request(producer, T0, NOSUCH), version)
     assert codes(answer.topics) == {T0: ErrorCode.NONE, NOSUCH: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    offsets = served.coordinator.offsets("g")
+    offsets = served.coordinator.offsets.of("g")
     assert offsets.get(T0) is None
     assert offsets.is_unstable(T0)
-    served.coordinator.end_transaction(0, producer.producer_id, is_committed=is_committed)
+    served.coordinator.offsets.end_transaction(0, producer.producer_id, is_committed=is_committed)
     stored = offsets.get(T0)
     assert (None if stored is None else (stored.offset, stored.metadata)) == ((5, "m") if is_committed else None)
     assert not offsets.is_unstable(T0)
@@ -84,7 +84,7 @@ async def test_a_transaction_that_does_not_include_the_groups_partition(
     answer = await served.ask(txn_offset_commit, request(producer), version)
     code = ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else ErrorCode.INVALID_TXN_STATE
     assert codes(answer.topics) == {T0: code}
-    assert not served.coordinator.offsets("g").is_unstable(T0)
+    assert not served.coordinator.offsets.of("g").is_unstable(T0)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -105,7 +105,7 @@ async def test_producers_that_are_not_the_one(served: ServedTransactions, versio
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_while_a_coordinator_is_loading(served: ServedTransactions, version: int) -> None:
     producer = await with_offsets(served)
-    served.there.coordinator.become_leader(0, 1)
+    served.there.coordinator.partitions.become_leader(0, 1)
     answer = await served.ask(txn_offset_commit, request(producer), version)
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if version >= 2 else ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert codes(answer.topics) == {T0: loading}

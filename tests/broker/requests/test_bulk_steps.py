@@ -74,7 +74,7 @@ async def broker_in_single_steps(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     """A broker with topic t, whose long work ends its slice after every step."""
     async with running_broker(folder, {"auto.create.topics.enable": "false"}) as broker:
         await broker.create_topic("t", 2)
-        await broker.services.groups.ensure_topic()
+        await broker.services.groups.partitions.ensure_topic()
         monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", 100)
         monkeypatch.setattr(offset_fetch, "STEP_SIZE", 50)
         sliced_work = broker.services.sliced_work

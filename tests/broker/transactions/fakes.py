@@ -130,13 +130,13 @@ class Surroundings:
     async def lead(self) -> None:
         """Become leader of all partitions in a new epoch and finish loading."""
         for partition in range(self.log.count or 0):
-            self.coordinator.become_leader(partition, self.epoch)
+            self.coordinator.partitions.become_leader(partition, self.epoch)
         await self.idle()
 
     async def restart(self) -> None:
         """The broker is killed; whatever had not reached the log is gone, and a new coordinator loads the rest."""
         for partition in range(self.log.count or 0):
-            self.coordinator.resign(partition)
+            self.coordinator.partitions.resign(partition)
         self.log.held.clear()
         self.log.append_error = None
         self.log.holds = False
@@ -174,7 +174,7 @@ class Surroundings:
         return ["-" if each is None else each.state.title for each in self.stored(transactional_id, partition)]
 
     def state(self, transactional_id: str = "id") -> TransactionState:
-        return self.coordinator.describe(transactional_id).state
+        return self.coordinator.inspection.describe(transactional_id).state
 
 
 def code_of(error: BaseException | None) -> ErrorCode:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from broker.transactions import coordinator
+from broker.transactions import expiry
 from broker.transactions.markers import RETRY_BACKOFF_MS, Marker
 from broker.transactions.settings import TransactionSettings
 from broker.transactions.states import TransactionState
@@ -79,18 +79,18 @@ async def test_nothing_is_said_before_it_is_in_the_log(here: Surroundings, step:
         "add": lambda: here.add_partitions("id", producer, [A0]),
         "end": lambda: here.end("id", producer, is_committed=True),
     }
-    before = here.coordinator.describe("id")
+    before = here.coordinator.inspection.describe("id")
     here.log.holds = True
     waiting = asyncio.ensure_future(steps[step]())
     await here.idle()
     assert not waiting.done()
-    assert here.coordinator.describe("id") == before
+    assert here.coordinator.inspection.describe("id") == before
     concurrent = await refusal(init(here))
     assert concurrent is ErrorCode.CONCURRENT_TRANSACTIONS
     assert here.channel.asked == []
     here.log.release()
     await waiting
-    assert here.coordinator.describe("id") != before
+    assert here.coordinator.inspection.describe("id") != before
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ async def test_timeouts_have_bounds(here: Surroundings, timeout_ms: int, is_take
     asked = here.coordinator.init_producer_id("id", timeout_ms, None)
     if is_taken:
         await asked
-        assert here.coordinator.describe("id").timeout_ms == timeout_ms
+        assert here.coordinator.inspection.describe("id").timeout_ms == timeout_ms
     else:
         assert await refusal(asked) is ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
@@ -191,7 +191,7 @@ async def test_two_at_once_do_not_share_an_epoch(here: Surroundings) -> None:
 async def test_a_new_producer_id_when_epochs_run_out(here: Surroundings) -> None:
     for epoch in (0, LAST_EPOCH - 1):
         await init(here)
-        transaction = here.coordinator._partitions[0].transactions["id"]
+        transaction = here.coordinator._transactions.require("id")[1]
         transaction.current = transaction.current._replace(producer_epoch=epoch)
     assert await init(here) == Producer(100, LAST_EPOCH)
     assert await init(here) == Producer(101, 0)
@@ -253,7 +253,7 @@ async def test_unknown_and_empty_ids(here: Surroundings) -> None:
         assert await refusal(here.end(name, producer, is_committed=True)) is code
     assert await refusal(here.coordinator.init_producer_id("", MINUTE_MS, None)) is ErrorCode.INVALID_REQUEST
     with pytest.raises(KafkaError, match="TRANSACTIONAL_ID_NOT_FOUND"):
-        here.coordinator.describe("nobody")
+        here.coordinator.inspection.describe("nobody")
 
 
 # Time
@@ -278,7 +278,7 @@ async def test_a_timeout_that_cannot_be_stored_comes_again(here: Surroundings) -
     here.log.append_error = None
     await here.advance(10_000)
     assert here.state() is TransactionState.COMPLETE_ABORT
-    assert here.coordinator.describe("id").producer_epoch == producer.epoch + 1
+    assert here.coordinator.inspection.describe("id").producer_epoch == producer.epoch + 1
 
 
 async def test_a_timeout_does_not_disturb_a_commit_that_is_being_stored(here: Surroundings) -> None:
@@ -316,7 +316,7 @@ async def test_ids_that_nobody_uses_are_forgotten(ends: bool) -> None:
     unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert await refusal(here.add_partitions("id", producer, [A0])) is unknown
     await here.restart()
-    assert list(here.coordinator.transactions()) == []
+    assert list(here.coordinator.inspection.transactions()) == []
 
 
 async def test_open_transactions_do_not_expire() -> None:
@@ -324,7 +324,7 @@ async def test_open_transactions_do_not_expire() -> None:
     await here.lead()
     await open_transaction(here)
     here.clock.advance(1_000_000)
-    await here.coordinator.remove_expired()
+    await here.coordinator.expiry.remove_expired()
     await here.idle()
     assert here.state() is TransactionState.ONGOING
 
@@ -336,26 +336,28 @@ async def test_many_tombstones_are_several_batches() -> None:
         await here.coordinator.init_producer_id(str(number) * 15_000, MINUTE_MS, None)
     here.clock.advance(10)
     before = len(here.log.batch_sequences())
-    await here.coordinator.remove_expired()
+    await here.coordinator.expiry.remove_expired()
     await here.idle()
     assert len(here.log.batch_sequences()) - before == 3
-    assert list(here.coordinator.transactions()) == []
+    assert list(here.coordinator.inspection.transactions()) == []
 
 
 async def test_others_have_their_turn_while_ids_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "SLICE_IDS", 2)
+    monkeypatch.setattr(expiry, "SLICE_IDS", 2)
     here = Surroundings(TransactionSettings(id_expiration_ms=10))
     await here.lead()
     for number in range(5):
         await init(here, f"id-{number}")
     here.clock.advance(10)
-    removing = asyncio.ensure_future(here.coordinator.remove_expired())
+    removing = asyncio.ensure_future(here.coordinator.expiry.remove_expired())
     await asyncio.sleep(0)
     assert await init(here, "id-4") == Producer(104, 1), "not looked at yet"
-    here.coordinator.become_leader(0, 1)
+    here.coordinator.partitions.become_leader(0, 1)
     await removing
     await here.idle()
-    assert sorted(name for name, _ in here.coordinator.transactions()) == [f"id-{number}" for number in range(5)]
+    assert sorted(name for name, _ in here.coordinator.inspection.transactions()) == [
+        f"id-{number}" for number in range(5)
+    ]
 
 
 # Markers
@@ -431,7 +433,7 @@ async def test_what_kafka_wrote_is_loaded(golden: GoldenPartition) -> None:
     last = {record["decodedKey"].partition("=")[2]: record["decodedValue"] for record in golden.records}
     loaded = {
         name: f"producerId:{each.producer_id},producerEpoch:{each.producer_epoch},state={each.state.title}"
-        for name, each in here.coordinator.transactions()
+        for name, each in here.coordinator.inspection.transactions()
     }
     assert loaded == {name: value.partition(",partitions")[0] for name, value in last.items()}
     assert here.channel.asked == []
@@ -484,7 +486,7 @@ async def test_a_result_for_an_older_leadership_is_void(here: Surroundings) -> N
     ending = asyncio.ensure_future(here.end("id", producer, is_committed=True))
     await here.idle()
     here.log.holds = False
-    here.coordinator.become_leader(0, 5)
+    here.coordinator.partitions.become_leader(0, 5)
     await here.idle()
     here.log.release()
     assert await refusal(ending) is ErrorCode.NOT_COORDINATOR
@@ -498,7 +500,7 @@ async def test_markers_of_an_older_leadership_are_given_up(here: Surroundings) -
     here.channel.codes[A0] = [6] * 1_000
     await here.end("id", producer, is_committed=True)
     await here.idle()
-    here.coordinator.resign(0)
+    here.coordinator.partitions.resign(0)
     asked = len(here.channel.asked)
     await here.advance(10_000)
     assert len(here.channel.asked) == asked
@@ -507,7 +509,7 @@ async def test_markers_of_an_older_leadership_are_given_up(here: Surroundings) -
 async def test_the_same_epoch_again_is_no_new_leadership(here: Surroundings) -> None:
     await init(here)
     here.log.read_error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-    here.coordinator.become_leader(0, 0)
+    here.coordinator.partitions.become_leader(0, 0)
     await here.idle()
     assert here.state() is TransactionState.EMPTY
 
@@ -517,15 +519,15 @@ async def test_where_an_id_is_not_served(here: Surroundings) -> None:
 
     def told() -> ErrorCode:
         with pytest.raises(KafkaError) as caught:
-            here.coordinator.describe("id")
+            here.coordinator.inspection.describe("id")
         return caught.value.code
 
-    here.coordinator.resign(0)
+    here.coordinator.partitions.resign(0)
     assert told() is ErrorCode.NOT_COORDINATOR
-    here.coordinator.become_leader(0, 1)
+    here.coordinator.partitions.become_leader(0, 1)
     assert told() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(KafkaError, match="LOAD_IN_PROGRESS"):
-        here.coordinator.transactions()
+        here.coordinator.inspection.transactions()
     await here.idle()
     assert here.state() is TransactionState.EMPTY
     here.log.count = None
@@ -533,7 +535,7 @@ async def test_where_an_id_is_not_served(here: Surroundings) -> None:
     await here.coordinator.stop()
     assert told() is ErrorCode.COORDINATOR_NOT_AVAILABLE
     with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
-        here.coordinator.transactions()
+        here.coordinator.inspection.transactions()
 
 
 @pytest.mark.parametrize(
@@ -563,12 +565,12 @@ async def test_records_about_something_else_are_skipped() -> None:
 
 async def test_the_topic_is_created_on_demand() -> None:
     here = Surroundings(partition_count=None)
-    assert here.coordinator.partition_count() is None
+    assert here.coordinator.partitions.count() is None
     here.creation_error = KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR)
-    assert await refusal(here.coordinator.ensure_topic()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await refusal(here.coordinator.partitions.ensure_topic()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     here.creation_error = None
-    assert await here.coordinator.ensure_topic() == 1
-    assert await here.coordinator.ensure_topic() == 1
+    assert await here.coordinator.partitions.ensure_topic() == 1
+    assert await here.coordinator.partitions.ensure_topic() == 1
     assert here.created == ["__transaction_state"] * 2
 
 

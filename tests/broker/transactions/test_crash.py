@@ -107,7 +107,7 @@ class World:
             )
             done(self.replica_manager.create_logs(request, self.clock.now_ms()))
             whole(self.replica_manager.become_leader_or_follower(request))
-        self.coordinator.become_leader(0, self.epoch)
+        self.coordinator.partitions.become_leader(0, self.epoch)
         await self.idle()
 
     async def idle(self) -> None:
@@ -195,7 +195,7 @@ async def check(directory: Path, clock: ManualClock, told: list[Told]) -> None:
     await world.lead()
     await world.pass_time(200)
     clock.advance(TIMEOUT_MS)
-    await world.coordinator.abort_timed_out()
+    await world.coordinator.expiry.abort_timed_out()
     await world.pass_time(200)
     for name in (T0, T1):
         fates, _ = read_back(world, name)
@@ -209,7 +209,7 @@ async def check(directory: Path, clock: ManualClock, told: list[Told]) -> None:
             assert (fate == "committed") == (other.get(each.value) == "committed")
     newest = max((each.producer for each in told), default=Producer(-1, -1))
     assert await world.coordinator.init_producer_id("id", TIMEOUT_MS, None) > newest
-    described = world.coordinator.describe("id")
+    described = world.coordinator.inspection.describe("id")
     assert described.state is TransactionState.EMPTY
     await world.coordinator.stop()
     world.close()

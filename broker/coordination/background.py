@@ -1,0 +1,79 @@
+"""Tasks of a coordinator that no request awaits, and work that is repeated.
+
+Owns: the log entry for a failure, cancellation, and the time of the next run. Must not know: what the tasks do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from broker.loop.clock import Clock
+from broker.loop.timer import Timer, TimerHandle
+
+
+class BackgroundTasks:
+    """Futures whose failure is logged, as no request awaits them."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._unfinished: set[asyncio.Future[Any]] = set()
+
+    def start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Run a coroutine as a task."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.watch(task)
+        return task
+
+    def watch(self, future: asyncio.Future[Any]) -> None:
+        """Keep a reference to `future` until it is done, and log its failure."""
+        self._unfinished.add(future)
+        future.add_done_callback(self._finished)
+
+    def cancel(self) -> list[asyncio.Future[Any]]:
+        """Cancel everything that is unfinished, and return it: a cancelled task still has to end."""
+        unfinished = list(self._unfinished)
+        for future in unfinished:
+            future.cancel()
+        return unfinished
+
+    def _finished(self, future: asyncio.Future[Any]) -> None:
+        self._unfinished.discard(future)
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._logger.error("A background task of the coordinator failed", exc_info=error)
+
+
+class PeriodicTask:
+    """Runs a coroutine function at intervals. A run that is due before the previous one has ended is left out."""
+
+    def __init__(
+        self,
+        timer: Timer,
+        clock: Clock,
+        tasks: BackgroundTasks,
+        interval_ms: int,
+        work: Callable[[], Coroutine[object, object, None]],
+    ) -> None:
+        self._timer = timer
+        self._clock = clock
+        self._tasks = tasks
+        self._interval_ms = interval_ms
+        self._work = work
+        self._handle: TimerHandle | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Schedule the first run one interval from now."""
+        self._handle = self._timer.schedule(self._clock.monotonic_ms() + self._interval_ms, self._run)
+
+    def stop(self) -> None:
+        """Schedule no further runs. The one that is under way is cancelled with the `tasks` given."""
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _run(self) -> None:
+        if self._running is None or self._running.done():
+            self._running = self._tasks.start(self._work())
+        self.start()

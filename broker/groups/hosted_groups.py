@@ -1,0 +1,151 @@
+"""The groups that this broker coordinates: those of the active partitions of `__consumer_offsets`.
+
+Owns: which groups exist here, from loading or the first request to their removal or the loss of the partition. Must not
+know: what members or administrators may do, or when an offset is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
+from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
+from broker.coordination.background import BackgroundTasks
+from broker.coordination.coordinator_log import CoordinatorLog, replay
+from broker.coordination.led_partitions import LedPartitions
+from broker.groups.group import Group
+from broker.groups.loading import ReplayedPartition
+from broker.groups.offsets import GroupOffsets, TopicPartition
+from broker.groups.partition import CoordinatedGroup, OffsetsPartition
+from broker.groups.records import group_key, offset_key
+from broker.groups.runner import GroupRunner
+from broker.groups.settings import CoordinatorSettings
+from broker.groups.states import GroupState
+from broker.loop.clock import Clock
+from protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
+
+SLICE_SIZE = 500
+"""Groups that are built or resumed before other requests get their turn: a few milliseconds."""
+
+
+class HostedGroups:
+    """The groups of one broker by id."""
+
+    def __init__(
+        self,
+        settings: CoordinatorSettings,
+        log: CoordinatorLog,
+        runner: GroupRunner,
+        clock: Clock,
+        ensure_internal_topic: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._runner = runner
+        self._groups: dict[str, CoordinatedGroup] = {}
+        self.partitions: LedPartitions[OffsetsPartition] = LedPartitions(
+            GROUP_METADATA_TOPIC, log, clock, ensure_internal_topic, self, logger, reloads_in_new_epoch=False
+        )
+
+    def find(self, group_id: str) -> CoordinatedGroup | None:
+        """Return a group; None if it does not exist, but would belong to this broker.
+
+        Raises KafkaError if the group cannot be served here now (see `LedPartitions.require`).
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            self.partitions.require(group_id)
+        return group
+
+    def find_named(self, group_id: str) -> CoordinatedGroup | None:
+        """As `find`, but an empty id raises KafkaError(INVALID_GROUP_ID)."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        return self.find(group_id)
+
+    def __iter__(self) -> Iterator[CoordinatedGroup]:
+        """Iterate over the groups that exist now; groups may come and go during the iteration."""
+        return iter(list(self._groups.values()))
+
+    def is_hosted(self, group: CoordinatedGroup) -> bool:
+        """Return whether this very group still exists here, and not another one with its id."""
+        return self._groups.get(group.machine.group_id) is group
+
+    def add(self, group_id: str) -> CoordinatedGroup:
+        """Create a group. Nothing of it is stored until its first generation or its first commit."""
+        partition = self.partitions.require(group_id)
+        machine = Group(group_id, self._settings.group, self._runner.moment())
+        group = CoordinatedGroup(machine, GroupOffsets(), partition, machine.state)
+        self._groups[group_id] = partition.groups[group_id] = group
+        return group
+
+    def drop(self, group: CoordinatedGroup, removed: Sequence[TopicPartition]) -> None:
+        """Forget a dead group, and append the tombstones of its `removed` offsets and of its metadata."""
+        machine, partition = group.machine, group.partition
+        assert machine.state is GroupState.DEAD
+        keys = [offset_key(machine.group_id, *each) for each in removed]
+        if machine.generation_id > 0:  # without a generation the group only stored offsets, and has no metadata record
+            keys.append(group_key(machine.group_id))
+        del self._groups[machine.group_id]
+        del partition.groups[machine.group_id]
+        group.disarm()
+        self._runner.append_tombstones(partition, keys)
+
+    # The contents of a partition (`PartitionContents`)
+
+    def new_partition(self, number: int, leader_epoch: int) -> OffsetsPartition:
+        """Return an empty partition."""
+        return OffsetsPartition(number, leader_epoch, BackgroundTasks(logger))
+
+    async def read(self, partition: OffsetsPartition) -> int:
+        """Replay the log into groups, and return their number."""
+        replayed = ReplayedPartition()
+        partition.next_order = self._log.end_offset(partition.number)
+        await replay(self._log, partition.number, self._settings.load_buffer_size, replayed.replay)
+        partition.groups = await self._build_groups(partition, replayed)
+        return len(partition.groups)
+
+    async def activated(self, partition: OffsetsPartition) -> None:
+        """Serve the groups of a loaded partition, and start their sessions."""
+        self._groups.update(partition.groups)
+        partition.apply_early_markers()
+        await self._resume(list(partition.groups.values()))
+
+    def unloaded(self, partition: OffsetsPartition) -> None:
+        """Forget the groups; the requests that wait get NOT_COORDINATOR."""
+        for group_id, group in partition.groups.items():
+            del self._groups[group_id]
+            group.machine.resign()
+            self._runner.settle(group, "the coordinator moved")
+            group.disarm()
+
+    async def _build_groups(
+        self, partition: OffsetsPartition, replayed: ReplayedPartition
+    ) -> dict[str, CoordinatedGroup]:
+        groups = {}
+        moment = self._runner.moment()
+        for number, group_id in enumerate(replayed.group_ids()):
+            value = replayed.groups.get(group_id)
+            if value is None:
+                machine = Group(group_id, self._settings.group, moment)
+            else:
+                machine = Group.restored(group_id, value, self._settings.group, moment)
+            offsets = replayed.offsets.get(group_id, GroupOffsets())
+            for producer_id in offsets.open_transactions():
+                partition.groups_by_producer.setdefault(producer_id, set()).add(group_id)
+            groups[group_id] = CoordinatedGroup(machine, offsets, partition, machine.state)
+            if number % SLICE_SIZE == 0:
+                await asyncio.sleep(0)
+        return groups
+
+    async def _resume(self, groups: Iterable[CoordinatedGroup]) -> None:
+        """Start the sessions. A member that sent a request before its group's turn has started its own already."""
+        for number, group in enumerate(groups, 1):
+            if self.is_hosted(group):
+                group.machine.resume(self._runner.moment())
+                self._runner.settle(group, "loaded")
+            if number % SLICE_SIZE == 0:
+                await asyncio.sleep(0)

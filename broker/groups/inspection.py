@@ -1,0 +1,47 @@
+"""Groups as administrators and metrics see them.
+
+Owns: which groups are listed. Changes nothing, and must not know what becomes of the result.
+"""
+
+from __future__ import annotations
+
+from broker.groups.group import Group
+from broker.groups.hosted_groups import HostedGroups
+from broker.groups.states import GroupState
+from protocol.errors import ErrorCode
+
+
+class GroupInspection:
+    """Lists and counts the groups of one broker."""
+
+    def __init__(self, groups: HostedGroups) -> None:
+        self._groups = groups
+
+    def groups(self) -> tuple[ErrorCode, list[Group]]:
+        """Return all groups, to be read only, and COORDINATOR_LOAD_IN_PROGRESS if partitions are still being loaded.
+
+        Raises KafkaError(COORDINATOR_NOT_AVAILABLE) when the broker stops.
+        """
+        is_loading = self._groups.partitions.are_loading()
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE
+        machines = (group.machine for group in self._groups)
+        return code, [machine for machine in machines if machine.state is not GroupState.DEAD]
+
+    def group(self, group_id: str) -> Group | None:
+        """Return a group, to be read only; None if it does not exist.
+
+        Raises KafkaError if the group cannot be served here now (see `LedPartitions.require`).
+        """
+        group = self._groups.find(group_id)
+        return None if group is None else group.machine
+
+    def count_by_state(self) -> dict[GroupState, int]:
+        """Return the number of groups in each state."""
+        counts = dict.fromkeys(GroupState, 0)
+        for group in self._groups:
+            counts[group.machine.state] += 1
+        return counts
+
+    def offset_count(self) -> int:
+        """Return the number of committed offsets in all groups."""
+        return sum(len(group.offsets.committed) for group in self._groups)

@@ -1,0 +1,106 @@
+"""The transactional ids that this broker coordinates: those of the led partitions of `__transaction_state`.
+
+Owns: which ids exist here, and how records of the log become ids again. Must not know: what producers or administrators
+may do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
+from broker.coordination.background import BackgroundTasks
+from broker.coordination.coordinator_log import CoordinatorLog, replay
+from broker.coordination.led_partitions import LedPartitions
+from broker.loop.clock import Clock
+from broker.transactions.partition import StatePartition
+from broker.transactions.records import read_key, read_value
+from broker.transactions.runner import TransactionRunner
+from broker.transactions.settings import TransactionSettings
+from broker.transactions.transaction import Metadata, Transaction
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.records.batch import BatchHeader, Record
+
+logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator")
+
+
+class HostedTransactions:
+    """The transactional ids of one broker.
+
+    A leader that is elected again reads everything anew: its coordinator epoch has changed.
+    """
+
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        log: CoordinatorLog,
+        runner: TransactionRunner,
+        clock: Clock,
+        ensure_internal_topic: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._runner = runner
+        self.partitions: LedPartitions[StatePartition] = LedPartitions(
+            TRANSACTION_STATE_TOPIC, log, clock, ensure_internal_topic, self, logger, reloads_in_new_epoch=True
+        )
+
+    def partition_of(self, transactional_id: str) -> StatePartition:
+        """Return the partition of an id.
+
+        Raises KafkaError: INVALID_REQUEST (empty id), then the errors of `LedPartitions.require`.
+        """
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        return self.partitions.require(transactional_id)
+
+    def require(self, transactional_id: str) -> tuple[StatePartition, Transaction]:
+        """Return an id that exists, with its partition.
+
+        Raises KafkaError: the errors of `partition_of`, then INVALID_PRODUCER_ID_MAPPING (unknown id).
+        """
+        partition = self.partition_of(transactional_id)
+        transaction = partition.transactions.get(transactional_id)
+        if transaction is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return partition, transaction
+
+    # The contents of a partition (`PartitionContents`)
+
+    def new_partition(self, number: int, leader_epoch: int) -> StatePartition:
+        """Return an empty partition."""
+        return StatePartition(number, leader_epoch, BackgroundTasks(logger))
+
+    async def read(self, partition: StatePartition) -> int:
+        """Replay the log into transactional ids, and return their number."""
+        loaded: dict[str, Metadata] = {}
+
+        def apply(batch: BatchHeader, record: Record) -> None:
+            if not batch.is_control:
+                _apply(loaded, record)
+
+        await replay(self._log, partition.number, self._settings.load_buffer_size, apply)
+        partition.transactions = {name: Transaction(name, metadata) for name, metadata in loaded.items()}
+        return len(loaded)
+
+    async def activated(self, partition: StatePartition) -> None:
+        """Send the markers of the transactions whose outcome was decided before."""
+        for transaction in partition.transactions.values():
+            self._runner.finish_if_decided(partition, transaction)
+
+    def unloaded(self, partition: StatePartition) -> None:
+        """Nothing is left to do: the markers on their way are cancelled with the partition's tasks."""
+
+
+def _apply(loaded: dict[str, Metadata], record: Record) -> None:
+    """The last record of an id holds its metadata; a tombstone removes the id."""
+    if record.key is None:
+        raise Malformed(f"record {record.offset} has no key")
+    transactional_id = read_key(record.key)
+    if transactional_id is None:
+        return
+    if record.value is None:
+        loaded.pop(transactional_id, None)
+    else:
+        loaded[transactional_id] = read_value(record.value)
