@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from broker.groups.group import GroupSettings
+from broker.groups.rebalance import GroupSettings
 from config import broker_properties as rows
 from config.broker import BrokerConfig
 from protocol.records.compression import Compression

@@ -18,7 +18,8 @@ from broker.groups.events import (
     SyncAnswer,
     SyncRequest,
 )
-from broker.groups.group import Group, GroupSettings
+from broker.groups.group import Group
+from broker.groups.rebalance import GroupSettings
 from broker.groups.states import GroupState
 from protocol.errors import ErrorCode
 

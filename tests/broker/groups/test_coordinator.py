@@ -10,9 +10,10 @@ import pytest
 from broker.coordination.partitioner import partition_for
 from broker.groups.batches import CommittingProducer
 from broker.groups.events import JoinAnswer, SyncAnswer
-from broker.groups.group import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from broker.groups.joins import NEW_MEMBER_JOIN_TIMEOUT_MS
 from broker.groups.offset_commits import CommitResult, Committer
 from broker.groups.offsets import Offsets
+from broker.groups.rebalance import GroupSettings
 from broker.groups.records import OffsetAndMetadata, group_key, group_value, offset_key, read_group
 from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from broker.groups.events import AnswerJoin, AnswerSync, JoinAnswer, StoreGroup, SyncRequest
-from broker.groups.group import Group, GroupSettings
+from broker.groups.group import Group
 from broker.groups.member import NEVER
+from broker.groups.rebalance import GroupSettings
 from broker.groups.records import group_value, read_group
 from broker.groups.states import GroupState
 from protocol.errors import ErrorCode

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.groups import group as machine
-from broker.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group
+from broker.groups import group, joins, rebalance
+from broker.groups.group import Group
+from broker.groups.rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
 from broker.groups.states import VALID_PREVIOUS, GroupState
 from protocol.errors import ErrorCode
 from tests.broker.groups.support import T0, Harness, completing_group, join_request, protocols, stable_group
@@ -151,7 +152,12 @@ def test_every_request_is_expected_in_every_state() -> None:
 
 @pytest.mark.parametrize(
     "table",
-    [value for name, value in vars(machine).items() if name.startswith(("ON_", "AFTER_"))],
+    [
+        value
+        for module in (group, joins, rebalance)
+        for name, value in vars(module).items()
+        if name.startswith(("ON_", "AFTER_"))
+    ],
 )
 def test_tables_know_every_state(table: dict[GroupState, object]) -> None:
     assert set(table) == set(GroupState)
@@ -171,7 +177,7 @@ def test_only_valid_previous_states_lead_to_a_state(state: GroupState) -> None:
 
 
 def test_a_static_member_cannot_exist_in_an_empty_group() -> None:
-    reaction = machine.ON_JOIN_OF_RETURNING_STATIC_MEMBER[EMPTY]
+    reaction = joins.ON_JOIN_OF_RETURNING_STATIC_MEMBER[EMPTY]
     assert callable(reaction)
     with pytest.raises(AssertionError, match="has static members"):
         reaction(Harness().group, join_request("m", instance_id="i"), "ticket", T0)

@@ -18,8 +18,8 @@ import pytest
 from broker.groups import hosted_groups, removal
 from broker.groups.batches import CommittingProducer
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.group import GroupSettings
 from broker.groups.offset_commits import CommitResult, Committer
+from broker.groups.rebalance import GroupSettings
 from broker.groups.records import OffsetAndMetadata
 from broker.groups.settings import CoordinatorSettings
 from protocol.errors import KafkaError
