@@ -10,7 +10,7 @@ transaction may change; v8 several groups.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from broker.groups.offsets import GroupOffsets, TopicPartition
@@ -42,6 +42,7 @@ STEP_SIZE = 500
 Wanted = Mapping[str, Iterable[int]]
 """Partitions by topic."""
 
+T = TypeVar("T")
 P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 
@@ -51,7 +52,7 @@ def handle(
     if context.api_version == VERSION_OF_CONSUMERS_TREE:
         return _read_consumers_tree(services, request)
     has_several_groups = context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS
-    return _answer_groups(services, request) if has_several_groups else _answer_one(services, request)
+    return _respond_for_groups(services, request) if has_several_groups else _respond_for_group(services, request)
 
 
 def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode) -> OffsetFetchResponse:
@@ -70,19 +71,15 @@ def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode
     )
 
 
-def _answer_one(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
+def _respond_for_group(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
     offsets = services.groups.offsets.of(request.group_id)
     wanted = yield from _wanted(request.topics, offsets)
-    found = _look_up(OffsetFetchResponsePartition, offsets, wanted, request.require_stable)
-    topics: list[OffsetFetchResponseTopic] = []
-    for topic, partitions in (yield from found):
-        if topics and len(topics) % STEP_SIZE == 0:
-            yield
-        topics.append(OffsetFetchResponseTopic(name=topic, partitions=partitions))
+    found = yield from _look_up(OffsetFetchResponsePartition, offsets, wanted, request.require_stable)
+    topics = yield from _build_topics(found, lambda name, each: OffsetFetchResponseTopic(name=name, partitions=each))
     return OffsetFetchResponse(topics=topics)
 
 
-def _answer_groups(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
+def _respond_for_groups(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
     """Each group once, with the topics of the first place that names it."""
     groups: list[OffsetFetchResponseGroup] = []
     seen: set[str] = set()
@@ -99,14 +96,22 @@ def _answer_groups(services: Services, request: OffsetFetchRequest) -> Slices[Of
             groups.append(_failed_group(group.group_id, error.code))
             continue
         wanted = yield from _wanted(group.topics, offsets)
-        found = _look_up(OffsetFetchResponsePartitions, offsets, wanted, request.require_stable)
-        topics: list[OffsetFetchResponseTopics] = []
-        for topic, partitions in (yield from found):
-            if topics and len(topics) % STEP_SIZE == 0:
-                yield
-            topics.append(OffsetFetchResponseTopics(name=topic, partitions=partitions))
+        found = yield from _look_up(OffsetFetchResponsePartitions, offsets, wanted, request.require_stable)
+        topics = yield from _build_topics(
+            found, lambda name, each: OffsetFetchResponseTopics(name=name, partitions=each)
+        )
         groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
     return OffsetFetchResponse(groups=groups)
+
+
+def _build_topics(found: Sequence[tuple[str, list[P]]], topic_of: Callable[[str, list[P]], T]) -> Slices[list[T]]:
+    """Build the topics of a response: `topic_of(name, partitions)` for each."""
+    topics: list[T] = []
+    for name, partitions in found:
+        if topics and len(topics) % STEP_SIZE == 0:
+            yield
+        topics.append(topic_of(name, partitions))
+    return topics
 
 
 def _failed_group(group_id: str, code: ErrorCode) -> OffsetFetchResponseGroup:
@@ -144,14 +149,14 @@ def _look_up(
     found = []
     looked_up = 0
     for topic, partitions in wanted.items():
-        answers: list[P] = []
+        results: list[P] = []
         for partition in partitions:
             if looked_up == STEP_SIZE:
                 looked_up = 0
                 yield
             looked_up += 1
-            answers.append(_partition(cls, offsets, (topic, partition), require_stable))
-        found.append((topic, answers))
+            results.append(_partition(cls, offsets, (topic, partition), require_stable))
+        found.append((topic, results))
     return found
 
 
