@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from broker.coordination.coordinator_log import CoordinatorLog
-from broker.groups.events import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
+from broker.groups.events import JoinRequest, JoinResult, SyncRequest, SyncResult
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.inspection import GroupInspection
 from broker.groups.offset_commits import OffsetCommits
@@ -63,22 +63,22 @@ class GroupCoordinator:
         await self.partitions.stop()
         await asyncio.gather(*cancelled, return_exceptions=True)
 
-    def join(self, group_id: str, request: JoinRequest) -> JoinAnswer | Awaitable[JoinAnswer]:
+    def join(self, group_id: str, request: JoinRequest) -> JoinResult | Awaitable[JoinResult]:
         """Join a member to the group; the result is known when the next generation is formed."""
         group = self._groups.find_named(group_id)
         timeout_min_ms, timeout_max_ms = self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms
         if not timeout_min_ms <= request.session_timeout_ms <= timeout_max_ms:
-            return JoinAnswer(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+            return JoinResult(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
         if group is None:
             if request.member_id:
-                return JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+                return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             group = self._groups.add(group_id)
-        ticket: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
+        ticket: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
         group.machine.join(request, ticket, self.runner.moment())
         self.runner.settle(group, request.reason or f"join of {request.member_id or request.generated_member_id}")
         return ticket.result() if ticket.done() else ticket
 
-    def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer | Awaitable[SyncAnswer]:
+    def sync(self, group_id: str, request: SyncRequest) -> SyncResult | Awaitable[SyncResult]:
         """Return the assignment of a member, once the leader's assignment is stored.
 
         While the group is being loaded the result is REBALANCE_IN_PROGRESS: the phase of the rebalance is lost, and old
@@ -89,10 +89,10 @@ class GroupCoordinator:
         except KafkaError as error:
             if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 raise
-            return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
+            return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)
         if group is None:
-            return SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID)
-        ticket: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
+            return SyncResult(ErrorCode.UNKNOWN_MEMBER_ID)
+        ticket: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
         group.machine.sync(request, ticket, self.runner.moment())
         self.runner.settle(group, f"sync of {request.member_id}")
         return ticket.result() if ticket.done() else ticket

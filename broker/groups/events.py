@@ -73,7 +73,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-class JoinAnswer(NamedTuple):
+class JoinResult(NamedTuple):
     """The answer to a join. `members` is empty for all but the leader."""
 
     error: ErrorCode
@@ -86,7 +86,7 @@ class JoinAnswer(NamedTuple):
     members: tuple[JoinedMember, ...] = ()
 
 
-class SyncAnswer(NamedTuple):
+class SyncResult(NamedTuple):
     """The answer to a sync."""
 
     error: ErrorCode
@@ -95,18 +95,18 @@ class SyncAnswer(NamedTuple):
     assignment: bytes = b""
 
 
-class AnswerJoin(NamedTuple):
+class RespondToJoin(NamedTuple):
     """Effect: whoever holds `ticket` gets its answer now."""
 
     ticket: Ticket
-    answer: JoinAnswer
+    result: JoinResult
 
 
-class AnswerSync(NamedTuple):
+class RespondToSync(NamedTuple):
     """Effect: whoever holds `ticket` gets its answer now."""
 
     ticket: Ticket
-    answer: SyncAnswer
+    result: SyncResult
 
 
 class AssignmentStored(NamedTuple):
@@ -140,4 +140,4 @@ class StoreGroup(NamedTuple):
     outcome: StoreOutcome
 
 
-Effect = AnswerJoin | AnswerSync | StoreGroup
+Effect = RespondToJoin | RespondToSync | StoreGroup

@@ -23,8 +23,8 @@ from broker.groups.events import (
     Moment,
     StaticMemberStored,
     StoreOutcome,
-    SyncAnswer,
     SyncRequest,
+    SyncResult,
     Ticket,
 )
 from broker.groups.joins import Joining
@@ -68,7 +68,7 @@ class Group(Joining):
         stored."""
         reaction = self._sync_error(request) or ON_SYNC[self.state]
         if isinstance(reaction, ErrorCode):
-            self._answer_sync(ticket, SyncAnswer(reaction))
+            self._respond_to_sync(ticket, SyncResult(reaction))
         else:
             reaction(self, request, ticket, moment)
 
@@ -136,9 +136,9 @@ class Group(Joining):
             if member.member_id in self.members and member.session_deadline_ms <= now_ms:
                 self._expire_session(member, moment)
         if self._join_deadline_ms <= now_ms:
-            self._join_phase_is_over(moment)
+            self._expire_join_phase(moment)
         elif self._sync_deadline_ms <= now_ms:
-            self._sync_phase_is_over(moment)
+            self._expire_sync_phase(moment)
         self._complete_join_phase_if_ready(moment)
         deadlines = [member.session_deadline_ms for member in self.members.values()]
         self.wake_at_ms = min(
@@ -162,13 +162,13 @@ class Group(Joining):
 
     def resign(self) -> None:
         """Another broker coordinates this group now: everyone who waits is sent there."""
-        self._die(ErrorCode.NOT_COORDINATOR)
+        self._become_dead(ErrorCode.NOT_COORDINATOR)
 
     def delete(self) -> ErrorCode:
         """Remove the group, unless it is in use."""
         error = ON_DELETE[self.state]
         if not error:
-            self._die(ErrorCode.UNKNOWN_MEMBER_ID)
+            self._become_dead(ErrorCode.UNKNOWN_MEMBER_ID)
         return error
 
     # Queries
@@ -211,19 +211,21 @@ class Group(Joining):
         """parked; the leader's assignment is stored, then everyone is answered and the group is Stable"""
         member = self.members[request.member_id]
         if member.sync_ticket is not None:  # as with joins, only the last one counts
-            self._answer_parked_sync(member, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
+            self._respond_to_parked_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_ticket = ticket
-        self._has_synced(member)
+        self._mark_synced(member)
         if member.member_id == self.leader_id:
             assignments = {each: request.assignments.get(each, b"") for each in self.members}
             self._store(assignments, AssignmentStored(self.generation_id, assignments))
 
-    def _answer_assignment(self, request: SyncRequest, ticket: Ticket, moment: Moment) -> None:
+    def _respond_with_assignment(self, request: SyncRequest, ticket: Ticket, moment: Moment) -> None:
         """the current assignment"""
         member = self.members[request.member_id]
-        self._has_synced(member)
+        self._mark_synced(member)
         self._restart_session(member, moment)
-        self._answer_sync(ticket, SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment))
+        self._respond_to_sync(
+            ticket, SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+        )
 
     # Sessions
 
@@ -241,7 +243,7 @@ ON_SYNC: Mapping[GroupState, SyncReaction | ErrorCode] = MappingProxyType(
         EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
         PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
         COMPLETING: Group._park_sync,
-        STABLE: Group._answer_assignment,
+        STABLE: Group._respond_with_assignment,
         DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )

@@ -11,11 +11,11 @@ from types import MappingProxyType
 
 from broker.groups.events import (
     UNKNOWN_MEMBER_ID,
-    AnswerJoin,
-    JoinAnswer,
     JoinRequest,
+    JoinResult,
     MemberProtocol,
     Moment,
+    RespondToJoin,
     StaticMemberStored,
     Ticket,
 )
@@ -37,15 +37,15 @@ class Joining(Rebalancing):
         if self.state is DEAD:
             self._react_to_join(ON_JOIN_OF_NEW_MEMBER, request, ticket, moment)
         elif not self._accepts(member_id):
-            self._refuse_surplus(member_id, ticket, moment)
+            self._reject_surplus(member_id, ticket, moment)
         elif not self._supports(request.protocol_type, request.protocols):
-            self._refuse_join(request, ticket, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            self._reject_join(request, ticket, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif member_id == UNKNOWN_MEMBER_ID:
             self._join_without_id(request, ticket, moment)
         elif member_id in self._pending_members and request.group_instance_id is None:
             self._react_to_join(ON_JOIN_OF_NEW_MEMBER, request, ticket, moment)
         elif error := self._roster.identity_error(member_id, request.group_instance_id):
-            self._refuse_join(request, ticket, error)
+            self._reject_join(request, ticket, error)
         else:
             self._react_to_join(ON_JOIN_OF_KNOWN_MEMBER, request, ticket, moment)
 
@@ -77,7 +77,7 @@ class Joining(Rebalancing):
             self._pending_members[request.generated_member_id] = moment.monotonic_ms + request.session_timeout_ms
             self._wake_at(self._pending_members[request.generated_member_id])
             self._effects.append(
-                AnswerJoin(ticket, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, request.generated_member_id))
+                RespondToJoin(ticket, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, request.generated_member_id))
             )
         else:
             self._react_to_join(ON_JOIN_OF_NEW_MEMBER, request, ticket, moment)
@@ -91,15 +91,15 @@ class Joining(Rebalancing):
     ) -> None:
         reaction = table[self.state]
         if isinstance(reaction, ErrorCode):
-            self._refuse_join(request, ticket, reaction)
+            self._reject_join(request, ticket, reaction)
         else:
             reaction(self, request, ticket, moment)
 
-    def _refuse_join(self, request: JoinRequest, ticket: Ticket, error: ErrorCode) -> None:
-        self._effects.append(AnswerJoin(ticket, JoinAnswer(error, request.member_id)))
+    def _reject_join(self, request: JoinRequest, ticket: Ticket, error: ErrorCode) -> None:
+        self._effects.append(RespondToJoin(ticket, JoinResult(error, request.member_id)))
 
-    def _refuse_surplus(self, member_id: str, ticket: Ticket, moment: Moment) -> None:
-        self._effects.append(AnswerJoin(ticket, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID)))
+    def _reject_surplus(self, member_id: str, ticket: Ticket, moment: Moment) -> None:
+        self._effects.append(RespondToJoin(ticket, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID)))
         self._pending_members.pop(member_id, None)
         if member_id in self.members:
             self._forget(self.members[member_id])
@@ -108,17 +108,17 @@ class Joining(Rebalancing):
     def _park_new_member(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
         """let in, parked"""
         self._has_late_first_member = True
-        self._let_in_joining(request, ticket, moment)
+        self._add_new_member(request, ticket, moment)
         self._complete_join_phase_if_ready(moment)
 
-    def _start_with_first_member(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
+    def _start_first_rebalance(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
         """let in, parked; the join phase begins with the initial delay"""
-        self._let_in_joining(request, ticket, moment)
+        self._add_new_member(request, ticket, moment)
         self._rebalance(moment)
 
     def _rebalance_with_new_member(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
         """let in, parked; a join phase begins"""
-        self._let_in_joining(request, ticket, moment)
+        self._add_new_member(request, ticket, moment)
         self._rebalance(moment)
 
     def _park_known_member(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
@@ -126,19 +126,19 @@ class Joining(Rebalancing):
         self._park_rejoin(self.members[request.member_id], request, ticket, moment)
         self._complete_join_phase_if_ready(moment)
 
-    def _repeat_or_rebalance(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
+    def _repeat_generation_or_rebalance(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
         """the current generation again; with changed metadata a join phase begins"""
         member = self.members[request.member_id]
         if member.protocols == request.protocols:
-            self._answer_current_generation(member, ticket)
+            self._respond_with_current_generation(member, ticket)
         else:
             self._rejoin(member, request, ticket, moment)
 
-    def _follow_or_rebalance(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
+    def _repeat_generation_to_follower_or_rebalance(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
         """the current generation again; for the leader, or with changed metadata, a join phase begins"""
         member = self.members[request.member_id]
         if member.member_id != self.leader_id and member.protocols == request.protocols:
-            self._answer_current_generation(member, ticket)
+            self._respond_with_current_generation(member, ticket)
         else:
             self._rejoin(member, request, ticket, moment)
 
@@ -146,10 +146,10 @@ class Joining(Rebalancing):
         self._park_rejoin(member, request, ticket, moment)
         self._rebalance(moment)
 
-    def _answer_current_generation(self, member: Member, ticket: Ticket) -> None:
-        self._effects.append(AnswerJoin(ticket, self._joined(member)))
+    def _respond_with_current_generation(self, member: Member, ticket: Ticket) -> None:
+        self._effects.append(RespondToJoin(ticket, self._joined(member)))
 
-    def _let_in_joining(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
+    def _add_new_member(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
         member = Member.joining(request.member_id or request.generated_member_id, request)
         self._pending_members.pop(member.member_id, None)
         if not self.members:
@@ -159,7 +159,7 @@ class Joining(Rebalancing):
 
     def _park_rejoin(self, member: Member, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
         if member.join_ticket is not None:  # only its last join counts; nobody reads the answer to the one before
-            self._answer_parked_join(member, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            self._respond_to_parked_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         self._roster.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         self._park_join(member, ticket, moment)
 
@@ -190,7 +190,7 @@ class Joining(Rebalancing):
         else:
             self._rebalance(moment)
 
-    def _impossible(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
+    def _fail_without_static_member(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
         """cannot be: there is no static member"""
         raise AssertionError(f"group {self.group_id} is {self.state.value} but has static members")
 
@@ -208,7 +208,7 @@ class Joining(Rebalancing):
             member.rebalance_timeout_ms,
             member.session_timeout_ms,
         )
-        self._answer_parked(member, ErrorCode.FENCED_INSTANCE_ID)
+        self._respond_to_parked(member, ErrorCode.FENCED_INSTANCE_ID)
         self._roster.rename(member, request.generated_member_id)
         self._park_rejoin(member, request, ticket, moment)
         return undo
@@ -220,7 +220,7 @@ class Joining(Rebalancing):
         if self.state is not STABLE or self.generation_id != outcome.generation_id:
             return  # a join phase has begun, and will answer
         if error:
-            answer = JoinAnswer(
+            result = JoinResult(
                 error,
                 UNKNOWN_MEMBER_ID,
                 self.generation_id,
@@ -228,16 +228,18 @@ class Joining(Rebalancing):
                 self.protocol_name,
                 outcome.old_leader_id,
             )
-            self._answer_parked_join(member, answer)
+            self._respond_to_parked_join(member, result)
             self._roster.update(
                 member, outcome.old_protocols, outcome.old_rebalance_timeout_ms, outcome.old_session_timeout_ms
             )
             self._roster.rename(member, outcome.old_member_id)
         elif outcome.supports_skipping_assignment:
-            self._answer_parked_join(member, self._joined(member, skip_assignment=True))
+            self._respond_to_parked_join(member, self._joined(member, skip_assignment=True))
         else:
             # An older client that is told it leads would assign, and a stable group takes no assignments.
-            self._answer_parked_join(member, self._joined(member)._replace(leader_id=outcome.old_leader_id, members=()))
+            self._respond_to_parked_join(
+                member, self._joined(member)._replace(leader_id=outcome.old_leader_id, members=())
+            )
         member.is_new = False
         self._restart_session(member, moment)
 
@@ -246,7 +248,7 @@ JoinReaction = Callable[[Joining, JoinRequest, Ticket, Moment], None]
 
 ON_JOIN_OF_NEW_MEMBER: Mapping[GroupState, JoinReaction | ErrorCode] = MappingProxyType(
     {
-        EMPTY: Joining._start_with_first_member,
+        EMPTY: Joining._start_first_rebalance,
         PREPARING: Joining._park_new_member,
         COMPLETING: Joining._rebalance_with_new_member,
         STABLE: Joining._rebalance_with_new_member,
@@ -257,14 +259,14 @@ ON_JOIN_OF_KNOWN_MEMBER: Mapping[GroupState, JoinReaction | ErrorCode] = Mapping
     {
         EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
         PREPARING: Joining._park_known_member,
-        COMPLETING: Joining._repeat_or_rebalance,
-        STABLE: Joining._follow_or_rebalance,
+        COMPLETING: Joining._repeat_generation_or_rebalance,
+        STABLE: Joining._repeat_generation_to_follower_or_rebalance,
         DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
 ON_JOIN_OF_RETURNING_STATIC_MEMBER: Mapping[GroupState, JoinReaction | ErrorCode] = MappingProxyType(
     {
-        EMPTY: Joining._impossible,
+        EMPTY: Joining._fail_without_static_member,
         PREPARING: Joining._park_returning_static_member,
         COMPLETING: Joining._rebalance_with_returning_static_member,
         STABLE: Joining._keep_generation_for_static_member,

@@ -52,7 +52,7 @@ class Member:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = is_new
-        """It never got an answer, so it does not know its id and cannot send heartbeats yet."""
+        """It never got an result, so it does not know its id and cannot send heartbeats yet."""
         self.join_ticket: Ticket | None = None
         self.sync_ticket: Ticket | None = None
         self.session_deadline_ms = NEVER

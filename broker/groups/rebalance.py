@@ -21,16 +21,16 @@ from types import MappingProxyType
 
 from broker.groups.events import (
     UNKNOWN_MEMBER_ID,
-    AnswerJoin,
-    AnswerSync,
     AssignmentStored,
     Effect,
-    JoinAnswer,
     JoinedMember,
+    JoinResult,
     Moment,
+    RespondToJoin,
+    RespondToSync,
     StoreGroup,
     StoreOutcome,
-    SyncAnswer,
+    SyncResult,
     Ticket,
 )
 from broker.groups.member import NEVER, Member
@@ -137,7 +137,7 @@ class Rebalancing:
         if is_ready:
             self._complete_join_phase(moment)
 
-    def _join_phase_is_over(self, moment: Moment) -> None:
+    def _expire_join_phase(self, moment: Moment) -> None:
         now_ms, limit_ms = moment.monotonic_ms, self._first_join_limit_ms
         if limit_ms is not None and self._has_late_first_member and now_ms < limit_ms:
             self._has_late_first_member = False
@@ -146,7 +146,7 @@ class Rebalancing:
             self._complete_join_phase(moment)
 
     def _complete_join_phase(self, moment: Moment) -> None:
-        for member in self._roster.not_back():
+        for member in self._roster.members_not_rejoined():
             if member.group_instance_id is None:
                 self._forget(member)
         if self.members and not self._roster.keep_or_elect_leader():
@@ -168,7 +168,7 @@ class Rebalancing:
         self._enter(COMPLETING, moment)
         for member in self.members.values():
             if member.join_ticket is not None:
-                self._answer_parked_join(member, self._joined(member))
+                self._respond_to_parked_join(member, self._joined(member))
             self._restart_session(member, moment)
             member.is_new = False
         self._awaiting_sync = set(self.members.values())
@@ -183,7 +183,7 @@ class Rebalancing:
 
     # The sync phase
 
-    def _has_synced(self, member: Member) -> None:
+    def _mark_synced(self, member: Member) -> None:
         self._awaiting_sync.discard(member)
         if not self._awaiting_sync:
             self._sync_deadline_ms = NEVER
@@ -198,8 +198,8 @@ class Rebalancing:
         for member in self.members.values():
             member.assignment = outcome.assignments.get(member.member_id, b"")
             if member.sync_ticket is not None:
-                self._answer_parked_sync(
-                    member, SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+                self._respond_to_parked_sync(
+                    member, SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
                 )
                 self._restart_session(member, moment)
         self._enter(STABLE, moment)
@@ -208,10 +208,10 @@ class Rebalancing:
         for member in self.members.values():
             member.assignment = b""
             if member.sync_ticket is not None:
-                self._answer_parked_sync(member, SyncAnswer(error))
+                self._respond_to_parked_sync(member, SyncResult(error))
                 self._restart_session(member, moment)
 
-    def _sync_phase_is_over(self, moment: Moment) -> None:
+    def _expire_sync_phase(self, moment: Moment) -> None:
         """Those who took part in the join phase and then never asked for their assignment go."""
         self._sync_deadline_ms = NEVER
         for member in [each for each in self.members.values() if each in self._awaiting_sync]:
@@ -227,7 +227,7 @@ class Rebalancing:
     def _stay(self, moment: Moment) -> None:
         """nothing"""
 
-    def _wait_for_one_less(self, moment: Moment) -> None:
+    def _complete_join_phase_without(self, moment: Moment) -> None:
         """the join phase ends if it waited for this member alone"""
         self._complete_join_phase_if_ready(moment)
 
@@ -237,23 +237,23 @@ class Rebalancing:
 
     def _forget(self, member: Member) -> None:
         """Drop a member. Whoever is parked for it is told that it is no member, so that a live client joins again."""
-        self._answer_parked(member, ErrorCode.UNKNOWN_MEMBER_ID)
+        self._respond_to_parked(member, ErrorCode.UNKNOWN_MEMBER_ID)
         self._awaiting_sync.discard(member)
         self._roster.remove(member)
 
-    def _die(self, error: ErrorCode) -> None:
+    def _become_dead(self, error: ErrorCode) -> None:
         self._pending_members.clear()
         for member in self.members.values():
-            self._answer_parked(member, error)
+            self._respond_to_parked(member, error)
         self._roster = Roster()
         self._join_deadline_ms = self._sync_deadline_ms = self.wake_at_ms = NEVER
         self.state = DEAD
 
     # Responses
 
-    def _joined(self, member: Member, *, skip_assignment: bool = False) -> JoinAnswer:
+    def _joined(self, member: Member, *, skip_assignment: bool = False) -> JoinResult:
         is_leader = member.member_id == self.leader_id
-        return JoinAnswer(
+        return JoinResult(
             ErrorCode.NONE,
             member.member_id,
             self.generation_id,
@@ -264,21 +264,21 @@ class Rebalancing:
             self.current_members() if is_leader else (),
         )
 
-    def _answer_parked(self, member: Member, error: ErrorCode) -> None:
+    def _respond_to_parked(self, member: Member, error: ErrorCode) -> None:
         if member.join_ticket is not None:
-            self._answer_parked_join(member, JoinAnswer(error, member.member_id))
+            self._respond_to_parked_join(member, JoinResult(error, member.member_id))
         if member.sync_ticket is not None:
-            self._answer_parked_sync(member, SyncAnswer(error))
+            self._respond_to_parked_sync(member, SyncResult(error))
 
-    def _answer_parked_join(self, member: Member, answer: JoinAnswer) -> None:
-        self._effects.append(AnswerJoin(self._roster.unpark(member), answer))
+    def _respond_to_parked_join(self, member: Member, result: JoinResult) -> None:
+        self._effects.append(RespondToJoin(self._roster.unpark(member), result))
 
-    def _answer_parked_sync(self, member: Member, answer: SyncAnswer) -> None:
-        self._effects.append(AnswerSync(member.sync_ticket, answer))
+    def _respond_to_parked_sync(self, member: Member, result: SyncResult) -> None:
+        self._effects.append(RespondToSync(member.sync_ticket, result))
         member.sync_ticket = None
 
-    def _answer_sync(self, ticket: Ticket, answer: SyncAnswer) -> None:
-        self._effects.append(AnswerSync(ticket, answer))
+    def _respond_to_sync(self, ticket: Ticket, result: SyncResult) -> None:
+        self._effects.append(RespondToSync(ticket, result))
 
     # Small steps
 
@@ -314,7 +314,7 @@ class Rebalancing:
 AFTER_REMOVAL: Mapping[GroupState, Callable[[Rebalancing, Moment], None]] = MappingProxyType(
     {
         EMPTY: Rebalancing._stay,
-        PREPARING: Rebalancing._wait_for_one_less,
+        PREPARING: Rebalancing._complete_join_phase_without,
         COMPLETING: Rebalancing._rebalance_without,
         STABLE: Rebalancing._rebalance_without,
         DEAD: Rebalancing._stay,

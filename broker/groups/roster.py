@@ -47,7 +47,7 @@ class Roster:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def not_back(self) -> list[Member]:
+    def members_not_rejoined(self) -> list[Member]:
         """Members whose join is not waiting."""
         return [member for member in self.members.values() if member.join_ticket is None]
 

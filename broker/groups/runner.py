@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from broker.coordination.coordinator_log import CoordinatorLog, append_now
 from broker.groups.batches import GROUP_APPEND_ERRORS, group_batch, tombstone_batches
-from broker.groups.events import AnswerJoin, AnswerSync, AssignmentStored, Effect, Moment, StoreGroup
+from broker.groups.events import AssignmentStored, Effect, Moment, RespondToJoin, RespondToSync, StoreGroup
 from broker.groups.member import NEVER
 from broker.groups.partition import CoordinatedGroup, OffsetsPartition
 from broker.groups.settings import CoordinatorSettings
@@ -81,10 +81,10 @@ class GroupRunner:
             self._append(partition, batch, finish)
 
     def _perform(self, group: CoordinatedGroup, effect: Effect) -> None:
-        if isinstance(effect, AnswerJoin | AnswerSync):
+        if isinstance(effect, RespondToJoin | RespondToSync):
             assert isinstance(effect.ticket, asyncio.Future)
             if not effect.ticket.done():  # else its client has disconnected
-                effect.ticket.set_result(effect.answer)
+                effect.ticket.set_result(effect.result)
         else:
             self._store(group, effect)
 

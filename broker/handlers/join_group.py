@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from uuid import uuid4
 
-from broker.groups.events import JoinAnswer, JoinRequest, MemberProtocol
+from broker.groups.events import JoinRequest, JoinResult, MemberProtocol
 from broker.handlers.request_context import RequestContext
 from broker.handlers.services import Services
 from protocol.errors import ErrorCode
@@ -25,15 +25,15 @@ FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
 def handle(
     services: Services, request: JoinGroupRequest, context: RequestContext
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
-    answer = services.groups.join(request.group_id, _join_request(request, context))
-    return _response(answer, context) if isinstance(answer, JoinAnswer) else _later(answer, context)
+    result = services.groups.join(request.group_id, _join_request(request, context))
+    return _response(result, context) if isinstance(result, JoinResult) else _later(result, context)
 
 
 def failed(request: JoinGroupRequest, context: RequestContext, code: ErrorCode) -> JoinGroupResponse:
-    return _response(JoinAnswer(code, request.member_id), context)
+    return _response(JoinResult(code, request.member_id), context)
 
 
-async def _later(awaited: Awaitable[JoinAnswer], context: RequestContext) -> JoinGroupResponse:
+async def _later(awaited: Awaitable[JoinResult], context: RequestContext) -> JoinGroupResponse:
     return _response(await awaited, context)
 
 
@@ -57,22 +57,22 @@ def _join_request(request: JoinGroupRequest, context: RequestContext) -> JoinReq
     )
 
 
-def _response(answer: JoinAnswer, context: RequestContext) -> JoinGroupResponse:
-    protocol_name = answer.protocol_name
+def _response(result: JoinResult, context: RequestContext) -> JoinGroupResponse:
+    protocol_name = result.protocol_name
     if protocol_name is None and context.api_version < FIRST_VERSION_WITH_NULL_PROTOCOL:
         protocol_name = ""
     return JoinGroupResponse(
-        error_code=answer.error,
-        generation_id=answer.generation_id,
-        protocol_type=answer.protocol_type,
+        error_code=result.error,
+        generation_id=result.generation_id,
+        protocol_type=result.protocol_type,
         protocol_name=protocol_name,
-        leader=answer.leader_id,
-        skip_assignment=answer.skip_assignment,
-        member_id=answer.member_id,
+        leader=result.leader_id,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
         members=[
             JoinGroupResponseMember(
                 member_id=each.member_id, group_instance_id=each.group_instance_id, metadata=each.metadata
             )
-            for each in answer.members
+            for each in result.members
         ],
     )

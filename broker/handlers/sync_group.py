@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from broker.groups.events import SyncAnswer, SyncRequest
+from broker.groups.events import SyncRequest, SyncResult
 from broker.handlers.request_context import RequestContext
 from broker.handlers.services import Services
 from protocol.errors import ErrorCode
@@ -22,7 +22,7 @@ def handle(
     names_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= FIRST_VERSION_WITH_PROTOCOL and not names_protocol:
         return failed(request, context, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    answer = services.groups.sync(
+    result = services.groups.sync(
         request.group_id,
         SyncRequest(
             request.member_id,
@@ -33,21 +33,21 @@ def handle(
             {each.member_id: each.assignment for each in request.assignments},
         ),
     )
-    return _response(answer) if isinstance(answer, SyncAnswer) else _later(answer)
+    return _response(result) if isinstance(result, SyncResult) else _later(result)
 
 
 def failed(request: SyncGroupRequest, context: RequestContext, code: ErrorCode) -> SyncGroupResponse:
-    return _response(SyncAnswer(code))
+    return _response(SyncResult(code))
 
 
-async def _later(awaited: Awaitable[SyncAnswer]) -> SyncGroupResponse:
+async def _later(awaited: Awaitable[SyncResult]) -> SyncGroupResponse:
     return _response(await awaited)
 
 
-def _response(answer: SyncAnswer) -> SyncGroupResponse:
+def _response(result: SyncResult) -> SyncGroupResponse:
     return SyncGroupResponse(
-        error_code=answer.error,
-        protocol_type=answer.protocol_type,
-        protocol_name=answer.protocol_name,
-        assignment=answer.assignment,
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
     )

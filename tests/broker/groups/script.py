@@ -19,7 +19,7 @@ generated for the n-th join of client `a` is `a.<n>`. Commands:
 
 from __future__ import annotations
 
-from broker.groups.events import AnswerJoin, JoinAnswer, MemberProtocol, StoreGroup, SyncAnswer
+from broker.groups.events import JoinResult, MemberProtocol, RespondToJoin, StoreGroup, SyncResult
 from broker.groups.group import Group
 from broker.groups.records import GroupMetadataValue, group_value, read_group
 from protocol.errors import ErrorCode
@@ -161,16 +161,16 @@ class Script:
                 self.output.append(_stored(effect))
                 continue
             name = str(effect.ticket).split()[1]
-            if isinstance(effect, AnswerJoin):
-                self._show_join(self.clients[name], effect.answer)
+            if isinstance(effect, RespondToJoin):
+                self._show_join(self.clients[name], effect.result)
             else:
-                self._show_sync(name, effect.answer)
+                self._show_sync(name, effect.result)
         self._shown_effects = len(self.harness.effects)
         if self._state() != self._shown_state:
             self._shown_state = self._state()
             self.output.append(self._shown_state)
 
-    def _show_join(self, client: Client, answer: JoinAnswer) -> None:
+    def _show_join(self, client: Client, answer: JoinResult) -> None:
         words = [f"Join {answer.error.name}"]
         if answer.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
             client.member_id = answer.member_id
@@ -184,7 +184,7 @@ class Script:
                 words.append("skip-assignment")
         self._say(client.name, " ".join(words))
 
-    def _show_sync(self, name: str, answer: SyncAnswer) -> None:
+    def _show_sync(self, name: str, answer: SyncResult) -> None:
         words = ["Sync", answer.error.name]
         if answer.error is ErrorCode.NONE:
             words.append(f"assignment={answer.assignment.decode() or '(empty)'}")

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker.groups.events import (
-    AnswerJoin,
-    AnswerSync,
     Effect,
-    JoinAnswer,
     JoinRequest,
+    JoinResult,
     MemberProtocol,
     Moment,
+    RespondToJoin,
+    RespondToSync,
     StoreGroup,
-    SyncAnswer,
     SyncRequest,
+    SyncResult,
 )
 from broker.groups.group import Group
 from broker.groups.rebalance import GroupSettings
@@ -84,7 +84,7 @@ class Harness:
     def __init__(self, *, max_size: int = 100, initial_delay_ms: int = 0) -> None:
         self.settings = GroupSettings(max_size=max_size, initial_rebalance_delay_ms=initial_delay_ms)
         self.group = Group("g", self.settings, T0)
-        self.answers: dict[object, JoinAnswer | SyncAnswer] = {}
+        self.answers: dict[object, JoinResult | SyncResult] = {}
         self.effects: list[Effect] = []
         """Everything the machine has caused, in order."""
         self.holds_stores = False
@@ -100,7 +100,7 @@ class Harness:
             self.settle()
         self.now = target
 
-    def join(self, name: str, *, ticket: object = None, **details: Any) -> JoinAnswer | None:
+    def join(self, name: str, *, ticket: object = None, **details: Any) -> JoinResult | None:
         """The answer, or None while the join is parked. The ticket is `name` unless one is given."""
         ticket = ticket or name
         self.answers.pop(ticket, None)
@@ -108,9 +108,9 @@ class Harness:
         self.settle()
         return self.join_answer(ticket)
 
-    def join_answer(self, ticket: object) -> JoinAnswer | None:
+    def join_answer(self, ticket: object) -> JoinResult | None:
         answer = self.answers.get(ticket)
-        assert answer is None or isinstance(answer, JoinAnswer)
+        assert answer is None or isinstance(answer, JoinResult)
         return answer
 
     def sync(
@@ -123,7 +123,7 @@ class Harness:
         instance_id: str | None = None,
         protocol_type: str | None = None,
         protocol_name: str | None = None,
-    ) -> SyncAnswer | None:
+    ) -> SyncResult | None:
         """The answer, or None while the sync is parked. The ticket is `sync <member id>` unless one is given."""
         ticket = ticket or f"sync {member_id}"
         self.answers.pop(ticket, None)
@@ -133,9 +133,9 @@ class Harness:
         self.settle()
         return self.sync_answer(ticket)
 
-    def sync_answer(self, ticket: object) -> SyncAnswer | None:
+    def sync_answer(self, ticket: object) -> SyncResult | None:
         answer = self.answers.get(ticket)
-        assert answer is None or isinstance(answer, SyncAnswer)
+        assert answer is None or isinstance(answer, SyncResult)
         return answer
 
     def heartbeat(self, member_id: str, generation_id: int | None = None, instance_id: str | None = None) -> ErrorCode:
@@ -166,9 +166,9 @@ class Harness:
         while effects := self.group.take_effects():
             for effect in effects:
                 self.effects.append(effect)
-                if isinstance(effect, AnswerJoin | AnswerSync):
+                if isinstance(effect, RespondToJoin | RespondToSync):
                     assert effect.ticket not in self.answers, f"{effect.ticket} was answered twice"
-                    self.answers[effect.ticket] = effect.answer
+                    self.answers[effect.ticket] = effect.result
                     continue
                 self.held.append(effect)
                 if not self.holds_stores:

@@ -9,7 +9,7 @@ import pytest
 
 from broker.coordination.partitioner import partition_for
 from broker.groups.batches import CommittingProducer
-from broker.groups.events import JoinAnswer, SyncAnswer
+from broker.groups.events import JoinResult, SyncResult
 from broker.groups.joins import NEW_MEMBER_JOIN_TIMEOUT_MS
 from broker.groups.offset_commits import CommitResult, Committer
 from broker.groups.offsets import Offsets
@@ -44,13 +44,13 @@ def at(offset: int, metadata: str = "") -> OffsetAndMetadata:
     return OffsetAndMetadata(offset=offset, metadata=metadata, commit_timestamp_ms=0)
 
 
-def join(here: Surroundings, name: str, member_id: str = "", **details: object) -> JoinAnswer | Awaitable[JoinAnswer]:
+def join(here: Surroundings, name: str, member_id: str = "", **details: object) -> JoinResult | Awaitable[JoinResult]:
     return here.coordinator.join("g", join_request(name, member_id=member_id, **details))  # type: ignore[arg-type]
 
 
 def sync(
     here: Surroundings, member_id: str, generation_id: int, assignments: dict[str, bytes] | None = None
-) -> SyncAnswer | Awaitable[SyncAnswer]:
+) -> SyncResult | Awaitable[SyncResult]:
     return here.coordinator.sync("g", sync_request(member_id, generation_id, assignments))
 
 
@@ -100,18 +100,18 @@ def failure_of(here: Surroundings, group_id: str = "g") -> ErrorCode:
 
 async def test_members_wait_for_each_other(here: Surroundings) -> None:
     first = join(here, "a")
-    assert isinstance(first, JoinAnswer)
+    assert isinstance(first, JoinResult)
     assert first.generation_id == 1
     sync(here, "a-1", 1, {"a-1": b"x"})
     newcomer = join(here, "b")
     assert isinstance(newcomer, asyncio.Future)
     again = join(here, "a", "a-1")
-    assert isinstance(again, JoinAnswer)
+    assert isinstance(again, JoinResult)
     assert [member.member_id for member in again.members] == ["a-1", "b-1"]
     assert (await newcomer).leader_id == "a-1"
     follower = sync(here, "b-1", 2)
     assert isinstance(follower, asyncio.Future)
-    assert sync(here, "a-1", 2, {"a-1": b"x", "b-1": b"y"}) == SyncAnswer(ErrorCode.NONE, "consumer", "range", b"x")
+    assert sync(here, "a-1", 2, {"a-1": b"x", "b-1": b"y"}) == SyncResult(ErrorCode.NONE, "consumer", "range", b"x")
     assert (await follower).assignment == b"y"
 
 
@@ -153,7 +153,7 @@ async def test_an_assignment_that_cannot_be_stored(
 ) -> None:
     join(here, "a")
     here.log.append_error = append_error
-    assert sync(here, "a-1", 1, {"a-1": b"x"}) == SyncAnswer(told)
+    assert sync(here, "a-1", 1, {"a-1": b"x"}) == SyncResult(told)
     assert state(here) is GroupState.PREPARING_REBALANCE
 
 
@@ -179,7 +179,7 @@ async def test_a_client_that_is_gone_does_not_hold_up_the_others(here: Surroundi
     assert isinstance(newcomer, asyncio.Future)
     newcomer.cancel()
     again = join(here, "a", "a-1")
-    assert isinstance(again, JoinAnswer)
+    assert isinstance(again, JoinResult)
     assert again.generation_id == 2
     here.advance(10_000)
     assert state(here) is GroupState.EMPTY
@@ -196,14 +196,14 @@ async def test_a_client_that_is_gone_does_not_hold_up_the_others(here: Surroundi
 )
 async def test_session_timeouts_have_bounds(here: Surroundings, session_ms: int, error: ErrorCode) -> None:
     answer = join(here, "a", session_ms=session_ms)
-    assert isinstance(answer, JoinAnswer)
+    assert isinstance(answer, JoinResult)
     assert answer.error is error
 
 
 async def test_an_unknown_group(here: Surroundings) -> None:
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    assert join(here, "a", "a-1") == JoinAnswer(unknown, "a-1")
-    assert sync(here, "a-1", 1) == SyncAnswer(unknown)
+    assert join(here, "a", "a-1") == JoinResult(unknown, "a-1")
+    assert sync(here, "a-1", 1) == SyncResult(unknown)
     assert here.coordinator.heartbeat("g", "a-1", None, 1) is unknown
     assert here.coordinator.leave("g", [("a-1", None), ("", "i")]) == [unknown, unknown]
     assert commit(here, {T0: at(1)}, Committer("a-1", None, 1)) == CommitResult(ErrorCode.ILLEGAL_GENERATION)
@@ -656,7 +656,7 @@ async def test_answers_while_loading(here: Surroundings) -> None:
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert failure_of(here) is loading
     assert here.coordinator.heartbeat("g", "a-1", None, 1) is ErrorCode.NONE
-    assert sync(here, "a-1", 1) == SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert sync(here, "a-1", 1) == SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)
     for call in (
         lambda: join(here, "a"),
         lambda: commit(here, {T0: at(1)}),
@@ -840,7 +840,7 @@ async def test_a_loaded_group_above_the_size_limit_rebalances(here: Surroundings
     await here.restart()
     assert state(here) is GroupState.PREPARING_REBALANCE
     answers = [join(here, name, f"{name}-1") for name in "abc"]
-    assert isinstance(answers[2], JoinAnswer)
+    assert isinstance(answers[2], JoinResult)
     assert answers[2].error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert state(here) is GroupState.COMPLETING_REBALANCE
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.groups.events import AnswerJoin, AnswerSync, JoinAnswer, StoreGroup, SyncRequest
+from broker.groups.events import JoinResult, RespondToJoin, RespondToSync, StoreGroup, SyncRequest
 from broker.groups.group import Group
 from broker.groups.member import NEVER
 from broker.groups.rebalance import GroupSettings
@@ -148,22 +148,22 @@ class History:
                 continue
             assert isinstance(effect.ticket, int)
             kind, client = self.waiting.pop(effect.ticket)  # a second answer would find nobody
-            if isinstance(effect, AnswerJoin):
+            if isinstance(effect, RespondToJoin):
                 assert kind == "join"
-                self.joined(client, effect.answer)
+                self.joined(client, effect.result)
             else:
-                assert isinstance(effect, AnswerSync)
+                assert isinstance(effect, RespondToSync)
                 assert kind == "sync"
                 client.must_sync = False
-                client.must_join = bool(effect.answer.error)
-                if effect.answer.error in FORGETTING:
+                client.must_join = bool(effect.result.error)
+                if effect.result.error in FORGETTING:
                     client.member_id = ""
-                if not effect.answer.error and effect.answer.assignment:
-                    generation, member_id = effect.answer.assignment.decode().split()
+                if not effect.result.error and effect.result.assignment:
+                    generation, member_id = effect.result.assignment.decode().split()
                     assert int(generation) <= self.group.generation_id
                     assert member_id.split(".")[0] == client.name
 
-    def joined(self, client: Client, answer: JoinAnswer) -> None:
+    def joined(self, client: Client, answer: JoinResult) -> None:
         if answer.error is ErrorCode.MEMBER_ID_REQUIRED:
             client.member_id = answer.member_id
         elif not answer.error:
