@@ -1,1 +1,1 @@
-"""What the group and the transaction coordinator share: their logs in internal topics, and producer ids."""
+"""Shared parts of the group and the transaction coordinator: their partitions, appends and replay, and producer ids."""

@@ -1,7 +1,7 @@
-"""How a coordinator writes to and reads back its partitions of an internal topic.
+"""Appends of a coordinator to its partitions of an internal topic, and their replay.
 
-Owns: the port to the topic, the append that happens in the very step that decided on it, the replay of a partition in
-slices, and how far a broker can be with a partition. Must not know: what records mean, or which coordinator it is.
+Owns: the port to the topic, appends in the step that decided on them, the replay of a partition in slices, and the
+errors of failed appends. Must not know: what records mean, or which coordinator it serves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Buffer = bytes | bytearray | memoryview
 REPLAY_SLICE_RECORDS: Final = 500
 """Records replayed before other requests get their turn: a few milliseconds."""
 OPENED_BATCH_SIZE_MAX: Final = 104_857_600
-"""No batch is larger than a segment of an internal topic, opened or not (their default segment size)."""
+"""Limit in bytes for a decompressed batch: the default segment size of an internal topic."""
 TOMBSTONE_BATCH_SIZE_MAX: Final = 524_288
 """Size of the keys, in bytes, at which a batch of tombstones is closed: half the default of message.max.bytes."""
 
@@ -45,30 +45,31 @@ class CoordinatorLog(Protocol):
     """The partitions of one internal topic."""
 
     def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Awaitable[None] | None:
-        """Resolves once all in-sync replicas have `batch`, which is patched in place; None if they have it already.
+        """Append `batch`, which is changed in place. Return None if all in-sync replicas have it already.
 
-        Batches reach the log in the order of the calls. Raises KafkaError, at once or when awaited.
+        Otherwise the awaitable ends once they have it, at most `timeout_ms` later. The log has the batches in the order
+        of the calls. Raises KafkaError, at once or when awaited.
         """
 
     def read(self, partition: int, offset: int, max_bytes: int) -> Awaitable[Buffer]:
-        """Whole batches from `offset` on, at least one unless the log ends there. Raises KafkaError."""
+        """Read whole batches from `offset` on, at least one unless the log ends there. Raises KafkaError."""
 
     def start_offset(self, partition: int) -> int:
-        """The first offset of the log. Raises KafkaError when this broker does not lead the partition."""
+        """Return the first offset of the log. Raises KafkaError if this broker does not lead the partition."""
 
     def end_offset(self, partition: int) -> int:
-        """The offset after the last record. Raises KafkaError when this broker does not lead the partition."""
+        """Return the offset after the last record. Raises KafkaError if this broker does not lead the partition."""
 
     def partition_count(self) -> int | None:
-        """How many partitions the topic has; None while it does not exist."""
+        """Return the partition count of the topic; None while it does not exist."""
 
 
 def append_now(
     log: CoordinatorLog, partition: int, batch: bytes, timeout_ms: int, finish: Callable[[ErrorCode], None]
 ) -> None:
-    """Append in this very step; `finish` gets the outcome exactly once, perhaps before this returns.
+    """Append a batch in this step. `finish` is called with the outcome exactly once, possibly before this returns.
 
-    A callback and not a coroutine: who waits for the answer may be cancelled, what follows from the append may not.
+    It is a callback and not a coroutine: a request that waits may be cancelled, what follows from the append may not.
     """
     try:
         awaited = log.append(partition, bytearray(batch), timeout_ms)
@@ -82,7 +83,7 @@ def append_now(
 
 
 def when_appended(awaited: Awaitable[None], finish: Callable[[ErrorCode], None]) -> None:
-    """Have `finish` called with the outcome of an append that not all in-sync replicas had at once."""
+    """Call `finish` with the outcome of an append for which `CoordinatorLog.append` returned an awaitable."""
     appending = asyncio.ensure_future(awaited)
     if appending.done():
         finish(_outcome(appending))
@@ -91,11 +92,12 @@ def when_appended(awaited: Awaitable[None], finish: Callable[[ErrorCode], None])
 
 
 async def replay(
-    log: CoordinatorLog, partition: int, buffer_size: int, take: Callable[[BatchHeader, Record], None]
+    log: CoordinatorLog, partition: int, buffer_size: int, apply: Callable[[BatchHeader, Record], None]
 ) -> None:
-    """Give every record to `take`, up to the end that the log has now, with turns for others in between.
+    """Call `apply` with every record up to the current end of the log, with turns for other requests in between.
 
-    Raises KafkaError, and Malformed for a log that cannot be read or what `take` raises.
+    `buffer_size` is the size of a read in bytes. Raises KafkaError, Malformed if the log cannot be decoded, and what
+    `apply` raises.
     """
     position, end = log.start_offset(partition), log.end_offset(partition)
     count = 0
@@ -104,19 +106,19 @@ async def replay(
         before = position
         for at, header in batches(buffer):
             for record in records(buffer, at, size_max=OPENED_BATCH_SIZE_MAX):
-                take(header, record)
+                apply(header, record)
                 count += 1
                 if count % REPLAY_SLICE_RECORDS == 0:
                     await asyncio.sleep(0)
             position = header.next_offset
-        if not buffer:  # the cleaner may have left nothing between here and the end
+        if not buffer:  # the cleaner may have removed everything from here to the end
             break
         if position == before:
-            raise Malformed(f"no whole batch at offset {position}")
+            raise Malformed(f"no whole batch at offset {position}, expected one before the log end offset {end}")
 
 
 def _outcome(appending: asyncio.Future[None]) -> ErrorCode:
-    """The code of a finished append. Anything but a KafkaError is a bug of ours, which the log shows."""
+    """Return the code of a finished append. Any exception but KafkaError is a bug of this broker, and is logged."""
     if appending.cancelled():
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     error = appending.exception()
@@ -124,5 +126,5 @@ def _outcome(appending: asyncio.Future[None]) -> ErrorCode:
         return ErrorCode.NONE
     if isinstance(error, KafkaError):
         return error.code
-    logger.error("Append of a coordinator failed unexpectedly", exc_info=error)
+    logger.error("An append of a coordinator failed unexpectedly", exc_info=error)
     return ErrorCode.UNKNOWN_SERVER_ERROR

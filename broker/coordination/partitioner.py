@@ -1,6 +1,6 @@
-"""Which partition of a coordinator's topic a group or a transactional id belongs to.
+"""The partition of a coordinator's topic that a group or a transactional id belongs to.
 
-Owns the hash, which is Kafka's. Must not know topics or how many partitions they have.
+Owns: the hash, which is Kafka's. Must not know: topics or their partition counts.
 """
 
 from __future__ import annotations
@@ -8,13 +8,16 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-# Longer ones are hashed each time: a key may have 32 kB, and ten thousand such would be remembered for ever.
-REMEMBERED_LENGTH_MAX = 256
+# Longer keys are not cached: a key may have 32 kB, and the cache would keep ten thousand of them.
+CACHED_LENGTH_MAX = 256
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """The partition whose leader coordinates `key`: abs(hash) modulo the count, with Java's string hash over UTF-16."""
-    return _remembered(key, partition_count) if len(key) <= REMEMBERED_LENGTH_MAX else _hashed(key, partition_count)
+    """Return the partition of `key`: abs(hash) modulo the count, with Java's string hash over UTF-16.
+
+    The broker that leads this partition is the coordinator of `key`.
+    """
+    return _cached_hash(key, partition_count) if len(key) <= CACHED_LENGTH_MAX else _hashed(key, partition_count)
 
 
 def _hashed(key: str, partition_count: int) -> int:
@@ -24,7 +27,7 @@ def _hashed(key: str, partition_count: int) -> int:
         value = (31 * value + unit) & 0xFFFFFFFF
     if value >= 0x80000000:
         value = 0x100000000 - value
-    return value % partition_count if value < 0x80000000 else 0  # Java has no abs of -2^31, Kafka takes 0
+    return value % partition_count if value < 0x80000000 else 0  # Java has no abs of -2^31, Kafka uses 0
 
 
-_remembered = lru_cache(maxsize=10_000)(_hashed)  # every request of a member or a producer asks for the same few keys
+_cached_hash = lru_cache(maxsize=10_000)(_hashed)  # requests of members and producers repeat a few keys

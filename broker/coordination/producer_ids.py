@@ -1,7 +1,7 @@
-"""Producer ids from blocks that the controller hands out.
+"""Producer ids from blocks that the controller allocates.
 
-Owns: this broker's current block, and the next one, which is asked for before the current one is used up. A crash loses
-what is left of both; no id is ever given twice.
+Owns: this broker's current block, and the next one, which is requested before the current one is used up. A crash loses
+the rest of both; no id is ever given twice. Must not know: what the ids are used for.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from protocol.errors import ErrorCode, KafkaError, without_frames
 
 logger = logging.getLogger("kafka.coordinator.transaction.ProducerIdManager")
 
-ASK_AHEAD_AT: Final = 10
-"""The next block is asked for when one id in so many is left."""
+PREFETCH_FRACTION: Final = 10
+"""The next block is requested when a tenth of the current one is left."""
 
 
 class ProducerIds:
-    """Hands out producer ids one by one."""
+    """Gives producer ids one by one."""
 
     def __init__(self, allocate: Callable[[], Awaitable[range]]) -> None:
         """`allocate` durably reserves a block of ids and returns it, or raises KafkaError."""
@@ -30,34 +30,34 @@ class ProducerIds:
         self._next_block: asyncio.Task[range | KafkaError] | None = None
 
     async def next_id(self) -> int:
-        """A producer id that was never given before.
+        """Return a producer id that was never given before.
 
-        Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) when no block can be had now: clients ask again.
+        Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if no block is available now: clients retry.
         """
         while self._used == len(self._block):
-            asked = self._ask()
+            asked = self._request_block()
             block = await asyncio.shield(asked)
             if isinstance(block, KafkaError):
                 if self._next_block is asked:
                     self._next_block = None
-                    logger.error("no block of producer ids: %s", block)
+                    logger.error("No block of producer ids was allocated: %s", block)
                 raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, block.message)
             if self._next_block is asked:
                 self._block, self._used, self._next_block = block, 0, None
         producer_id = self._block[self._used]
         self._used += 1
-        if (len(self._block) - self._used) * ASK_AHEAD_AT <= len(self._block):
-            self._ask()
+        if (len(self._block) - self._used) * PREFETCH_FRACTION <= len(self._block):
+            self._request_block()
         return producer_id
 
-    def _ask(self) -> asyncio.Task[range | KafkaError]:
-        """What is being asked for. One that has failed meanwhile is asked for again: why it did may be over by now."""
+    def _request_block(self) -> asyncio.Task[range | KafkaError]:
+        """Request the next block unless that is under way. A failed request is repeated: its cause may be gone."""
         if self._next_block is None or _has_failed(self._next_block):
             self._next_block = asyncio.ensure_future(self._reserve())
         return self._next_block
 
     async def _reserve(self) -> range | KafkaError:
-        """The block, or why there is none, which may be kept for long."""
+        """Return the block, or the error, without its frames, as it may be kept for long."""
         try:
             return await self._allocate()
         except KafkaError as error:

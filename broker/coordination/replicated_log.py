@@ -1,7 +1,6 @@
 """The coordinators' port to the partitions of their internal topic, over the replica manager.
 
-Owns the way from a partition number to an append that is committed and to the batches that are there. Must not know
-what records mean.
+Owns: committed appends to a partition, and reads of its batches, by partition number. Must not know: what records mean.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from storage.log import AppendOrigin
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
-_COORDINATOR = AppendOrigin.COORDINATOR  # looked up once: an enum's member costs as much as a call
+_COORDINATOR = AppendOrigin.COORDINATOR  # looked up once: access to an enum member costs as much as a call
 
 
 class RunBlocking(Protocol):
-    """Runs work that may wait for a disk off the event loop."""
+    """Runs work that may wait for a disk in a thread."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
@@ -48,27 +47,28 @@ class ReplicatedLog:
         self._run_blocking = run_blocking
 
     def partition_count(self) -> int | None:
-        """None while the topic does not exist."""
+        """Return the partition count of the topic; None while it does not exist."""
         return self._metadata.partition_count(self._topic)
 
     def start_offset(self, partition: int) -> int:
+        """Return the first offset of the log. Raises KafkaError if this broker does not lead the partition."""
         return self._require(partition).log.log_start_offset
 
     def end_offset(self, partition: int) -> int:
+        """Return the offset after the last record. Raises KafkaError if this broker does not lead the partition."""
         return self._require(partition).log.log_end_offset
 
     def append(self, partition: int, batch: bytearray, timeout_ms: int) -> asyncio.Future[None] | None:
-        """Append `batch` now, patching it in place; the future is done once every in-sync replica has it, None if all
-        have it already.
+        """Append `batch`, which is changed in place. Return None if all in-sync replicas have it already.
 
-        Raises KafkaError, at once or from the future.
+        Otherwise the future is done once they have it. Raises KafkaError, at once or from the future.
         """
         found = self._require(partition)
         result = self._replica_manager.append(
             found, memoryview(batch), needs_isr=True, now_ms=self._clock.now_ms(), origin=_COORDINATOR
         )
         if found.is_committed(result.last_offset + 1):
-            return None  # this broker is alone in the ISR: the hot path goes without futures and timers
+            return None  # this broker is alone in the ISR: the hot path needs no future and no timer
         append = AwaitedAppend(found, found.leading_since, result.last_offset + 1)
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -84,7 +84,7 @@ class ReplicatedLog:
         return committed
 
     async def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
-        """Batches from `offset` up to the log end, at least one whole batch; b"" at the end. Raises KafkaError."""
+        """Read batches from `offset` up to the log end, at least one whole batch; b"" at the end. Raises KafkaError."""
         log = self._require(partition).log
         fetched = await self._run_blocking(
             lambda: log.read(offset, max_bytes, upper_bound_offset=log.log_end_offset, min_one_batch=True)

@@ -1,4 +1,4 @@
-"""Consumer groups: pure machines for membership and offsets, and the coordinator that gives them log, time and answers.
+"""Consumer groups: pure machines for membership and offsets, and the coordinator that runs them.
 
-Must not know request layouts and versions, which are the handlers' business. The page is docs/groups.md.
+Must not know: request layouts and versions, which belong to the handlers. The page is docs/groups.md.
 """

@@ -1,6 +1,6 @@
-"""The batches that the coordinator appends, and what it means to a client when one cannot be. Pure.
+"""The batches that the group coordinator appends, and the errors that clients get when an append fails. Pure.
 
-Owns: which records make one batch, and the translation of append errors. Must not know: the log or who waits.
+Owns: which records form one batch, and the translation of append errors. Must not know: the log, or parked requests.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from protocol.records.builder import RecordData, assemble, build_batch, build_re
 from protocol.records.compression import Compression, compress
 
 COMMIT_STEP_SIZE: Final = 200
-"""Offsets of one commit that are looked at or encoded before other requests get their turn: a millisecond or two."""
+"""Offsets of one commit that are checked or encoded before other requests get their turn: a millisecond or two."""
 _COVERED_START: Final = Struct(">hiqq")
-"""Of what the checksum of a batch covers: attributes, last offset delta, base and max timestamp."""
+"""The start of what the checksum of a batch covers: attributes, last offset delta, base and max timestamp."""
 _INT64: Final = Struct(">q")
 
 COMMIT_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
@@ -44,7 +44,7 @@ COMMIT_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
         ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
-"""What a committing client is told when the append failed; codes that are not here go through."""
+"""The error of OffsetCommit when the append failed with the error on the left; others are returned unchanged."""
 
 GROUP_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
     {
@@ -55,7 +55,7 @@ GROUP_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
         ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""What joining and syncing members are told when their group could not be stored."""
+"""The error of JoinGroup and SyncGroup when the group could not be stored."""
 
 
 class CommittingProducer(NamedTuple):
@@ -68,7 +68,10 @@ class CommittingProducer(NamedTuple):
 def commit_batch(
     group_id: str, offsets: Offsets, producer: CommittingProducer | None, now_ms: int, compression: Compression
 ) -> bytes:
-    """One commit is one batch, so that it is in the log whole or not at all. Kafka gives it sequence 0, so do we."""
+    """Build the batch of a commit. It is a single one, so that the log has all of the commit or nothing of it.
+
+    Its base sequence is 0, as in Kafka.
+    """
     producer_id, producer_epoch = (-1, -1) if producer is None else producer
     records = [
         RecordData(now_ms, offset_key(group_id, topic, index), offset_value(value))
@@ -95,7 +98,7 @@ def commit_batch(
 def commit_batch_in_slices(
     group_id: str, offsets: Offsets, producer: CommittingProducer | None, now_ms: int, compression: Compression
 ) -> Generator[None, None, bytes]:
-    """`commit_batch`, a few milliseconds at a time. Nobody may change `offsets` meanwhile."""
+    """As `commit_batch`, in slices of a few milliseconds. `offsets` must not change before the last slice."""
     values = list(offsets.items())
     data = bytearray()
     for start in range(0, len(values), COMMIT_STEP_SIZE):
@@ -129,12 +132,12 @@ def commit_batch_in_slices(
 
 
 def group_batch(group_id: str, value: GroupMetadataValue, now_ms: int, compression: Compression) -> bytes:
-    """One generation of a group."""
+    """Build the batch that stores one generation of a group."""
     return build_batch([RecordData(now_ms, group_key(group_id), group_value(value))], compression=compression)
 
 
 def tombstone_batches(keys: Iterable[bytes], now_ms: int, compression: Compression) -> Iterator[bytes]:
-    """Batches that remove the records of these keys, none too large for the topic."""
+    """Build batches that remove the records of these keys, none larger than the topic accepts."""
     size = 0
     tombstones: list[RecordData] = []
     for key in keys:

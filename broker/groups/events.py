@@ -1,8 +1,8 @@
-"""What goes into the group machine and what comes out of it, as plain values.
+"""Input and output of the group machine, as plain values.
 
-Owns: the requests that carry more than a name, the answers to those that may be parked, and the effects that the shell
-performs. Must not know: wire messages, futures, logs or clocks. A `Ticket` stands for whoever waits for an answer; the
-machine keeps and returns it without looking at it.
+Owns: requests with more than a few fields, the results of requests that may be parked, and the effects that the shell
+performs. Must not know: wire messages, futures, logs or clocks. A `Ticket` stands for the request that waits for a
+result; the machine keeps and returns it without reading it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from broker.groups.records import GroupMetadataValue
 from protocol.errors import ErrorCode
 
 Ticket = object
-"""Whoever waits: the shell's business alone."""
+"""A parked request. Only the shell knows its type."""
 
 UNKNOWN_MEMBER_ID = ""
 NO_GENERATION = -1
 
 
 class Moment(NamedTuple):
-    """Now, on both clocks: deadlines are monotonic, what is stored or compared between machines is wall time."""
+    """The time on both clocks: monotonic for deadlines, wall time for what is stored or compared between machines."""
 
     monotonic_ms: int
     now_ms: int
 
 
 class MemberProtocol(NamedTuple):
-    """One assignment strategy that a member can use, and what it wants its leader to know under it."""
+    """One assignment strategy that a member supports, and the member's metadata for the leader under it."""
 
     name: str
     metadata: bytes
@@ -46,11 +46,11 @@ class JoinRequest(NamedTuple):
     protocol_type: str
     protocols: tuple[MemberProtocol, ...]
     generated_member_id: str
-    """The id to give to a member that has none. Made at the edge, as it is random."""
+    """The id for a member that has none. The handler generates it, as it is random."""
     requires_known_member_id: bool
-    """A dynamic member without an id is told one and has to come again with it (KIP-394)."""
+    """A dynamic member without an id gets MEMBER_ID_REQUIRED with a new id, and joins again with it (KIP-394)."""
     supports_skipping_assignment: bool
-    """The client obeys `skip_assignment`, so that a static leader that is back can be told the truth (KIP-814)."""
+    """The client obeys `skip_assignment`, so that a returning static leader may learn that it leads (KIP-814)."""
     reason: str = ""
 
 
@@ -74,7 +74,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinResult(NamedTuple):
-    """The answer to a join. `members` is empty for all but the leader."""
+    """The result of a join. `members` is empty for all but the leader."""
 
     error: ErrorCode
     member_id: str
@@ -87,7 +87,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """The answer to a sync."""
+    """The result of a sync."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -96,28 +96,28 @@ class SyncResult(NamedTuple):
 
 
 class RespondToJoin(NamedTuple):
-    """Effect: whoever holds `ticket` gets its answer now."""
+    """Effect: resolve `ticket` with the result."""
 
     ticket: Ticket
     result: JoinResult
 
 
 class RespondToSync(NamedTuple):
-    """Effect: whoever holds `ticket` gets its answer now."""
+    """Effect: resolve `ticket` with the result."""
 
     ticket: Ticket
     result: SyncResult
 
 
 class AssignmentStored(NamedTuple):
-    """The leader's assignment for `generation_id` went to the log; what remains is to hand it out."""
+    """The leader's assignment for `generation_id` was appended; once stored, it is returned to the members."""
 
     generation_id: int
     assignments: Mapping[str, bytes]
 
 
 class StaticMemberStored(NamedTuple):
-    """A static member came back under a new id in a stable group; the old values are how to undo that."""
+    """A static member returned under a new id in a stable group; the old values undo that if the append fails."""
 
     ticket: Ticket
     old_member_id: str
@@ -134,7 +134,7 @@ StoreOutcome = AssignmentStored | StaticMemberStored | None
 
 
 class StoreGroup(NamedTuple):
-    """Effect: append `value` to the log, then call `Group.stored(outcome, error, moment)` with how that went."""
+    """Effect: append `value` to the log, then call `Group.stored(outcome, error, moment)` with the result."""
 
     value: GroupMetadataValue
     outcome: StoreOutcome

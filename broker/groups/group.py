@@ -40,9 +40,9 @@ class Group(Joining):
 
     @classmethod
     def restored(cls, group_id: str, value: GroupMetadataValue, settings: GroupSettings, moment: Moment) -> Group:
-        """A group as its last record says. Timers run once `resume` is called.
+        """Restore a group from its last record. Sessions start with `resume`.
 
-        Raises Malformed when two members have the same id.
+        Raises Malformed if two members have the same member id or the same instance id.
         """
         group = cls(group_id, settings, moment)
         group.generation_id = value.generation_id
@@ -52,7 +52,7 @@ class Group(Joining):
         roster = group._roster
         for stored in value.members:
             if stored.member_id in roster.members or roster.static_member(stored.group_instance_id) is not None:
-                raise Malformed(f"group {group_id}: member {stored.member_id} is there twice")
+                raise Malformed(f"group {group_id}: member {stored.member_id} is in its record twice, expected once")
             roster.add(Member.restored(stored, value.protocol_name))
         if roster.members:
             group.state = STABLE
@@ -64,8 +64,10 @@ class Group(Joining):
     # Events
 
     def sync(self, request: SyncRequest, ticket: Ticket, moment: Moment) -> None:
-        """A member asks for its assignment, the leader brings all of them; `ticket` is answered now or when they are
-        stored."""
+        """Return a member its assignment; the leader brings the assignments of all.
+
+        `ticket` is resolved now, or when the assignments are stored.
+        """
         reaction = self._sync_error(request) or ON_SYNC[self.state]
         if isinstance(reaction, ErrorCode):
             self._respond_to_sync(ticket, SyncResult(reaction))
@@ -73,7 +75,7 @@ class Group(Joining):
             reaction(self, request, ticket, moment)
 
     def heartbeat(self, member_id: str, group_instance_id: str | None, generation_id: int, moment: Moment) -> ErrorCode:
-        """A member is alive. REBALANCE_IN_PROGRESS asks it to join again."""
+        """Keep the session of a member alive. REBALANCE_IN_PROGRESS asks the member to join again."""
         if self.state is DEAD:
             return ON_HEARTBEAT[DEAD]
         if error := self._member_error(member_id, group_instance_id, generation_id):
@@ -90,10 +92,11 @@ class Group(Joining):
         *,
         is_transactional: bool = False,
     ) -> ErrorCode:
-        """Whether this member may commit offsets now.
+        """Check whether a member may commit offsets now, and keep its session alive.
 
-        Without member and generation this is an administrator or a consumer that assigns partitions itself, and only a
-        group without members is theirs; transactional producers before KIP-447 could not name a member either.
+        A commit without member and generation comes from an administrator or from a consumer that assigns partitions
+        itself. It is accepted only for a group without members. Transactional producers before KIP-447 could not name a
+        member either, and are accepted.
         """
         if self.state is DEAD:
             return ON_COMMIT[DEAD]
@@ -110,7 +113,7 @@ class Group(Joining):
         return ON_COMMIT[self.state]
 
     def leave(self, member_id: str, group_instance_id: str | None, moment: Moment) -> ErrorCode:
-        """A member goes, or an administrator removes a static one by its instance id alone. Takes effect at once."""
+        """Remove a member. An administrator may name a static member by its instance id alone (KIP-345)."""
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if member_id == UNKNOWN_MEMBER_ID:
@@ -127,12 +130,12 @@ class Group(Joining):
         return ErrorCode.NONE
 
     def advance(self, moment: Moment) -> None:
-        """Time has passed: expire what is due, and say in `wake_at_ms` when to look again."""
+        """Expire what is due, and set `wake_at_ms` to the next deadline."""
         now_ms = moment.monotonic_ms
         for member_id in [each for each, deadline in self._pending_members.items() if deadline <= now_ms]:
             del self._pending_members[member_id]
         for member in [each for each in self.members.values() if each.session_deadline_ms <= now_ms]:
-            # Removing one may have completed the join phase, which answered this one or dropped it.
+            # Removing a member may have completed the join phase, which restarted this session or removed this member.
             if member.member_id in self.members and member.session_deadline_ms <= now_ms:
                 self._expire_session(member, moment)
         if self._join_deadline_ms <= now_ms:
@@ -146,26 +149,26 @@ class Group(Joining):
         )
 
     def stored(self, outcome: StoreOutcome, error: ErrorCode, moment: Moment) -> None:
-        """A `StoreGroup` effect was performed. The group may have moved on meanwhile, which makes the result void."""
+        """Continue after a `StoreGroup` effect. If the group has changed since the append, the result is void."""
         if isinstance(outcome, AssignmentStored):
             self._assignment_stored(outcome, error, moment)
         elif isinstance(outcome, StaticMemberStored):
             self._static_member_stored(outcome, error, moment)
 
     def resume(self, moment: Moment) -> None:
-        """Loading is over: sessions run from now on, and a group above the size limit rebalances to lose the excess."""
+        """Start the sessions after loading. A group above the size limit rebalances, which removes the excess."""
         for member in self.members.values():
-            if member.session_deadline_ms == NEVER:  # else it has shown itself already
+            if member.session_deadline_ms == NEVER:  # else a request has started its session already
                 self._restart_session(member, moment)
         if len(self.members) > self._settings.max_size:
             self._rebalance(moment)
 
     def resign(self) -> None:
-        """Another broker coordinates this group now: everyone who waits is sent there."""
+        """Fail all parked requests with NOT_COORDINATOR: another broker coordinates this group now."""
         self._become_dead(ErrorCode.NOT_COORDINATOR)
 
     def delete(self) -> ErrorCode:
-        """Remove the group, unless it is in use."""
+        """Remove the group if it is empty, or return why not."""
         error = ON_DELETE[self.state]
         if not error:
             self._become_dead(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -174,17 +177,17 @@ class Group(Joining):
     # Queries
 
     def take_effects(self) -> list[Effect]:
-        """What there is to do since the last call, in order."""
+        """Return the effects since the last call, in order."""
         effects, self._effects = self._effects, []
         return effects
 
     @property
     def is_unused(self) -> bool:
-        """Nobody is in it or about to be: without offsets there is no reason to keep it."""
+        """Whether the group has no members and no pending members. Without offsets it is removed."""
         return self.state is EMPTY and not self._pending_members
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether members may be reading the topic; assumed when their subscriptions are not known."""
+        """Return whether members may be reading the topic; True if their subscriptions are not known."""
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     # Checks
@@ -196,7 +199,7 @@ class Group(Joining):
 
     def _sync_error(self, request: SyncRequest) -> ErrorCode:
         if self.state is DEAD:
-            return ErrorCode.NONE  # the table has the answer
+            return ErrorCode.NONE  # ON_SYNC has the error
         if error := self._member_error(request.member_id, request.group_instance_id, request.generation_id):
             return error
         if request.protocol_type not in (None, self.protocol_type):
@@ -208,9 +211,9 @@ class Group(Joining):
     # Syncs
 
     def _park_sync(self, request: SyncRequest, ticket: Ticket, moment: Moment) -> None:
-        """parked; the leader's assignment is stored, then everyone is answered and the group is Stable"""
+        """parked; the leader's assignment is stored, then all parked syncs return and the group is Stable"""
         member = self.members[request.member_id]
-        if member.sync_ticket is not None:  # as with joins, only the last one counts
+        if member.sync_ticket is not None:  # as with joins, only the last request gets the result
             self._respond_to_parked_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_ticket = ticket
         self._mark_synced(member)
@@ -231,7 +234,7 @@ class Group(Joining):
 
     def _expire_session(self, member: Member, moment: Moment) -> None:
         if member.is_parked and not member.is_new:
-            member.session_deadline_ms = NEVER  # restarted with the answer that it waits for
+            member.session_deadline_ms = NEVER  # the response that it waits for restarts it
         else:
             self._remove(member, moment)
 

@@ -32,7 +32,7 @@ class Joining(Rebalancing):
     """A group as far as joins go. `Group` adds the other requests."""
 
     def join(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
-        """A member asks to be part of the next generation; `ticket` is answered now or when that is formed."""
+        """Add a member to the next generation. `ticket` is resolved now, or when the generation is formed."""
         member_id = request.member_id
         if self.state is DEAD:
             self._react_to_join(ON_JOIN_OF_NEW_MEMBER, request, ticket, moment)
@@ -52,8 +52,10 @@ class Joining(Rebalancing):
     # Who may join
 
     def _accepts(self, member_id: str) -> bool:
-        """Whether the size limit lets this join in. In the join phase those who come first count, so that a group above
-        the limit (it was lowered) loses whoever comes last."""
+        """Return whether the size limit admits this join.
+
+        In the join phase the first joins are admitted: if the limit was lowered, members that join last are removed.
+        """
         limit = self._settings.max_size
         if self.state is EMPTY:
             return True
@@ -63,7 +65,7 @@ class Joining(Rebalancing):
         return member is not None or len(self.members) < limit
 
     def _supports(self, protocol_type: str, protocols: Iterable[MemberProtocol]) -> bool:
-        """Whether a member with these protocols can work with the others."""
+        """Return whether a member with these protocols has one in common with all others."""
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
         return protocol_type == self.protocol_type and self._roster.share_a_protocol(protocols)
@@ -106,18 +108,18 @@ class Joining(Rebalancing):
         self._complete_join_phase_if_ready(moment)
 
     def _park_new_member(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
-        """let in, parked"""
-        self._has_late_first_member = True
+        """added, parked"""
+        self._has_joined_during_delay = True
         self._add_new_member(request, ticket, moment)
         self._complete_join_phase_if_ready(moment)
 
     def _start_first_rebalance(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
-        """let in, parked; the join phase begins with the initial delay"""
+        """added, parked; the join phase begins with the initial delay"""
         self._add_new_member(request, ticket, moment)
         self._rebalance(moment)
 
     def _rebalance_with_new_member(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
-        """let in, parked; a join phase begins"""
+        """added, parked; a join phase begins"""
         self._add_new_member(request, ticket, moment)
         self._rebalance(moment)
 
@@ -158,7 +160,7 @@ class Joining(Rebalancing):
         self._park_join(member, ticket, moment)
 
     def _park_rejoin(self, member: Member, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
-        if member.join_ticket is not None:  # only its last join counts; nobody reads the answer to the one before
+        if member.join_ticket is not None:  # only its last join gets the result; the client has given up the one before
             self._respond_to_parked_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         self._roster.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         self._park_join(member, ticket, moment)
@@ -172,29 +174,29 @@ class Joining(Rebalancing):
     # Static members that come back under a new id
 
     def _park_returning_static_member(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
-        """takes over the member, parked"""
-        self._take_over(request, ticket, moment)
+        """replaces the member, parked"""
+        self._replace_static_member(request, ticket, moment)
         self._complete_join_phase_if_ready(moment)
 
     def _rebalance_with_returning_static_member(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
-        """takes over the member, parked; a join phase begins, as the leader may be assigning to the old id"""
-        self._take_over(request, ticket, moment)
+        """replaces the member, parked; a join phase begins, as the leader may be assigning to the old id"""
+        self._replace_static_member(request, ticket, moment)
         self._rebalance(moment)
 
     def _keep_generation_for_static_member(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
-        """takes over the member and is stored, then the current generation; if another protocol would be chosen, a join
+        """replaces the member and is stored, then the current generation; if another protocol would be chosen, a join
         phase begins"""
-        outcome = self._take_over(request, ticket, moment)
+        outcome = self._replace_static_member(request, ticket, moment)
         if self._roster.choose_protocol() == self.protocol_name:
             self._store({member.member_id: member.assignment for member in self.members.values()}, outcome)
         else:
             self._rebalance(moment)
 
     def _fail_without_static_member(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
-        """cannot be: there is no static member"""
+        """impossible: an empty group has no static members"""
         raise AssertionError(f"group {self.group_id} is {self.state.value} but has static members")
 
-    def _take_over(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> StaticMemberStored:
+    def _replace_static_member(self, request: JoinRequest, ticket: Ticket, moment: Moment) -> StaticMemberStored:
         member = self._roster.static_member(request.group_instance_id)
         assert member is not None
         undo = StaticMemberStored(
@@ -216,9 +218,9 @@ class Joining(Rebalancing):
     def _static_member_stored(self, outcome: StaticMemberStored, error: ErrorCode, moment: Moment) -> None:
         member = self.members.get(outcome.new_member_id)
         if member is None or member.join_ticket is not outcome.ticket:
-            return  # it left, or came back once more: this ticket has been answered
+            return  # it left, or joined once more: this ticket has been resolved
         if self.state is not STABLE or self.generation_id != outcome.generation_id:
-            return  # a join phase has begun, and will answer
+            return  # a join phase has begun, and will resolve the ticket
         if error:
             result = JoinResult(
                 error,
@@ -236,7 +238,7 @@ class Joining(Rebalancing):
         elif outcome.supports_skipping_assignment:
             self._respond_to_parked_join(member, self._joined(member, skip_assignment=True))
         else:
-            # An older client that is told it leads would assign, and a stable group takes no assignments.
+            # An older client that learns it is the leader would assign, and a stable group accepts no assignment.
             self._respond_to_parked_join(
                 member, self._joined(member)._replace(leader_id=outcome.old_leader_id, members=())
             )

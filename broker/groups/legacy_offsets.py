@@ -1,8 +1,8 @@
-"""Offsets in the metadata store, where consumers of 0.8 keep them (`LegacyOffsets` over the state store).
+"""Offsets in the metadata store, where consumers of 0.8 store them (`LegacyOffsets` over the state store).
 
-Membership plays no part: whoever names a group reads and writes its offsets.
+Membership is not checked: any client may read and write the offsets of a group.
 
-Owns the place of such an offset and what is refused as one. Must not know the coordinator or requests.
+Owns: the path of such an offset, and which group ids are rejected. Must not know: the coordinator or requests.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StoredLegacyOffsets:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
 
     async def _create(self, path: str, data: bytes) -> None:
-        """Make the node with the ones above it. Another writer may be doing the same; the last one's offset stays."""
+        """Create the node and its parents. If another client does the same concurrently, the last offset wins."""
         words = path.split("/")
         for depth in range(2, len(words)):
             try:

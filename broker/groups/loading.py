@@ -1,7 +1,7 @@
-"""What one partition of `__consumer_offsets` says: its records replayed into groups and offsets. Pure.
+"""Replay of one partition of `__consumer_offsets` into groups and offsets. Pure.
 
-Owns: the meaning of a record at its place in the log. The last record of a key wins, a tombstone removes, and offsets
-of a transaction count from its commit marker on. Must not know: how the log is read or when there is time to.
+Owns: the meaning of a record at its place in the log. The last record of a key wins, a tombstone removes the key, and
+offsets of a transaction take effect with its commit marker. Must not know: how the log is read, or in which slices.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class ReplayedPartition:
     def __init__(self) -> None:
         self.groups: dict[str, GroupMetadataValue] = {}
         self.offsets: dict[str, GroupOffsets] = {}
-        """By group id; groups that only store offsets are here alone."""
+        """By group id. A group that only stores offsets is here, but not in `groups`."""
         self._groups_by_producer: dict[int, set[str]] = {}
 
     def replay(self, batch: BatchHeader, record: Record) -> None:
-        """Take in the next record of the log. Raises Malformed when a known kind of record cannot be read."""
+        """Apply the next record of the log. Raises Malformed if a record of a known kind cannot be decoded."""
         if batch.is_control:
             self._end_transaction(batch.producer_id, record)
             return
@@ -43,7 +43,7 @@ class ReplayedPartition:
             self._replay_group(record, key.group)
 
     def group_ids(self) -> list[str]:
-        """Every group that is left, in order of first appearance."""
+        """Return the ids of all groups that were not removed, in order of first appearance."""
         return list(
             dict.fromkeys((*self.groups, *(name for name, offsets in self.offsets.items() if not offsets.is_empty)))
         )

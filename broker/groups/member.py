@@ -1,6 +1,7 @@
 """One member of a group, as the machine keeps it.
 
-Owns what was said and is due, nothing else. Must not know states or generations: `group` and `roster` change it.
+Owns: the member's protocols, timeouts, assignment, deadline and parked requests. Must not know: states or generations;
+`broker.groups.rebalance`, `joins`, `group` and `roster` change it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from broker.groups.events import JoinRequest, MemberProtocol, Ticket
 from broker.groups.records import MemberMetadata
 
 NEVER = 1 << 62
-"""A deadline that does not come."""
+"""A deadline that is never reached."""
 
 
 class Member:
-    """What a member said when it joined, what it was assigned, and which of its requests are parked."""
+    """What a member sent when it joined, its assignment, and its parked requests."""
 
     __slots__ = (
         "assignment",
@@ -52,14 +53,14 @@ class Member:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = is_new
-        """It never got an result, so it does not know its id and cannot send heartbeats yet."""
+        """It has not received a response yet, so it does not know its id and cannot send heartbeats."""
         self.join_ticket: Ticket | None = None
         self.sync_ticket: Ticket | None = None
         self.session_deadline_ms = NEVER
 
     @classmethod
     def joining(cls, member_id: str, request: JoinRequest) -> Member:
-        """A member that asks to be let in."""
+        """Create a member from its first join."""
         return cls(
             member_id,
             request.group_instance_id,
@@ -73,7 +74,7 @@ class Member:
 
     @classmethod
     def restored(cls, stored: MemberMetadata, protocol_name: str | None) -> Member:
-        """A member of a loaded generation. Only what it said under the chosen protocol was kept."""
+        """Restore a member of a loaded generation. Only its metadata under the chosen protocol was stored."""
         return cls(
             stored.member_id,
             stored.group_instance_id,
@@ -87,21 +88,22 @@ class Member:
 
     @property
     def is_parked(self) -> bool:
-        """It waits for us, so its silence is no sign of death."""
+        """Whether it waits for a response: it sends no heartbeats then, and its session does not expire."""
         return self.join_ticket is not None or self.sync_ticket is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it said under one protocol; empty when it does not know that one."""
+        """Return its metadata under one protocol; empty if it does not support that one."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
         return b""
 
     def vote(self, candidates: frozenset[str]) -> str:
-        """The candidate that it likes best. All candidates are among its protocols."""
+        """Return the candidate that it prefers. All candidates are among its protocols."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def to_stored(self, protocol_name: str | None, assignment: bytes) -> MemberMetadata:
+        """Return the member as its group's record stores it."""
         return MemberMetadata(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,

@@ -1,15 +1,15 @@
-"""The committed offsets of one group: what is committed, what is on its way, what is due to go. Pure.
+"""The offsets of one group: committed ones, commits that are being appended, and which have expired. Pure.
 
-Owns: which commit wins, offsets of open transactions, and what has expired. Must not know: the log, the membership
-machine or requests. An offset counts once its record is in the log; `order` is its place there (a number that
-rises with every append), so that answers which arrive out of order cannot put an older commit over a newer one.
+Owns: which commit wins, offsets of open transactions, and which offsets have expired. Must not know: the log, the
+membership machine or requests. An offset is shown once its record is in the log. `order` is its place there, a number
+that rises with every append: when results arrive out of order, an older commit does not overwrite a newer one.
 
-Of an open transaction, the latest commit of each partition is kept and no other, however many it has: what they cost to
-look through does not grow with their number.
+Of an open transaction only the latest commit of each partition is kept, so that the cost of reading it does not grow
+with the number of its commits.
 
 Invariants:
-* What `committed` shows was successfully appended, and nothing that was appended later was overwritten by it.
-* An offset that is removed does not come back through a commit that was already on its way.
+* What `committed` shows was successfully appended, and has not overwritten anything that was appended later.
+* A removed offset does not return through a commit that was being appended when it was removed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its
 
 
 class _OpenTransaction:
-    """The commits of one producer that count from its commit marker on, if there will be one."""
+    """The commits of one producer, which take effect with its commit marker."""
 
     __slots__ = ("in_flight", "latest")
 
     def __init__(self) -> None:
         self.latest: dict[TopicPartition, Committed] = {}
-        """Of those that all in-sync replicas have."""
+        """The latest commit of each partition that all in-sync replicas have."""
         self.in_flight: dict[int, Offsets] = {}
         """Commits that are being appended, by order."""
 
@@ -59,14 +59,14 @@ class _OpenTransaction:
             yield from offsets
 
     def remove(self, partition: TopicPartition) -> bool:
-        """Forget the partition; True if there was a commit of it."""
-        was_there = self.latest.pop(partition, None) is not None
+        """Forget the partition, and return whether it had a commit."""
+        is_removed = self.latest.pop(partition, None) is not None
         for offsets in self.in_flight.values():
-            was_there |= offsets.pop(partition, None) is not None
-        return was_there
+            is_removed |= offsets.pop(partition, None) is not None
+        return is_removed
 
     def is_touched_since(self, order: int, partition: TopicPartition) -> bool:
-        """Whether a commit of the partition has begun at `order` or later."""
+        """Return whether a commit of the partition has begun at `order` or later."""
         latest = self.latest.get(partition)
         return (latest is not None and latest.order >= order) or any(
             at >= order and partition in offsets for at, offsets in self.in_flight.items()
@@ -74,7 +74,7 @@ class _OpenTransaction:
 
 
 def _put_latest(known: dict[TopicPartition, Committed], order: int, offsets: Offsets) -> None:
-    """Of two commits of a partition, the one whose record is later in the log wins."""
+    """Apply a commit. Of two commits of a partition, the one whose record is later in the log wins."""
     for partition, value in offsets.items():
         current = known.get(partition)
         if current is None or current.order <= order:
@@ -95,51 +95,55 @@ class GroupOffsets:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is or may soon be committed."""
+        """Whether nothing is committed or being committed."""
         return not (self.committed or self._in_flight or self._transactions)
 
     def get(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """Return the committed offset of a partition; None if there is none."""
         found = self.committed.get(partition)
         return None if found is None else found.value
 
     def is_unstable(self, partition: TopicPartition) -> bool:
-        """Whether an open transaction may yet change the offset (KIP-447)."""
+        """Return whether an open transaction may still change the offset (KIP-447)."""
         return any(partition in transaction for transaction in self._transactions.values())
 
     # Commits
 
     def put(self, order: int, offsets: Offsets) -> None:
-        """A commit is on all in-sync replicas."""
+        """Show a commit that all in-sync replicas have."""
         _put_latest(self.committed, order, offsets)
 
     def begin(self, order: int, offsets: Offsets) -> None:
-        """A commit is in this log, but not yet on all in-sync replicas. The offsets are this object's from now on."""
+        """Keep a commit that is in the leader's log, but not on all in-sync replicas yet.
+
+        `offsets` belongs to this object afterwards.
+        """
         self._in_flight[order] = offsets
 
     def succeed(self, order: int) -> None:
-        """All in-sync replicas have the commit."""
+        """Show a commit that was begun: all in-sync replicas have it."""
         self.put(order, self._in_flight.pop(order, {}))
 
     def fail(self, order: int) -> None:
-        """The commit is not in the log, or nobody knows; its client was told so."""
+        """Drop a commit that was begun: it failed, or its outcome is unknown. Its client gets the error."""
         self._in_flight.pop(order, None)
 
     def put_in_transaction(self, producer_id: int, order: int, offsets: Offsets) -> None:
-        """As `put`, but the commit counts only when the transaction commits."""
+        """As `put`, but the commit takes effect only when the transaction commits."""
         _put_latest(self._transaction(producer_id).latest, order, offsets)
 
     def begin_in_transaction(self, producer_id: int, order: int, offsets: Offsets) -> None:
-        """As `begin`, but the commit counts only when the transaction commits."""
+        """As `begin`, but the commit takes effect only when the transaction commits."""
         self._transaction(producer_id).in_flight[order] = offsets
 
     def succeed_in_transaction(self, producer_id: int, order: int) -> None:
-        """All in-sync replicas have the commit within a transaction, which may have ended before this was known."""
+        """As `succeed`, within a transaction, which may have ended before the result of the append was known."""
         transaction = self._transactions.get(producer_id)
         if transaction is not None:
             _put_latest(transaction.latest, order, transaction.in_flight.pop(order, {}))
 
     def fail_in_transaction(self, producer_id: int, order: int) -> None:
-        """The commit within a transaction is not in the log."""
+        """As `fail`, within a transaction."""
         transaction = self._transactions.get(producer_id)
         if transaction is not None:
             transaction.in_flight.pop(order, None)
@@ -147,7 +151,7 @@ class GroupOffsets:
                 del self._transactions[producer_id]
 
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
-        """The producer's marker is in the log, and so is everything that it had committed before."""
+        """Commit or drop the offsets of a transaction: its marker is in the log, after everything it has committed."""
         transaction = self._transactions.pop(producer_id, None)
         if transaction is None or not is_committed:
             return
@@ -157,40 +161,40 @@ class GroupOffsets:
             self.put(latest.order, {partition: latest.value})
 
     def open_transactions(self) -> Iterable[int]:
-        """The ids of the producers whose transactions have touched the group."""
+        """Return the ids of the producers with open transactions that include offsets of the group."""
         return self._transactions.keys()
 
     # Reading the log back
 
     def load(self, order: int, partition: TopicPartition, value: OffsetAndMetadata) -> None:
-        """A record of a plain commit was read."""
+        """Apply a record of a commit outside a transaction."""
         self.committed[partition] = Committed(order, value)
 
     def load_in_transaction(
         self, producer_id: int, order: int, partition: TopicPartition, value: OffsetAndMetadata
     ) -> None:
-        """A record of a transactional commit was read, the marker not yet."""
+        """Apply a record of a commit within a transaction, whose marker has not been read yet."""
         self.put_in_transaction(producer_id, order, {partition: value})
 
     # Removal
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Forget offsets, also those on their way, and return the ones that the log knows of or may soon."""
+        """Forget offsets, also those being committed, and return the partitions that need a tombstone."""
         removed = []
         transactions, in_flight = self._transactions.values(), self._in_flight.values()
         for partition in partitions:
-            was_there = self.committed.pop(partition, None) is not None
+            is_removed = self.committed.pop(partition, None) is not None
             for offsets in in_flight:
-                was_there |= offsets.pop(partition, None) is not None
+                is_removed |= offsets.pop(partition, None) is not None
             for transaction in transactions:
-                was_there |= transaction.remove(partition)
-            if was_there:
+                is_removed |= transaction.remove(partition)
+            if is_removed:
                 removed.append(partition)
-        self._drop_emptied_transactions()
+        self._drop_empty_transactions()
         return removed
 
     def partitions(self) -> list[TopicPartition]:
-        """Every partition that has an offset here, committed or on its way."""
+        """Return every partition with an offset that is committed or being committed."""
         found = dict.fromkeys(self.committed)
         for each in (*self._in_flight.values(), *(it.partitions() for it in self._transactions.values())):
             found.update(dict.fromkeys(each))
@@ -199,7 +203,7 @@ class GroupOffsets:
     def expired(
         self, is_expired: Callable[[str, OffsetAndMetadata], bool], among: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """Those of some partitions whose offsets a rule gives up, without those that are being committed anew."""
+        """Return those of some partitions whose offsets have expired, except partitions with a commit under way."""
         committed = self.committed
         found = [
             partition
@@ -211,7 +215,7 @@ class GroupOffsets:
         return found
 
     def untouched_since(self, order: int, among: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those of some partitions for which no commit has begun at `order` or later."""
+        """Return those of some partitions for which no commit has begun at `order` or later."""
         later = [offsets for at, offsets in self._in_flight.items() if at >= order]
         transactions = self._transactions.values()
         committed = self.committed
@@ -232,7 +236,7 @@ class GroupOffsets:
             found = self._transactions[producer_id] = _OpenTransaction()
         return found
 
-    def _drop_emptied_transactions(self) -> None:
+    def _drop_empty_transactions(self) -> None:
         emptied = [producer_id for producer_id, transaction in self._transactions.items() if transaction.is_empty]
         for producer_id in emptied:
             del self._transactions[producer_id]
@@ -246,11 +250,11 @@ def expiry_rule(
     now_ms: int,
     retention_ms: int,
 ) -> Callable[[str, OffsetAndMetadata], bool] | None:
-    """Which offsets of a group have outlived their use (KIP-211); None when none can have.
+    """Return the rule by which offsets of a group expire (KIP-211); None if none can have expired.
 
-    An Empty group loses its offsets `retention_ms` after its last member left, a group that was never more than a store
-    of offsets after each commit, and a Stable consumer group those of topics it does not read any more. A commit that
-    named its own time to live, as clients before 2.1 could, is held to that.
+    The offsets of an Empty group expire `retention_ms` after its last member left. Those of a group that never had
+    members expire `retention_ms` after their commit, and so do those of a Stable consumer group for topics that it does
+    not subscribe to any more. A commit with its own retention time, as clients before 2.1 could send, expires by that.
     """
     kept: frozenset[str] = frozenset()
     since_ms = NO_TIMESTAMP

@@ -62,39 +62,39 @@ class Rebalancing:
         self.group_id = group_id
         self.state = EMPTY
         self.state_timestamp_ms = moment.now_ms
-        """When the state was entered (wall time); NO_TIMESTAMP when loaded from a record that does not say."""
+        """When the state was entered (wall time); NO_TIMESTAMP if the loaded record has no timestamp."""
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.subscribed_topics: frozenset[str] | None = None
-        """Topics that members of a consumer group subscribe to; None when that is not known."""
+        """Topics that members of a consumer group subscribe to; None if they are not known."""
         self.wake_at_ms = NEVER
         self._settings = settings
         self._roster = Roster()
         self._pending_members: dict[str, int] = {}
-        """Ids given to members that have not come back with them yet, and until when they may."""
+        """Member ids that were given out (KIP-394) and not joined with yet, and the deadline of each."""
         self._awaiting_sync: set[Member] = set()
         self._join_deadline_ms = NEVER
         self._sync_deadline_ms = NEVER
         self._first_join_limit_ms: int | None = None
-        """Set while the join phase waits for more first members: when this waiting ends at the latest."""
-        self._has_late_first_member = False
+        """Set during the initial delay of the first join phase: the latest end of the delay."""
+        self._has_joined_during_delay = False
         self._effects: list[Effect] = []
 
     # What is known of the members
 
     @property
     def members(self) -> Mapping[str, Member]:
-        """By member id, in order of arrival."""
+        """The members by member id, in order of arrival."""
         return self._roster.members
 
     @property
     def leader_id(self) -> str | None:
-        """The member that assigns; None while there are none."""
+        """The member that assigns partitions; None while the group has no members."""
         return self._roster.leader_id
 
     def current_members(self) -> tuple[JoinedMember, ...]:
-        """The members with what they said under the chosen protocol."""
+        """Return the members with their metadata under the chosen protocol."""
         name = self.protocol_name
         return tuple(
             JoinedMember(member.member_id, member.group_instance_id, member.metadata(name))
@@ -109,7 +109,7 @@ class Rebalancing:
     # The join phase
 
     def _rebalance(self, moment: Moment) -> None:
-        """Begin a join phase, unless one is on."""
+        """Begin a join phase, unless one is under way."""
         if PREPARING is self.state or self.state not in VALID_PREVIOUS[PREPARING]:
             return
         if self.state is COMPLETING:
@@ -119,7 +119,7 @@ class Rebalancing:
         if self.state is EMPTY:
             delay_ms = self._settings.initial_rebalance_delay_ms
             self._first_join_limit_ms = moment.monotonic_ms + max(delay_ms, self._roster.rebalance_timeout_ms())
-            self._has_late_first_member = False
+            self._has_joined_during_delay = False
             self._join_deadline_ms = moment.monotonic_ms + delay_ms
         else:
             self._join_deadline_ms = moment.monotonic_ms + self._roster.rebalance_timeout_ms()
@@ -139,8 +139,8 @@ class Rebalancing:
 
     def _expire_join_phase(self, moment: Moment) -> None:
         now_ms, limit_ms = moment.monotonic_ms, self._first_join_limit_ms
-        if limit_ms is not None and self._has_late_first_member and now_ms < limit_ms:
-            self._has_late_first_member = False
+        if limit_ms is not None and self._has_joined_during_delay and now_ms < limit_ms:
+            self._has_joined_during_delay = False
             self._join_deadline_ms = min(now_ms + self._settings.initial_rebalance_delay_ms, limit_ms)
         else:
             self._complete_join_phase(moment)
@@ -150,7 +150,7 @@ class Rebalancing:
             if member.group_instance_id is None:
                 self._forget(member)
         if self.members and not self._roster.keep_or_elect_leader():
-            # Only static members, none of them back: their sessions decide.
+            # Only static members are left, and none has rejoined: they stay until their sessions expire.
             self._join_deadline_ms = moment.monotonic_ms + self._roster.rebalance_timeout_ms()
             self._wake_at(self._join_deadline_ms)
             return
@@ -212,13 +212,13 @@ class Rebalancing:
                 self._restart_session(member, moment)
 
     def _expire_sync_phase(self, moment: Moment) -> None:
-        """Those who took part in the join phase and then never asked for their assignment go."""
+        """Remove the members that joined the generation and have not synced in time."""
         self._sync_deadline_ms = NEVER
         for member in [each for each in self.members.values() if each in self._awaiting_sync]:
             self._forget(member)
         self._rebalance(moment)
 
-    # Members that go
+    # Removal of members
 
     def _remove(self, member: Member, moment: Moment) -> None:
         self._forget(member)
@@ -236,7 +236,7 @@ class Rebalancing:
         self._rebalance(moment)
 
     def _forget(self, member: Member) -> None:
-        """Drop a member. Whoever is parked for it is told that it is no member, so that a live client joins again."""
+        """Drop a member. Its parked requests fail with UNKNOWN_MEMBER_ID, so that a live client joins again."""
         self._respond_to_parked(member, ErrorCode.UNKNOWN_MEMBER_ID)
         self._awaiting_sync.discard(member)
         self._roster.remove(member)
@@ -298,7 +298,7 @@ class Rebalancing:
             self.wake_at_ms = deadline_ms
 
     def _store(self, assignments: Mapping[str, bytes], outcome: StoreOutcome) -> None:
-        """Ask for the group as it is now, but with these assignments, to be stored."""
+        """Add the effect that stores the group as it is now, but with these assignments."""
         name = self.protocol_name
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",

@@ -3,9 +3,9 @@
 Owns: the layouts, and which version is written. Must not know: who writes when, batches, or what the records mean to a
 group. The format page is docs/formats/consumer-offsets.md.
 
-A key is an int16 version and fields; the version also says what the record is about: 0 and 1 an offset, 2 a group,
-above that something of the newer group protocol, which is kept and not understood. A value is an int16 version and
-fields, or null for "forget this key". Value versions up to 3 are plain, 4 is flexible (compact lengths, tagged fields).
+A key is an int16 version and fields. The version also names the kind of record: 0 and 1 an offset, 2 a group, higher
+ones the newer group protocol (KIP-848), whose records are kept and not decoded. A value is an int16 version and fields,
+or null, which removes the key. Value versions up to 3 are plain, 4 is flexible (compact lengths, tagged fields).
 """
 
 from struct import Struct as Layout
@@ -51,7 +51,7 @@ class GroupMetadataKey:
 
 @stored(versions=_VALUE_VERSIONS, flexible=4)
 class OffsetAndMetadata:
-    """A committed offset: the next one to read, and what the client wanted to remember with it."""
+    """A committed offset: the offset of the next record to read, and the client's metadata."""
 
     offset: int64
     leader_epoch: int32 = since(3, default=NO_LEADER_EPOCH)
@@ -92,10 +92,7 @@ _KEY_CLASSES: Final[dict[int, type[RecordKey]]] = {0: OffsetCommitKey, 1: Offset
 
 
 def read_key(data: bytes) -> RecordKey | None:
-    """What a record is about; None when its key is of a version that only newer group protocols use.
-
-    Raises Malformed.
-    """
+    """Decode a key; None if its version belongs to a newer group protocol. Raises Malformed."""
     version = _read_version(data, "key")
     cls = _KEY_CLASSES.get(version)
     if cls is None:
@@ -106,21 +103,24 @@ def read_key(data: bytes) -> RecordKey | None:
 
 
 def read_offset(data: bytes) -> OffsetAndMetadata:
-    """The value of an offset's record. Raises Malformed, also for a version that is not known."""
+    """Decode the value of an offset's record. Raises Malformed, also for an unknown version."""
     return _read_value(OffsetAndMetadata, data)
 
 
 def read_group(data: bytes) -> GroupMetadataValue:
-    """The value of a group's record. Raises Malformed, also for a version that is not known."""
+    """Decode the value of a group's record. Raises Malformed, also for an unknown version."""
     value = _read_value(GroupMetadataValue, data)
     for member in value.members:
-        if member.rebalance_timeout_ms < 0:  # version 0: the two timeouts were one
+        if member.rebalance_timeout_ms < 0:  # version 0 had one timeout for both
             member.rebalance_timeout_ms = member.session_timeout_ms
     return value
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    """Written by hand like the common value below: every commit writes them, and the codec takes four times as long."""
+    """Encode the key of an offset's record.
+
+    It is packed by hand, like the common value below: every commit writes both, and the codec takes four times as long.
+    """
     group, name = group_id.encode(), topic.encode()
     return (
         _OFFSET_KEY_START.pack(_OFFSET_KEY_VERSION, len(group))
@@ -136,7 +136,7 @@ def group_key(group_id: str) -> bytes:
 
 
 def offset_value(value: OffsetAndMetadata) -> bytes:
-    """An explicit expiry time costs the leader epoch: no version has both."""
+    """Encode the value of an offset's record. With an expiry time it loses the leader epoch: no version has both."""
     if value.expire_timestamp_ms != NO_TIMESTAMP:
         return _write(value, _OFFSET_VALUE_VERSION_WITH_EXPIRY)
     metadata = value.metadata.encode()
@@ -153,7 +153,7 @@ def group_value(value: GroupMetadataValue) -> bytes:
 
 def _read_version(data: bytes, part: str) -> int:
     if len(data) < _VERSION.size:
-        raise Malformed(f"record {part} of {len(data)} bytes, without a version")
+        raise Malformed(f"record {part} of {len(data)} bytes, expected at least 2 for its version")
     version: int = _VERSION.unpack_from(data)[0]
     return version
 
@@ -161,7 +161,7 @@ def _read_version(data: bytes, part: str) -> int:
 def _read_value(cls: type[T], data: bytes) -> T:
     version = _read_version(data, "value")
     if version not in _VALUE_VERSIONS:
-        raise Malformed(f"{cls.__name__} of version {version}, but only {_VALUE_VERSIONS} are known")
+        raise Malformed(f"{cls.__name__} of version {version}, expected one of {list(_VALUE_VERSIONS)}")
     return decode(cls, version, data, _VERSION.size)
 
 

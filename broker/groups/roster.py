@@ -1,11 +1,11 @@
-"""The members of a group and what follows from who they are: names, leader, protocols in common, timeouts.
+"""The members of a group and what follows from them: instance ids, leader, protocols in common, timeouts.
 
-Owns the book-keeping that must agree with the members at any time. Must not know states, generations, time or answers.
+Owns: what must agree with the members at any time. Must not know: states, generations, time or responses.
 
 Invariants:
 * `_supporters[name]` is the number of members that list protocol `name`, `parked_count` that of waiting joins.
-* Some protocol is listed by all members: no one is added or updated who has none in common with the others.
-* The leader is a member as long as there are any.
+* At least one protocol is listed by all members: members are added or updated only with one in common with the others.
+* The leader is a member, unless the group has no members.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from protocol.errors import ErrorCode
 
 
 class Roster:
-    """Who is in the group."""
+    """The members of one group."""
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
@@ -30,15 +30,15 @@ class Roster:
         self._static_member_ids: dict[str, str] = {}
         self._supporters: Counter[str] = Counter()
 
-    # Who is who
+    # Lookup
 
     def static_member(self, group_instance_id: str | None) -> Member | None:
-        """The member that has this instance id."""
+        """Return the member with this instance id."""
         member_id = self._static_member_ids.get(group_instance_id) if group_instance_id is not None else None
         return None if member_id is None else self.members[member_id]
 
     def identity_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Whether somebody is the member it says it is. FENCED_INSTANCE_ID: its instance id has a newer member."""
+        """Check the ids in a member's request. FENCED_INSTANCE_ID: the instance id belongs to a newer member."""
         if group_instance_id is not None:
             static_member = self.static_member(group_instance_id)
             if static_member is None:
@@ -48,25 +48,25 @@ class Roster:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def members_not_rejoined(self) -> list[Member]:
-        """Members whose join is not waiting."""
+        """Return the members whose join is not parked."""
         return [member for member in self.members.values() if member.join_ticket is None]
 
-    # What they have in common
+    # Protocols, topics and timeouts
 
     def share_a_protocol(self, protocols: Iterable[MemberProtocol]) -> bool:
-        """Whether one of these protocols is known to every member."""
+        """Return whether every member supports one of these protocols."""
         size = len(self.members)
         return any(self._supporters[name] == size for name, _ in protocols)
 
     def choose_protocol(self) -> str:
-        """Of the protocols that all know, the one that most members like best; the first member's order breaks ties."""
+        """Return the protocol with most votes among those that all support; the first member's order breaks ties."""
         size = len(self.members)
         candidates = frozenset(name for name, count in self._supporters.items() if count == size)
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return max(votes, key=votes.__getitem__)
 
     def subscribed_topics(self, protocol_name: str | None) -> frozenset[str] | None:
-        """The topics that consumers read; None when one of them does not say it in a way that can be read."""
+        """Return the topics that the members subscribe to; None if a subscription cannot be decoded."""
         topics: set[str] = set()
         for metadata in {member.metadata(protocol_name) for member in self.members.values()}:
             subscribed = subscribed_topics(metadata)
@@ -76,12 +76,13 @@ class Roster:
         return frozenset(topics)
 
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asks for."""
+        """Return the longest rebalance timeout of a member, in milliseconds."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # Changes
 
     def add(self, member: Member) -> None:
+        """Add a member. The first one becomes the leader."""
         assert member.member_id not in self.members
         self.members[member.member_id] = member
         if member.group_instance_id is not None:
@@ -91,7 +92,7 @@ class Roster:
         self._supporters.update(_names(member.protocols))
 
     def remove(self, member: Member) -> None:
-        """Remove a member that nothing waits for. If it led, the one who arrived first leads now."""
+        """Remove a member without parked requests. If it was the leader, the member that arrived first becomes it."""
         assert not member.is_parked
         del self.members[member.member_id]
         if member.group_instance_id is not None:
@@ -101,7 +102,7 @@ class Roster:
         self._supporters.subtract(_names(member.protocols))
 
     def rename(self, member: Member, new_member_id: str) -> None:
-        """A static member has another member id now, and the same place in everything."""
+        """Give a static member another member id; its position and its role stay."""
         old_member_id = member.member_id
         self.members = {new_member_id if key == old_member_id else key: value for key, value in self.members.items()}
         member.member_id = new_member_id
@@ -117,7 +118,7 @@ class Roster:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """A member said something new in a join."""
+        """Apply the protocols and timeouts of a member's latest join."""
         self._supporters.subtract(_names(member.protocols))
         self._supporters.update(_names(protocols))
         member.protocols = protocols
@@ -125,13 +126,13 @@ class Roster:
         member.session_timeout_ms = session_timeout_ms
 
     def park(self, member: Member, ticket: Ticket) -> None:
-        """A member's join waits."""
+        """Park a member's join."""
         assert member.join_ticket is None
         member.join_ticket = ticket
         self.parked_count += 1
 
     def unpark(self, member: Member) -> Ticket:
-        """A member's join waits no more; who waited for it."""
+        """Remove a member's parked join, and return its ticket."""
         ticket = member.join_ticket
         assert ticket is not None
         member.join_ticket = None
@@ -139,7 +140,7 @@ class Roster:
         return ticket
 
     def keep_or_elect_leader(self) -> bool:
-        """The leader stays if its join waits, else whoever arrived first of those whose does; False when none does."""
+        """Keep the leader if its join is parked, otherwise elect the first member whose join is; False if none is."""
         leader = None if self.leader_id is None else self.members.get(self.leader_id)
         if leader is None or leader.join_ticket is None:
             leader = next((member for member in self.members.values() if member.join_ticket is not None), None)

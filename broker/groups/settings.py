@@ -1,6 +1,6 @@
-"""The broker's settings that concern groups, read once.
+"""The broker's settings for groups, read once at start.
 
-Owns the names of the settings and their units. Must not know what the coordinator does with them.
+Owns: the names of the settings and their units. Must not know: how the coordinator uses them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """Limits and times of the group coordinator; the defaults are those of the table of settings."""
+    """Limits and times of the group coordinator, with the defaults of Kafka's properties."""
 
     group: GroupSettings = field(default_factory=GroupSettings)
     session_timeout_min_ms: int = 6000

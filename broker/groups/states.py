@@ -1,9 +1,9 @@
-"""The states of a group and the ways between them.
+"""The states of a group and the transitions between them.
 
-Each member's text is its specification: what it means, and every way out. What each request gets in each state is the
-table in `broker.groups.group`.
+The text of each state is its specification: its meaning, and every transition from it. What each request gets in each
+state is in the tables of `broker.groups.rebalance`, `joins` and `group`.
 
-Owns the table of transitions. Must not know what causes one.
+Owns: the table of transitions. Must not know: what causes one.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ class GroupState(Enum):
     """A group's state; the value is the name that clients see."""
 
     EMPTY = "Empty"
-    """No members; perhaps committed offsets. A join opens the join phase; without offsets the group is removed."""
+    """No members, perhaps committed offsets. A join begins the join phase; without offsets the group is removed."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """The join phase: joins are parked until all members are back or time is up, which ends in the next generation.
-    That is Empty when nobody is left."""
+    """The join phase: joins are parked until all members have rejoined or the time is up. Then the next generation
+    begins; without members the group becomes Empty."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """The sync phase: syncs are parked until the leader's assignment is in the log, which makes the group Stable.
-    Whoever joins, leaves, expires or fails to sync in time starts another join phase."""
+    """The sync phase: syncs are parked until the leader's assignment is in the log, which makes the group Stable. A
+    member that joins, leaves, expires or does not sync in time starts another join phase."""
     STABLE = "Stable"
-    """Every member can have its assignment. Whoever joins, leaves, expires or wants something else starts a join
+    """Every member can fetch its assignment. A member that joins, leaves, expires or changes its metadata starts a join
     phase."""
     DEAD = "Dead"
-    """Removed: deleted, expired, or coordinated by another broker now. There is no way back."""
+    """Removed: deleted, expired, or coordinated by another broker now. No transition leads out of it."""
 
 
 VALID_PREVIOUS: Mapping[GroupState, frozenset[GroupState]] = MappingProxyType(

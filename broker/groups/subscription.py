@@ -1,10 +1,10 @@
-"""What the coordinator reads of a consumer's subscription: the topics, and nothing else.
+"""The topics in a consumer's subscription, the only part of it that the coordinator reads.
 
-Members' metadata is opaque to the broker; only groups of protocol type `consumer` are looked into, so that offsets of
-subscribed topics are neither expired nor deleted. Version 0 of the layout is the beginning of every later one: int16
+Members' metadata is opaque to the broker. Only groups of protocol type `consumer` are decoded, so that offsets of
+subscribed topics are neither expired nor deleted. Every later version of the layout begins like version 0: int16
 version, then an int32 count of strings.
 
-Owns this one look into them. Must not know groups or their members.
+Owns: this decoder. Must not know: groups or their members.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LENGTH = Struct(">h")
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of one subscription; None when the bytes are not one, which is the client's right."""
+    """Return the topics of one subscription; None if the bytes are not one, which the protocol allows."""
     topics = []
     try:
         version, count = _HEAD.unpack_from(metadata)

@@ -1,4 +1,4 @@
-"""Transactions: a pure machine for each id, the coordinator around it, markers, and the check of transactional batches.
+"""Transactions: a pure machine for each transactional id, the coordinator that runs it, and markers.
 
-Must not know request layouts and versions, which are the handlers' business. The page is docs/transactions.md.
+Must not know: request layouts and versions, which belong to the handlers. The page is docs/transactions.md.
 """

@@ -1,8 +1,8 @@
-"""Transactions that partitions hold open for longer than any producer may have them.
+"""Hanging transactions (KIP-664): partitions hold them open longer than any producer's timeout.
 
-Such a one hangs: its coordinator would have aborted it long ago, so it knows nothing of it, and readers of committed
-records stand still at its start. Owns: finding them in the partitions led here, telling each of them once in the log,
-and their number. Must not know: how they are ended (by an administrator, see docs/transactions.md).
+The coordinator does not know a hanging transaction, or it would have aborted it; the last stable offset stays at its
+start. Owns: finding hanging transactions in the partitions that this broker leads, reporting each once in the log, and
+their number. Must not know: how they are ended (by an administrator, see docs/transactions.md).
 """
 
 from __future__ import annotations
@@ -17,22 +17,29 @@ from storage.producer_state import ProducerEntry
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
 GRACE_MS: Final = 300_000
-"""What is allowed beyond the longest timeout: timeouts are looked for now and then, markers take their time."""
+"""Added to the longest timeout: timeouts are checked at intervals, and writing the markers takes time."""
 
 
 class LateTransactions:
-    """`partition_count`: partitions that had one at the last check (Kafka's PartitionsWithLateTransactionsCount)."""
+    """Finds hanging transactions.
+
+    `partition_count` is the number of partitions that had one at the last check (Kafka's metric
+    PartitionsWithLateTransactionsCount).
+    """
 
     def __init__(self, replica_manager: ReplicaManager, timeout_max_ms: int) -> None:
         """`timeout_max_ms` is transaction.max.timeout.ms."""
         self.partition_count = 0
         self._replica_manager = replica_manager
         self._limit_ms = timeout_max_ms + GRACE_MS
-        self._told: set[tuple[str, int, int]] = set()
-        """Topic, partition and first offset of what is in the log already."""
+        self._reported: set[tuple[str, int, int]] = set()
+        """Topic, partition and first offset of the transactions that were reported already."""
 
     def check(self, now_ms: int) -> Slices[None]:
-        """Look at every partition led here, one a step. The oldest open transaction of each is the one that counts."""
+        """Check the oldest open transaction of every partition led here, one partition a step.
+
+        `now_ms` is wall time in milliseconds.
+        """
         count = 0
         still_late: set[tuple[str, int, int]] = set()
         for partition in self._replica_manager.hosted():
@@ -43,16 +50,16 @@ class LateTransactions:
             count += 1
             late = (partition.topic, partition.partition, oldest.current_transaction_first_offset)
             still_late.add(late)
-            if late not in self._told:
-                _tell(partition.topic, partition.partition, oldest)
-        self._told = still_late
+            if late not in self._reported:
+                _report(partition.topic, partition.partition, oldest)
+        self._reported = still_late
         self.partition_count = count
 
 
-def _tell(topic: str, partition: int, producer: ProducerEntry) -> None:
+def _report(topic: str, partition: int, producer: ProducerEntry) -> None:
     logger.warning(
-        "%s-%d has a transaction of producer id %d (epoch %d) open since offset %d, last written to at %d: it hangs, "
-        "and committed records are read up to there only; see kafka-transactions",
+        "%s-%d has a hanging transaction of producer id %d (epoch %d): it is open since offset %d and was last written "
+        "at %d; read_committed consumers do not read past it; end it with kafka-transactions",
         topic, partition, producer.producer_id, producer.epoch, producer.current_transaction_first_offset,
         producer.last_timestamp_ms,
     )  # fmt: skip

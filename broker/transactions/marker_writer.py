@@ -1,6 +1,6 @@
-"""Appending markers to the partitions that this broker leads: the receiving side of WriteTxnMarkers.
+"""Appends markers to the partitions that this broker leads: the receiving side of WriteTxnMarkers.
 
-Owns: the order append, replicate, tell. Must not know: who sends markers, and what the listener does with them.
+Owns: the order append, replicate, notify. Must not know: which broker sends markers, or what the listener does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class MarkerWriter:
         timeout_ms: int,
         on_replicated: MarkerListener,
     ) -> None:
-        """`on_replicated(topic, partition, marker)` is called once a marker cannot be lost any more."""
+        """`on_replicated(topic, partition, marker)` is called once all in-sync replicas have a marker.
+
+        `timeout_ms` limits how long a marker may take to be replicated.
+        """
         self._replica_manager = replica_manager
         self._guards = guards
         self._clock = clock
@@ -61,41 +64,44 @@ class MarkerWriter:
                 codes[name] = error.code
                 continue
             if partition.is_committed(end_offset):
-                codes[name] = self._decided(marker, name, ErrorCode.NONE)
+                codes[name] = self._done(marker, name, ErrorCode.NONE)
                 continue
             append = AwaitedAppend(partition, partition.leading_since, end_offset)
             append.error = append.outcome()
             if append.error is None:
                 awaited.append((name, append))
             else:
-                codes[name] = self._decided(marker, name, append.error)
+                codes[name] = self._done(marker, name, append.error)
         return self._when_replicated(marker, awaited, codes) if awaited else codes
 
     def _when_replicated(
         self, marker: Marker, awaited: Sequence[tuple[TopicPartition, AwaitedAppend]], codes: dict[TopicPartition, int]
     ) -> Awaitable[Codes]:
-        """Watch every append; the codes of all once the last is decided."""
-        all_decided: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
+        """Wait for every append; resolves to the codes of all once the last outcome is known."""
+        all_done: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
         count = len(codes) + len(awaited)
         deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
 
         def decide(partition: TopicPartition, append: AwaitedAppend) -> None:
             assert append.error is not None
-            codes[partition] = self._decided(marker, partition, append.error)
-            if len(codes) == count and not all_decided.done():
-                all_decided.set_result(codes)
+            codes[partition] = self._done(marker, partition, append.error)
+            if len(codes) == count and not all_done.done():
+                all_done.set_result(codes)
 
         for partition, append in awaited:
             self._replica_manager.await_commit([append], deadline_ms, partial(decide, partition, append))
-        return all_decided
+        return all_done
 
-    def _decided(self, marker: Marker, name: TopicPartition, error: ErrorCode) -> ErrorCode:
+    def _done(self, marker: Marker, name: TopicPartition, error: ErrorCode) -> ErrorCode:
         if not error:
             self._on_replicated(*name, marker)
         return error
 
     def _append(self, marker: Marker, batch: bytearray, name: TopicPartition, now_ms: int) -> tuple[Partition, int]:
-        """The partition, and the offset that its high watermark has to reach. Raises KafkaError."""
+        """Append a marker; return the partition and the offset that its high watermark has to reach.
+
+        Raises KafkaError.
+        """
         partition = self._replica_manager.find(*name)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -1,7 +1,7 @@
-"""Sending the markers of a decided transaction to the leaders of its partitions, until every one has its own.
+"""Sends the markers of a decided transaction to the leaders of its partitions, until every partition has its marker.
 
-Owns: which leader gets what, what an answer means, and when to try again. Must not know: how a marker reaches a broker
-(the channel's), how it gets into a log (`broker.transactions.marker_writer`), or what the transaction becomes then.
+Owns: which leader gets which markers, what its error codes mean, and when to retry. Must not know: how a marker reaches
+a broker (the channel), how it is appended (`broker.transactions.marker_writer`), or what becomes of the transaction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from protocol.errors import ErrorCode
 logger = logging.getLogger("kafka.coordinator.transaction.TransactionMarkerChannelManager")
 
 RETRY_BACKOFF_MS: Final = 100
-"""Between two tries: a leader election takes about as long."""
+"""Between two attempts: a leader election takes about as long."""
 NO_LEADER: Final = -1
 
 
@@ -35,41 +35,44 @@ class Marker(NamedTuple):
 
 
 Codes = Mapping[TopicPartition, int]
-"""A leader's answer: the error code of each partition."""
+"""A leader's response: the error code of each partition."""
 
 
 class MarkerChannel(Protocol):
-    """The way to one broker. Another broker's may gather the markers of many transactions into one request."""
+    """Sends markers to one broker. An implementation may collect the markers of many transactions in one request."""
 
     def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Codes | Awaitable[Codes]:
-        """Have the leader append the marker; the code for each partition once it is replicated, at once if it is.
+        """Append the marker on the leader; return the code of each partition once the marker is replicated.
 
-        Never raises: a broker that cannot be reached is NETWORK_EXCEPTION for each partition.
+        The codes are returned directly if they are known in this step. Never raises: if the broker cannot be reached,
+        the code of each partition is NETWORK_EXCEPTION.
         """
 
 
 class Leaders(Protocol):
-    """What the sender asks of the metadata cache."""
+    """The part of the metadata cache that the sender uses."""
 
-    def contains(self, topic: str, partition: int) -> bool: ...
+    def contains(self, topic: str, partition: int) -> bool:
+        """Return whether the partition exists."""
 
     def leader_of(self, topic: str, partition: int) -> int:
-        """NO_LEADER when there is none at the moment."""
+        """Return the broker id of the leader; NO_LEADER if there is none at the moment."""
 
-    def partition_count(self, topic: str) -> int | None: ...
+    def partition_count(self, topic: str) -> int | None:
+        """Return the partition count of a topic; None if the cache does not have the topic."""
 
 
 class Fate(Enum):
-    """What becomes of a marker after an answer."""
+    """What follows from a leader's error code."""
 
     DONE = auto()
-    """It is in the log, or can never matter there."""
+    """The marker is in the log, or can have no effect there."""
     RETRY = auto()
-    """Look the leader up again and send again."""
+    """Look up the leader and send the marker again."""
     SUPERSEDED = auto()
-    """A newer coordinator or producer took over: the transaction is not ours to complete."""
+    """There is a newer coordinator or producer, so this coordinator must not complete the transaction."""
     FAILED = auto()
-    """Nothing that another try would change. The transaction stays as it is until its coordinator is loaded again."""
+    """A retry would not help. The transaction stays as it is until its partition is loaded again."""
 
 
 FATES: Mapping[int, Fate] = MappingProxyType(
@@ -88,7 +91,7 @@ FATES: Mapping[int, Fate] = MappingProxyType(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED: Fate.SUPERSEDED,
     }
 )
-"""By error code; every other one is FAILED."""
+"""By error code; any other code is FAILED."""
 
 
 class MarkerSender:
@@ -97,26 +100,27 @@ class MarkerSender:
     def __init__(
         self, own_topic: str, leaders: Leaders, channels: Mapping[int, MarkerChannel], timer: Timer, clock: Clock
     ) -> None:
-        """`channels` has a way to every live broker by its id. `own_topic` is the coordinator's."""
+        """`channels` has the channel of every live broker by id. `own_topic` is the coordinator's internal topic."""
         self._own_topic = own_topic
         self._leaders = leaders
         self._channels = channels
         self._timer = timer
         self._clock = clock
         self.waiting_count = 0
-        """Transactions some of whose partitions had no leader that took the marker, until the next try."""
+        """Transactions with partitions whose marker no leader has appended yet; they wait for the next attempt."""
 
     def send(self, name: str, marker: Marker, partitions: Iterable[TopicPartition]) -> Fate | Awaitable[Fate]:
-        """DONE when every partition has its marker, SUPERSEDED or FAILED when this cannot be; at once if it is known.
+        """Send a marker to all partitions. DONE: every partition has it; SUPERSEDED or FAILED: it cannot be written.
 
-        `name` is for the log. May take for ever while a partition has no leader; cancelling it is safe.
+        The result is returned directly if it is known in this step. The awaitable never ends while a partition has no
+        leader; it may be cancelled. `name` is the transactional id, for the log.
         """
         missing = self._without_deleted(name, list(partitions))
         if not missing:
             return Fate.DONE
-        asked = self._ask(marker, missing)
+        asked = self._send_to_leaders(marker, missing)
         if len(asked) == 1 and isinstance(codes := asked[0], Mapping):
-            fate, missing = self._judge(name, codes, missing)
+            fate, missing = self._evaluate(name, codes, missing)
             if fate is not Fate.RETRY:
                 return fate
             asked = []
@@ -125,13 +129,13 @@ class MarkerSender:
     async def _send_until_decided(
         self, name: str, marker: Marker, missing: list[TopicPartition], asked: list[Codes | Awaitable[Codes]]
     ) -> Fate:
-        """Go on with what was `asked` of the leaders; nothing was when the next try is due after a pause."""
+        """Wait for the responses `asked` for, and retry. If `asked` is empty, pause before the next attempt."""
         while True:
             if asked:
                 codes: dict[TopicPartition, int] = {}
                 for each in asked:
                     codes.update(each if isinstance(each, Mapping) else await each)
-                fate, missing = self._judge(name, codes, missing)
+                fate, missing = self._evaluate(name, codes, missing)
                 if fate is not Fate.RETRY:
                     return fate
             self.waiting_count += 1
@@ -142,23 +146,23 @@ class MarkerSender:
             missing = self._without_deleted(name, missing)
             if not missing:
                 return Fate.DONE
-            asked = self._ask(marker, missing)
+            asked = self._send_to_leaders(marker, missing)
 
-    def _judge(self, name: str, codes: Codes, missing: list[TopicPartition]) -> tuple[Fate, list[TopicPartition]]:
-        """What the answers mean for the transaction, and the partitions that have to be tried again."""
+    def _evaluate(self, name: str, codes: Codes, missing: list[TopicPartition]) -> tuple[Fate, list[TopicPartition]]:
+        """Return what the codes mean for the transaction, and the partitions to retry."""
         if len(codes) == len(missing) and not any(codes.values()):
             return Fate.DONE, []
         fates = {partition: FATES.get(code, Fate.FAILED) for partition, code in codes.items()}
         for fate in (Fate.SUPERSEDED, Fate.FAILED):
             if fate in fates.values():
-                at_fault = {each: codes[each] for each, found in fates.items() if found is fate}
-                logger.error("Markers of %s: %s after %s", name, fate.name, at_fault)
+                failed = {each: codes[each] for each, found in fates.items() if found is fate}
+                logger.error("Markers of %s: %s after %s", name, fate.name, failed)
                 return fate, missing
         missing = [partition for partition in missing if fates.get(partition) is not Fate.DONE]
         return (Fate.RETRY if missing else Fate.DONE), missing
 
     async def pause(self) -> None:
-        """Wait before another try."""
+        """Wait before another attempt."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         deadline_ms = self._clock.monotonic_ms() + RETRY_BACKOFF_MS
         handle = self._timer.schedule(deadline_ms, lambda: None if over.done() else over.set_result(None))
@@ -167,8 +171,8 @@ class MarkerSender:
         finally:
             handle.cancel()
 
-    def _ask(self, marker: Marker, partitions: Sequence[TopicPartition]) -> list[Codes | Awaitable[Codes]]:
-        """Send to the leaders that can be asked; their answers, in no order."""
+    def _send_to_leaders(self, marker: Marker, partitions: Sequence[TopicPartition]) -> list[Codes | Awaitable[Codes]]:
+        """Send the marker to the leaders that have a channel; return their responses in no particular order."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
             by_leader.setdefault(self._leaders.leader_of(*partition), []).append(partition)
@@ -179,14 +183,14 @@ class MarkerSender:
         ]
 
     def _without_deleted(self, name: str, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """A transaction must not hang on a topic that was deleted meanwhile.
+        """Return the partitions that still exist: a deleted topic must not keep a transaction from completing.
 
-        Metadata without the coordinator's own topic has not arrived yet, and says nothing about any topic.
+        While the metadata lacks the coordinator's own topic, it has not arrived yet, and proves no deletion.
         """
         if self._leaders.partition_count(self._own_topic) is None:
             return partitions
         kept = [partition for partition in partitions if self._leaders.contains(*partition)]
         if len(kept) < len(partitions):
             deleted = sorted(set(partitions).difference(kept))
-            logger.info("Markers of %s are not sent to partitions that exist no more: %s", name, deleted)
+            logger.info("Markers of %s are not sent to partitions that were deleted: %s", name, deleted)
         return kept

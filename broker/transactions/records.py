@@ -3,9 +3,9 @@
 Owns: the layouts, and which version is written. Must not know: who writes when, or batches. The format page is
 docs/formats/transaction-state.md.
 
-A key is int16 version 0 and the transactional id. A value is an int16 version and fields, or null for "forget this id".
-Value version 0 is plain and is what is written; version 1 is flexible and carries more in tagged fields, which belong
-to transactions with an epoch each (KIP-890 part 2). It is read, so that a log written with that feature on loads.
+A key is int16 version 0 and the transactional id. A value is an int16 version and fields, or null, which removes the
+id. Value version 0 is plain, and is the one that is written. Version 1 is flexible and has more in tagged fields, for
+transactions with an epoch of their own (KIP-890 part 2). It is read, so that logs written with that feature load.
 """
 
 from struct import Struct as Layout
@@ -45,7 +45,7 @@ class PartitionsSchema:
 
 @stored(versions=_VALUE_VERSIONS, flexible=1)
 class TransactionLogValue:
-    """A transactional id as it is stored. Empty has no partitions at all (null), a complete transaction none."""
+    """A transactional id as it is stored. The partitions are null in Empty, an empty array in the Complete states."""
 
     producer_id: int64
     producer_epoch: int16
@@ -60,14 +60,15 @@ class TransactionLogValue:
 
 
 def write_key(transactional_id: str) -> bytes:
+    """Encode the key of an id's records."""
     name = transactional_id.encode()
     return _KEY_START.pack(_KEY_VERSION, len(name)) + name
 
 
 def write_value(metadata: Metadata) -> bytes:
-    """What is to be stored of an id. Partitions keep their order, those of one topic stand together.
+    """Encode the metadata of an id. Partitions keep their order; those of one topic are adjacent.
 
-    Written by hand like the key: every step of every transaction writes them, and the codec takes four times as long.
+    Packed by hand like the key: every step of every transaction writes both, and the codec takes four times as long.
     """
     state = metadata.state
     return (
@@ -93,7 +94,7 @@ def _write_partitions(partitions: Partitions) -> bytes:
 
 
 def read_key(data: bytes) -> str | None:
-    """The transactional id; None for a key of a later version, which is about something else. Raises Malformed."""
+    """Decode the transactional id; None for a key of a later version, which is of another kind. Raises Malformed."""
     version = _read_version(data, "key")
     if version < 0:
         raise Malformed(f"record key of version {version}")
@@ -103,14 +104,14 @@ def read_key(data: bytes) -> str | None:
 
 
 def read_value(data: bytes) -> Metadata:
-    """An id as it was stored. Raises Malformed, also for a version or a state that is not known."""
+    """Decode the metadata of an id. Raises Malformed, also for an unknown version or state."""
     version = _read_version(data, "value")
     if version not in _VALUE_VERSIONS:
-        raise Malformed(f"transaction of version {version}, but only {_VALUE_VERSIONS} are known")
+        raise Malformed(f"transaction of version {version}, expected one of {list(_VALUE_VERSIONS)}")
     value = decode(TransactionLogValue, version, data, _VERSION.size)
     state = STATES_BY_NUMBER.get(value.transaction_status)
     if state is None or state not in RESTING:
-        raise Malformed(f"transaction in state {value.transaction_status}, which is never stored")
+        raise Malformed(f"transaction in state {value.transaction_status}, expected one that is stored (0 to 5)")
     return Metadata(
         state=state,
         producer_id=value.producer_id,
@@ -132,6 +133,6 @@ def _partitions(value: TransactionLogValue) -> Partitions:
 
 def _read_version(data: bytes, part: str) -> int:
     if len(data) < _VERSION.size:
-        raise Malformed(f"record {part} of {len(data)} bytes, without a version")
+        raise Malformed(f"record {part} of {len(data)} bytes, expected at least 2 for its version")
     version: int = _VERSION.unpack_from(data)[0]
     return version

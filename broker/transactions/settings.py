@@ -1,6 +1,6 @@
-"""The broker's settings that concern transactions, read once.
+"""The broker's settings for transactions, read once at start.
 
-Owns the names of the settings and their units. Must not know what the coordinator does with them.
+Owns: the names of the settings and their units. Must not know: how the coordinator uses them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from config.broker import BrokerConfig
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """Limits and times of the transaction coordinator; the defaults are those of the table of settings."""
+    """Limits and times of the transaction coordinator, with the defaults of Kafka's properties."""
 
     timeout_max_ms: int = 900_000
     id_expiration_ms: int = 604_800_000

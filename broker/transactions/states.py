@@ -1,9 +1,9 @@
-"""The states of a transactional id and the ways between them.
+"""The states of a transactional id and the transitions between them.
 
-Each member's text is its specification: what it means, and every way out. What each request gets in each state is the
-tables in `broker.transactions.transaction`; docs/transactions.md is generated from both.
+The text of each state is its specification: its meaning, and every transition from it. What each request gets in each
+state is in the tables of `broker.transactions.transaction`; docs/transactions.md is generated from both.
 
-Owns the table of transitions. Must not know what causes one.
+Owns: the table of transitions. Must not know: what causes one.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ class TransactionState(Enum):
     """A transactional id's state: its number in the log, and the name that clients see."""
 
     EMPTY = (0, "Empty")
-    """A producer has its id and epoch, no transaction is open. The first partition or group opens one; a new
-    instance gets the next epoch; idle for too long, the id is removed."""
+    """A producer has its id and epoch, no transaction is open. The first partition or group begins one. A new instance
+    gets the next epoch. An id that is unused for too long is removed."""
     ONGOING = (1, "Ongoing")
     """A transaction is open and has partitions. Its producer ends it; its timeout or a newer instance of the producer
     fences the producer and aborts it."""
     PREPARE_COMMIT = (2, "PrepareCommit")
-    """The outcome is decided and durable: commit. Markers are on their way to the partitions; when all have theirs the
-    transaction is complete. Nothing else leads out, whoever crashes."""
+    """The outcome is decided and durable: commit. Markers are being written to the partitions; when all have theirs the
+    transaction is complete. There is no other transition, even after a crash."""
     PREPARE_ABORT = (3, "PrepareAbort")
-    """The outcome is decided and durable: abort. Otherwise as PrepareCommit."""
+    """The outcome is decided and durable: abort. Otherwise like PrepareCommit."""
     COMPLETE_COMMIT = (4, "CompleteCommit")
-    """Every partition has its commit marker. As Empty, except that a repeated commit succeeds."""
+    """Every partition has its commit marker. Like Empty, except that a repeated commit succeeds."""
     COMPLETE_ABORT = (5, "CompleteAbort")
-    """Every partition has its abort marker. As Empty, except that a repeated abort succeeds."""
+    """Every partition has its abort marker. Like Empty, except that a repeated abort succeeds."""
     DEAD = (6, "Dead")
-    """The id has expired, its tombstone is being written. Removed when that is in the log."""
+    """The id has expired, its tombstone is being written. The id is removed when the tombstone is in the log."""
     PREPARE_EPOCH_FENCE = (7, "PrepareEpochFence")
-    """The epoch is raised in memory, so that the producer which has the open transaction is fenced before that is
-    aborted. Passed through on the way to PrepareAbort and never stored."""
+    """The epoch is raised in memory, so that the producer with the open transaction is fenced before the transaction is
+    aborted. An intermediate state on the way to PrepareAbort, never stored."""
 
-    __hash__ = object.__hash__  # each transaction looks a dozen times into tables, and Enum's own is not built in
+    __hash__ = object.__hash__  # each transaction does a dozen table lookups, and Enum.__hash__ is Python code
 
     def __init__(self, number: int, title: str) -> None:
         self.number = number
@@ -65,4 +65,4 @@ VALID_PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = Mapping
 RESTING = tuple(
     state for state in TransactionState if state not in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
 )
-"""Where an id can be between two events; the other two are only passed through."""
+"""The states that an id can be in between two events; the other two are intermediate."""

@@ -1,24 +1,24 @@
 """One transactional id: who its producer is, which partitions its transaction has, and what may happen next. Pure.
 
-Owns: every decision about a transaction. A request goes in; out comes a code to answer at once, or what the id is to
-become, which the shell writes to the log before anybody is told. Must not know: logs, markers, futures, clocks, wire
-messages, or where producer ids come from.
+Owns: every decision about a transaction. A request goes in; the result is an error code to return at once, or the next
+metadata of the id, which the shell appends to the log before it responds. Must not know: logs, markers, futures,
+clocks, wire messages, or where producer ids come from.
 
-Theory of operation. `current` is what the log says. A decision that changes it leaves its result in `pending` and
-returns it; the shell appends it and then calls `complete`, or `fail` when it is not in the log. While something is
-pending, requests are told CONCURRENT_TRANSACTIONS. Once PrepareCommit or PrepareAbort is durable, `finish` plans the
-complete state, which is pending for as long as the markers take.
+Theory of operation. `current` is the metadata in the log. A decision that changes it sets `pending` to its result and
+returns it; the shell appends it and then calls `complete`, or `fail` if the append failed. While metadata is pending,
+requests get CONCURRENT_TRANSACTIONS. Once PrepareCommit or PrepareAbort is durable, `finish` plans the complete state,
+which stays pending until all markers are written.
 
-What every request gets in every state is in the tables at the end of this module. PrepareEpochFence is passed through:
-the epoch is raised in memory, at once and whatever becomes of the append, so that the older producer is fenced from
-that moment on; when the append fails the state is Ongoing again, and the next try does not raise it once more (the
-raised epoch was given to nobody).
+What every request gets in every state is in the tables at the end of this module. PrepareEpochFence is an intermediate
+state: the epoch is raised in memory before the append, and stays raised if the append fails, so that the older producer
+is fenced from that moment on. After a failed append the state is Ongoing again, and the next attempt does not raise the
+epoch a second time, as no producer was given the raised epoch.
 
 Invariants:
-* At most one change is pending, and `complete` is a step that `VALID_PREVIOUS` has.
-* A producer epoch of one producer id only rises, and is given to at most one instance of a producer. An instance that
+* At most one change is pending, and `complete` makes a transition that is in `VALID_PREVIOUS`.
+* The epoch of a producer id only rises, and each epoch is given to at most one instance of a producer. An instance that
   repeats its own request is the same instance.
-* Partitions are there exactly from Ongoing to Prepare*.
+* The set of partitions is not empty exactly in Ongoing and Prepare*.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NO_START: Final = -1
 LAST_EPOCH: Final = 32766
-"""With it a producer id is used up. 32767 is left for fencing the producer that has it."""
+"""The last epoch that a producer is given. 32767 is reserved for fencing the producer that has this one."""
 
 TopicPartition = tuple[str, int]
 Partitions = Mapping[TopicPartition, None]
@@ -61,25 +61,25 @@ class NewProducer(NamedTuple):
 
     timeout_ms: int
     expected: Producer | None
-    """Who the client believes to be, when it asks to go on after an error (KIP-360)."""
+    """The producer id and epoch that the client believes to have, when it continues after an error (KIP-360)."""
     spare_producer_id: int | None
-    """A producer id that nobody had before; None as long as none is known to be needed."""
+    """A producer id that was never given before; None until one is known to be needed."""
 
 
 class NeedsProducerId(Enum):
-    """The request has to come again with a spare producer id."""
+    """The event has to be repeated with a spare producer id."""
 
     YES = auto()
 
 
 class Metadata(NamedTuple):
-    """All that is known of a transactional id."""
+    """The metadata of a transactional id."""
 
     state: TransactionState
     producer_id: int
     producer_epoch: int
     last_producer_id: int
-    """The id before the last change of ids, for a producer that did not hear of its new one."""
+    """The producer id before the last change, for a producer that did not receive its new one."""
     last_producer_epoch: int
     """The epoch before the last bump that the producer itself asked for; otherwise NO_EPOCH."""
     timeout_ms: int
@@ -91,7 +91,10 @@ class Metadata(NamedTuple):
     def moved_to(
         self, state: TransactionState, partitions: Partitions, now_ms: int, *, started_ms: int | None = None
     ) -> Metadata:
-        """The same producer a step further. Every transaction does this three times; `_replace` takes longer."""
+        """Return the metadata in another state, with the same producer.
+
+        Every transaction does this three times; `_replace` takes longer.
+        """
         _, *producer, _, before_ms, _ = self
         return _new_tuple(
             Metadata, (state, *producer, partitions, before_ms if started_ms is None else started_ms, now_ms)
@@ -114,7 +117,7 @@ class Transaction:
 
     @classmethod
     def new(cls, transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-        """An id that nobody used before. Nothing is stored of it until its first producer gets an epoch."""
+        """Create an unused id. Nothing of it is stored until its first producer gets an epoch."""
         metadata = Metadata(
             EMPTY, producer_id, NO_EPOCH, NO_PRODUCER_ID, NO_EPOCH, timeout_ms, NO_PARTITIONS, NO_START, now_ms
         )
@@ -123,31 +126,34 @@ class Transaction:
     # Requests
 
     def init_producer(self, request: NewProducer, now_ms: int) -> Decision | NeedsProducerId:
-        """A new instance of the producer, or one that goes on. PrepareAbort means: come again when that is complete."""
+        """Initialise a new instance of the producer, or one that continues after an error.
+
+        If the result is PrepareAbort, an open transaction is aborted first: the client has to retry.
+        """
         if self.pending is not None:
             return ErrorCode.CONCURRENT_TRANSACTIONS
-        if request.expected is not None and not self._may_be(request.expected):
+        if request.expected is not None and not self._is_possibly(request.expected):
             return ErrorCode.PRODUCER_FENCED
         return ON_INIT_PRODUCER[self.current.state](self, request, now_ms)
 
     def add_partitions(self, producer: Producer, partitions: Iterable[TopicPartition], now_ms: int) -> Decision:
-        """The producer is about to write to partitions."""
-        if error := self._error_of(producer):
+        """Add partitions that the producer is about to write to."""
+        if error := self._producer_error(producer):
             return error
         if self.pending is not None:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         return ON_ADD_PARTITIONS[self.current.state](self, partitions, now_ms)
 
     def verify(self, producer: Producer) -> ErrorCode:
-        """Whether the producer may write to the partitions in `current.partitions` now.
+        """Check whether the producer may write to the partitions in `current.partitions` now.
 
-        A pending end does not matter: whatever is written before its marker is part of the transaction.
+        A pending end is ignored: everything that is written before its marker belongs to the transaction.
         """
-        return self._error_of(producer) or ON_VERIFY[self.current.state]
+        return self._producer_error(producer) or ON_VERIFY[self.current.state]
 
     def end(self, producer: Producer, *, is_committed: bool, now_ms: int) -> Decision:
-        """The producer commits or aborts."""
-        if error := self._error_of(producer):
+        """Commit or abort the transaction of the producer."""
+        if error := self._producer_error(producer):
             return error
         if self.pending is not None:
             return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -156,44 +162,44 @@ class Transaction:
     # The passing of time
 
     def time_out(self, now_ms: int) -> Metadata | None:
-        """Fence the producer and abort, if its transaction has been open for longer than it wanted."""
+        """Fence the producer and abort its transaction, if that has been open longer than its timeout."""
         current = self.current
         if current.state is not ONGOING or self.pending is not None or current.started_ms + current.timeout_ms > now_ms:
             return None
         return self._fence(now_ms)
 
     def expire(self, now_ms: int, expiration_ms: int) -> Metadata | None:
-        """Forget the id, if it has been idle for so long."""
+        """Plan the removal of the id, if it has been unused for `expiration_ms`."""
         current = self.current
         is_idle = self.pending is None and current.state in VALID_PREVIOUS[DEAD]
         if not is_idle or current.updated_ms + expiration_ms > now_ms:
             return None
         return self._plan(current._replace(state=DEAD, partitions=NO_PARTITIONS))
 
-    # What became of a decision
+    # The result of a decision
 
     def complete(self) -> None:
-        """What was pending is in the log."""
+        """Make the pending metadata current: it is in the log."""
         assert self.pending is not None
         self.current, self.pending = self.pending, None
         self.is_epoch_fenced = False
 
     def fail(self) -> None:
-        """What was pending is not in the log, or nobody knows; who asked was told so."""
+        """Drop the pending metadata: the append failed, or its outcome is unknown. The client gets the error."""
         assert self.pending is not None
         self.pending = None
 
     def finish(self, now_ms: int) -> Metadata:
-        """The outcome is durable: plan the complete state, which is written once all partitions have their markers."""
+        """Plan the complete state. It is appended once all partitions have their markers."""
         state = AFTER_PREPARE[self.current.state]
         return self._plan(self.current.moved_to(state, NO_PARTITIONS, now_ms))
 
-    # Who asks
+    # Checks of the producer
 
-    def _may_be(self, expected: Producer) -> bool:
-        """Whether a client may still believe to be this producer; its epoch is looked at where it is raised.
+    def _is_possibly(self, expected: Producer) -> bool:
+        """Return whether a client may still believe to be this producer. `_next_epoch` checks its epoch.
 
-        An id without an epoch was just created: the broker had forgotten it, and its producer goes on with a new one.
+        An id without an epoch was just created: it had expired, and its producer continues with a new producer id.
         """
         current = self.current
         return (
@@ -202,17 +208,17 @@ class Transaction:
             or (expected.producer_id == current.last_producer_id and expected.epoch >= LAST_EPOCH)
         )
 
-    def _error_of(self, producer: Producer) -> ErrorCode:
+    def _producer_error(self, producer: Producer) -> ErrorCode:
         if producer.producer_id != self.current.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if producer.epoch != self.current.producer_epoch:
             return ErrorCode.PRODUCER_FENCED
         return ErrorCode.NONE
 
-    # Reactions: their text is what the tables in the documentation show
+    # Reactions: docs/transactions.md shows their docstrings in its tables
 
     def _next_epoch(self, request: NewProducer, now_ms: int) -> Decision | NeedsProducerId:
-        """the next epoch is stored and answered; a new producer id with epoch 0 when epochs have run out"""
+        """the next epoch is stored and returned; a new producer id with epoch 0 when the epochs are used up"""
         current, expected = self.current, request.expected
         is_current = expected is None or expected.epoch == current.producer_epoch
         if current.producer_epoch >= LAST_EPOCH and is_current:
@@ -244,7 +250,7 @@ class Transaction:
         """the older producer is fenced and its transaction aborted; CONCURRENT_TRANSACTIONS"""
         return self._fence(now_ms)
 
-    def _init_later(self, request: NewProducer, now_ms: int) -> Decision:
+    def _reject_init(self, request: NewProducer, now_ms: int) -> Decision:
         """CONCURRENT_TRANSACTIONS"""
         return ErrorCode.CONCURRENT_TRANSACTIONS
 
@@ -253,34 +259,34 @@ class Transaction:
         return self._plan(self.current.moved_to(ONGOING, dict.fromkeys(partitions), now_ms, started_ms=now_ms))
 
     def _extend(self, partitions: Iterable[TopicPartition], now_ms: int) -> Decision:
-        """those that are new are added; nothing is written when none is"""
+        """new partitions are added; nothing is stored if there are none"""
         current = self.current
         extended = dict(current.partitions) | dict.fromkeys(partitions)
         if len(extended) == len(current.partitions):
             return ErrorCode.NONE
         return self._plan(current.moved_to(ONGOING, extended, now_ms))
 
-    def _add_later(self, partitions: Iterable[TopicPartition], now_ms: int) -> Decision:
+    def _reject_add(self, partitions: Iterable[TopicPartition], now_ms: int) -> Decision:
         """CONCURRENT_TRANSACTIONS"""
         return ErrorCode.CONCURRENT_TRANSACTIONS
 
     def _prepare_commit(self, now_ms: int) -> Decision:
-        """PrepareCommit is stored and answered; markers follow"""
+        """PrepareCommit is stored, then success; markers follow"""
         return self._plan(self.current.moved_to(PREPARE_COMMIT, self.current.partitions, now_ms))
 
     def _prepare_abort(self, now_ms: int) -> Decision:
-        """PrepareAbort is stored and answered; markers follow"""
+        """PrepareAbort is stored, then success; markers follow"""
         return self._plan(self.current.moved_to(PREPARE_ABORT, self.current.partitions, now_ms))
 
-    def _end_again(self, now_ms: int) -> Decision:
+    def _repeat_end(self, now_ms: int) -> Decision:
         """success, for a repeated request"""
         return ErrorCode.NONE
 
-    def _end_later(self, now_ms: int) -> Decision:
+    def _retry_end(self, now_ms: int) -> Decision:
         """CONCURRENT_TRANSACTIONS"""
         return ErrorCode.CONCURRENT_TRANSACTIONS
 
-    def _refuse_end(self, now_ms: int) -> Decision:
+    def _reject_end(self, now_ms: int) -> Decision:
         """INVALID_TXN_STATE"""
         return ErrorCode.INVALID_TXN_STATE
 
@@ -291,7 +297,7 @@ class Transaction:
         assert current.state in VALID_PREVIOUS[PREPARE_EPOCH_FENCE]
         assert PREPARE_EPOCH_FENCE in VALID_PREVIOUS[PREPARE_ABORT]
         epoch = current.producer_epoch if self.is_epoch_fenced else current.producer_epoch + 1
-        assert epoch <= LAST_EPOCH + 1, f"epoch {current.producer_epoch} was given to a producer"
+        assert epoch <= LAST_EPOCH + 1, f"epoch {current.producer_epoch}, expected at most {LAST_EPOCH}"
         self.current = current._replace(producer_epoch=epoch, last_producer_epoch=NO_EPOCH)
         self.is_epoch_fenced = True  # until it is in the log
         return self._plan(self.current._replace(state=PREPARE_ABORT, updated_ms=now_ms))
@@ -311,8 +317,8 @@ ON_INIT_PRODUCER: Mapping[TransactionState, OnInit] = MappingProxyType(
     {
         EMPTY: Transaction._next_epoch,
         ONGOING: Transaction._abort_first,
-        PREPARE_COMMIT: Transaction._init_later,
-        PREPARE_ABORT: Transaction._init_later,
+        PREPARE_COMMIT: Transaction._reject_init,
+        PREPARE_ABORT: Transaction._reject_init,
         COMPLETE_COMMIT: Transaction._next_epoch,
         COMPLETE_ABORT: Transaction._next_epoch,
     }
@@ -321,8 +327,8 @@ ON_ADD_PARTITIONS: Mapping[TransactionState, OnAdd] = MappingProxyType(
     {
         EMPTY: Transaction._open,
         ONGOING: Transaction._extend,
-        PREPARE_COMMIT: Transaction._add_later,
-        PREPARE_ABORT: Transaction._add_later,
+        PREPARE_COMMIT: Transaction._reject_add,
+        PREPARE_ABORT: Transaction._reject_add,
         COMPLETE_COMMIT: Transaction._open,
         COMPLETE_ABORT: Transaction._open,
     }
@@ -337,25 +343,25 @@ ON_VERIFY: Mapping[TransactionState, ErrorCode] = MappingProxyType(
         COMPLETE_ABORT: ErrorCode.NONE,
     }
 )
-"""Where the answer is NONE each partition is answered by itself; outside a transaction there are none."""
+"""With NONE each partition is checked by itself; outside a transaction no partition is included."""
 ON_COMMIT: Mapping[TransactionState, OnEnd] = MappingProxyType(
     {
-        EMPTY: Transaction._refuse_end,
+        EMPTY: Transaction._reject_end,
         ONGOING: Transaction._prepare_commit,
-        PREPARE_COMMIT: Transaction._end_later,
-        PREPARE_ABORT: Transaction._refuse_end,
-        COMPLETE_COMMIT: Transaction._end_again,
-        COMPLETE_ABORT: Transaction._refuse_end,
+        PREPARE_COMMIT: Transaction._retry_end,
+        PREPARE_ABORT: Transaction._reject_end,
+        COMPLETE_COMMIT: Transaction._repeat_end,
+        COMPLETE_ABORT: Transaction._reject_end,
     }
 )
 ON_ABORT: Mapping[TransactionState, OnEnd] = MappingProxyType(
     {
-        EMPTY: Transaction._refuse_end,
+        EMPTY: Transaction._reject_end,
         ONGOING: Transaction._prepare_abort,
-        PREPARE_COMMIT: Transaction._refuse_end,
-        PREPARE_ABORT: Transaction._end_later,
-        COMPLETE_COMMIT: Transaction._refuse_end,
-        COMPLETE_ABORT: Transaction._end_again,
+        PREPARE_COMMIT: Transaction._reject_end,
+        PREPARE_ABORT: Transaction._retry_end,
+        COMPLETE_COMMIT: Transaction._reject_end,
+        COMPLETE_ABORT: Transaction._repeat_end,
     }
 )
 AFTER_PREPARE: Mapping[TransactionState, TransactionState] = MappingProxyType(

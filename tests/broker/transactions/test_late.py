@@ -26,26 +26,27 @@ def test_late_transactions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
         here.produce(partition, producer_id, 0, 0)  # with a timestamp of 0
     limit_ms = TIMEOUT_MAX_MS + GRACE_MS
 
-    def told(now_ms: int) -> list[str]:
+    def reported(now_ms: int) -> list[str]:
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             for _ in late.check(now_ms):
                 pass
         return [record.getMessage() for record in caplog.records]
 
-    assert (told(limit_ms), late.partition_count) == ([], 0)
-    messages = told(limit_ms + 1)
+    assert (reported(limit_ms), late.partition_count) == ([], 0)
+    messages = reported(limit_ms + 1)
     assert late.partition_count == 2
-    assert [message.partition(" open")[0] for message in messages] == [
-        "t-0 has a transaction of producer id 7 (epoch 0)", "t-1 has a transaction of producer id 9 (epoch 0)"
-    ]  # fmt: skip
+    assert [message.partition(": it is open")[0] for message in messages] == [
+        "t-0 has a hanging transaction of producer id 7 (epoch 0)",
+        "t-1 has a hanging transaction of producer id 9 (epoch 0)",
+    ]
     assert all("open since offset 0" in message for message in messages)
-    assert (told(limit_ms + 2), late.partition_count) == ([], 2)
+    assert (reported(limit_ms + 2), late.partition_count) == ([], 2)
 
     writer = MarkerWriter(here.replica_manager, Guards(lambda: 1), here.clock, 1000, lambda *_: None)
     writer.write(Marker(7, 0, False, 0), [("t", 0)])
     second.follow(Leadership(2, BROKER + 1, 1, (BROKER + 1,), 1, (BROKER, BROKER + 1)))
-    assert ["producer id 8" in message for message in told(limit_ms + 3)] == [True]
+    assert ["producer id 8" in message for message in reported(limit_ms + 3)] == [True]
     assert late.partition_count == 1
     writer.write(Marker(8, 0, False, 0), [("t", 0)])
-    assert (told(limit_ms + 4), late.partition_count) == ([], 0)
+    assert (reported(limit_ms + 4), late.partition_count) == ([], 0)
