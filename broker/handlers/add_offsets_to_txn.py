@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn: make the offsets of a group part of a transaction, as the partition that keeps them.
+"""AddOffsetsToTxn: add the partition of `__consumer_offsets` that stores a group's offsets to a transaction.
 
-Version notes: v2 PRODUCER_FENCED, which older clients know as INVALID_PRODUCER_EPOCH.
+Version notes: v2 PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH in older versions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 async def handle(
     services: Services, request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:
-    # A producer may add offsets before anybody has looked for the group's coordinator, which creates the topic.
+    # The topic may not exist yet: no client may have sent FindCoordinator for a group, which would create it.
     partition = partition_for(request.group_id, await services.groups.partitions.ensure_topic())
     producer = Producer(request.producer_id, request.producer_epoch)
     included = [(GROUP_METADATA_TOPIC, partition)]

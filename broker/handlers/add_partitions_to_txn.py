@@ -1,8 +1,8 @@
-"""AddPartitionsToTxn: make partitions part of a transaction, or find out whether they are.
+"""AddPartitionsToTxn: add partitions to a transaction, or verify that it includes them.
 
-Version notes: v0-3 come from clients and add all partitions or none: with one that is refused, the others are answered
-OPERATION_NOT_ATTEMPTED. v2 PRODUCER_FENCED, which older clients know as INVALID_PRODUCER_EPOCH. v4+ come from brokers,
-for several transactions, each to be added or only verified (KIP-890): a partition that is not included is
+Version notes: v0-3 come from clients and add all partitions or none: if one is rejected, the others get
+OPERATION_NOT_ATTEMPTED. v2 PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH in older versions. v4+ come from brokers,
+for several transactions, to add partitions or only verify them (KIP-890): a partition that is not included gets
 TRANSACTION_ABORTABLE, in v4 too.
 """
 
@@ -33,7 +33,7 @@ FIRST_VERSION_OF_BROKERS = 4
 METRIC_NAMES = ADD, VERIFY = "AddPartitionsToTxn", "AddPartitionsToTxnVerification"
 
 Outcome = ErrorCode | Mapping[TopicPartition, int]
-"""One code for all that was asked, or one for each partition."""
+"""One code for the whole transaction, or one for each partition."""
 
 
 def handle(
@@ -41,9 +41,9 @@ def handle(
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     if context.api_version >= FIRST_VERSION_OF_BROKERS:
         return _serve_broker(services, request, context)
-    refused = _refused(services, request.v3_and_below_topics, services.internal_topics)
-    if refused:
-        return _client_response(request, refused)
+    rejected = _rejected(services, request.v3_and_below_topics, services.internal_topics)
+    if rejected:
+        return _client_response(request, rejected)
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     partitions = _names(request.v3_and_below_topics)
     storing = services.transactions.add_partitions(request.v3_and_below_transactional_id, producer, partitions)
@@ -65,18 +65,20 @@ def failed(request: AddPartitionsToTxnRequest, context: RequestContext, code: Er
     return _client_response(request, code)
 
 
-def _refused(
+def _rejected(
     services: Services, topics: Sequence[AddPartitionsToTxnTopic], forbidden: Collection[str]
 ) -> Mapping[TopicPartition, ErrorCode]:
-    """Why nothing is added when something must not be: partitions that do not exist, and what only the coordinators may
-    write to. Empty when there is nothing against it."""
-    refused = {}
+    """Return the code of each partition if one of them must not be added; empty if all may be.
+
+    Partitions that do not exist are rejected, and those of `forbidden` topics, which only the coordinators write to.
+    """
+    rejected = {}
     for name, partition in _names(topics):
         if name in forbidden:
-            refused[name, partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            rejected[name, partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not services.metadata_cache.contains(name, partition):
-            refused[name, partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return dict.fromkeys(_names(topics), ErrorCode.OPERATION_NOT_ATTEMPTED) | refused if refused else {}
+            rejected[name, partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return dict.fromkeys(_names(topics), ErrorCode.OPERATION_NOT_ATTEMPTED) | rejected if rejected else {}
 
 
 async def _when_stored(storing: Awaitable[None], response: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
@@ -103,9 +105,9 @@ async def _serve_broker(
 async def _serve_transaction(services: Services, transaction: AddPartitionsToTxnTransaction) -> Outcome:
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
     partitions = _names(transaction.topics)
-    refused = _refused(services, transaction.topics, ())
-    if refused:
-        return refused
+    rejected = _rejected(services, transaction.topics, ())
+    if rejected:
+        return rejected
     try:
         if not transaction.verify_only:
             storing = services.transactions.add_partitions(transaction.transactional_id, producer, partitions)
@@ -126,10 +128,13 @@ def _client_response(request: AddPartitionsToTxnRequest, outcome: Outcome) -> Ad
 
 
 def _results(topics: Sequence[AddPartitionsToTxnTopic], outcome: Outcome) -> list[AddPartitionsToTxnTopicResult]:
-    """One code for all is answered topic by topic as it was asked, others once for each partition, as Kafka does."""
+    """Build the results. One code for all keeps the topics of the request; codes by partition name each partition once.
+
+    Kafka does the same.
+    """
     if isinstance(outcome, Mapping):
-        answers = ((each, _result(each[1], code)) for each, code in outcome.items())
-        return whole(group_by_topic(answers, _topic_result))
+        results = ((each, _result(each[1], code)) for each, code in outcome.items())
+        return whole(group_by_topic(results, _topic_result))
     return [_topic_result(topic.name, [_result(each, outcome) for each in topic.partitions]) for topic in topics]
 
 

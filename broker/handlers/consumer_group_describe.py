@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: refused for each group, as there are no groups of this protocol here (KIP-848)."""
+"""ConsumerGroupDescribe: rejected for each group, as groups of this protocol are not supported (KIP-848)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: refused, as in a cluster with ZooKeeper only the classic protocol exists (KIP-848)."""
+"""ConsumerGroupHeartbeat: rejected, as a cluster with ZooKeeper supports the classic protocol only (KIP-848)."""
 
 from __future__ import annotations
 

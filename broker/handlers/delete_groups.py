@@ -1,4 +1,4 @@
-"""DeleteGroups: delete empty groups with their offsets, each answered by itself (KIP-229)."""
+"""DeleteGroups: delete empty groups with their offsets, each with its own error code (KIP-229)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""DescribeGroups: state and members of groups. One that does not exist is described as Dead, without an error.
+"""DescribeGroups: describe the state and the members of groups. A group that does not exist is Dead, without an error.
 
-Only a stable group shows its protocol and what its members said and were assigned.
+The protocol, the metadata and the assignments of members are returned for stable groups only.
 
 Version notes: v3 authorised operations (KIP-430); v4 instance ids.
 """
@@ -25,7 +25,7 @@ from protocol.messages.describe_groups import (
 def handle(
     services: Services, request: DescribeGroupsRequest, context: RequestContext
 ) -> Slices[DescribeGroupsResponse]:
-    """Each group once, however often it was asked for."""
+    """Each group once, however often the request names it."""
     groups = yield from each(dict.fromkeys(request.groups), lambda group_id: _describe(services, request, group_id))
     return DescribeGroupsResponse(groups=groups)
 

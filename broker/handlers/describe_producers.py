@@ -1,4 +1,4 @@
-"""DescribeProducers: the producers that a partition led here remembers, and their open transactions (KIP-664)."""
+"""DescribeProducers: describe the producer state of partitions led here, with open transactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from protocol.messages.describe_producers import (
 def handle(
     services: Services, request: DescribeProducersRequest, context: RequestContext
 ) -> Slices[DescribeProducersResponse]:
-    """Each partition once, however often it was asked for."""
+    """Each partition once, however often the request names it."""
     response = DescribeProducersResponse(topics=[])
     for topic in request.topics:
         indexes = dict.fromkeys(topic.partition_indexes)

@@ -1,4 +1,4 @@
-"""DescribeTransactions: the state of transactional ids coordinated here, each answered by itself (KIP-664)."""
+"""DescribeTransactions: describe transactional ids coordinated here, each with its own error code (KIP-664)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from protocol.messages.describe_transactions import (
 def handle(
     services: Services, request: DescribeTransactionsRequest, context: RequestContext
 ) -> Slices[DescribeTransactionsResponse]:
-    """Each transactional id once, however often it was asked for."""
-    states = yield from each(dict.fromkeys(request.transactional_ids), lambda asked: _describe(services, asked))
+    """Each transactional id once, however often the request names it."""
+    states = yield from each(
+        dict.fromkeys(request.transactional_ids), lambda transactional_id: _describe(services, transactional_id)
+    )
     return DescribeTransactionsResponse(transaction_states=states)
 
 
@@ -28,7 +30,8 @@ def failed(
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
         transaction_states=[
-            TransactionState(transactional_id=asked, error_code=code) for asked in request.transactional_ids
+            TransactionState(transactional_id=transactional_id, error_code=code)
+            for transactional_id in request.transactional_ids
         ]
     )
 

@@ -1,6 +1,6 @@
-"""EndTxn: commit or abort a transaction. Answered once the outcome is durable; the partitions get their markers after.
+"""EndTxn: commit or abort a transaction. The response is sent once the outcome is durable, before the markers.
 
-Version notes: v2 PRODUCER_FENCED, which older clients know as INVALID_PRODUCER_EPOCH.
+Version notes: v2 PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH in older versions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""FindCoordinator: the broker that leads the partition of an internal topic which a key belongs to.
+"""FindCoordinator: return the broker that leads the internal topic's partition of a key.
 
-Groups (key type 0) live in `__consumer_offsets`, transactional ids (key type 1) in `__transaction_state`. The first
-request creates the topic and waits for it, so that the answer names a broker which really coordinates.
+Groups (key type 0) belong to `__consumer_offsets`, transactional ids (key type 1) to `__transaction_state`. The first
+request creates the topic and waits for it, so that the response names a broker that is the coordinator.
 
 Version notes: v0 groups only; v1 key types and a message; v4 several keys, each with its own error; v6 share groups.
 """
@@ -23,7 +23,7 @@ FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 FIRST_VERSION_WITH_SHARE = 6
 NO_NODE = -1
 SHARE = 2
-"""The key type of share groups (KIP-932), which nobody coordinates here."""
+"""The key type of share groups (KIP-932), which are not supported."""
 
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -38,8 +38,10 @@ def handle(
     if topic is None:
         if request.key_type == SHARE:
             code = UNAVAILABLE if context.api_version >= FIRST_VERSION_WITH_SHARE else ErrorCode.INVALID_REQUEST
-            return _each(request, context, lambda key: _nobody(key, code))
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinator type {request.key_type}")
+            return _each(request, context, lambda key: _no_coordinator(key, code))
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"coordinator type {request.key_type}, expected 0 (group) or 1 (transaction)"
+        )
     coordinator = services.groups if topic == GROUP_METADATA_TOPIC else services.transactions
     partition_count = coordinator.partitions.count()
     if partition_count is None:
@@ -48,7 +50,9 @@ def handle(
 
 
 def failed(request: FindCoordinatorRequest, context: RequestContext, code: ErrorCode) -> FindCoordinatorResponse:
-    return _response(context, [_nobody(key, code, ERRORS[code].message or "") for key in _keys(request, context)])
+    return _response(
+        context, [_no_coordinator(key, code, ERRORS[code].message or "") for key in _keys(request, context)]
+    )
 
 
 async def _create_and_find(
@@ -66,7 +70,7 @@ def _find(
 def _each(
     request: FindCoordinatorRequest, context: RequestContext, locate: Callable[[str], Coordinator]
 ) -> Slices[FindCoordinatorResponse]:
-    """Each key once, however often it was asked for."""
+    """Each key once, however often the request names it."""
     coordinators = yield from each(dict.fromkeys(_keys(request, context)), locate)
     return _response(context, coordinators)
 
@@ -76,12 +80,12 @@ def _locate(services: Services, context: RequestContext, topic: str, key: str, p
     leader = metadata.leader_of(topic, partition_for(key, partition_count))
     broker = metadata.brokers.get(leader)
     if broker is None or context.listener not in broker.endpoints:
-        return _nobody(key, UNAVAILABLE)
+        return _no_coordinator(key, UNAVAILABLE)
     host, port = broker.endpoints[context.listener]
     return Coordinator(key=key, node_id=leader, host=host, port=port, error_message="")
 
 
-def _nobody(key: str, code: ErrorCode, message: str = "") -> Coordinator:
+def _no_coordinator(key: str, code: ErrorCode, message: str = "") -> Coordinator:
     return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=code, error_message=message)
 
 

@@ -1,4 +1,4 @@
-"""Heartbeat: a member lives, and learns of rebalances. v3 static members."""
+"""Heartbeat: keep a member's session alive and report a rebalance. v3 static members."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""InitProducerId: a producer id and epoch for an idempotent or transactional producer.
+"""InitProducerId: return a producer id and epoch for an idempotent or transactional producer.
 
-Any broker gives ids to idempotent producers; a transactional id is served by its coordinator, which fences every older
-instance of the producer before it answers.
+Any broker serves idempotent producers. A transactional id is served by its coordinator, which fences every older
+instance of the producer before it responds.
 
-Version notes: v3 a producer that goes on after an error names its id and epoch (KIP-360); v4 PRODUCER_FENCED, which
-older clients know as INVALID_PRODUCER_EPOCH.
+Version notes: v3 a producer that continues after an error sends its id and epoch (KIP-360); v4 PRODUCER_FENCED, which
+is INVALID_PRODUCER_EPOCH in older versions.
 """
 
 from __future__ import annotations

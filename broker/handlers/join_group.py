@@ -1,8 +1,8 @@
-"""JoinGroup: a member joins its group; the answer comes when the generation is formed.
+"""JoinGroup: join a member to its group. The response is sent when the generation is formed.
 
-Version notes: v0 has no rebalance timeout, its session timeout stands in; v4 a dynamic member is told its id first
-(KIP-394); v5 static members (KIP-345); v7 the answer has the protocol type, and null for what is not known; v9 a static
-leader that is back can be told to skip the assignment (KIP-814).
+Version notes: v0 has no rebalance timeout and uses its session timeout; v4 a dynamic member gets its id first and joins
+again with it (KIP-394); v5 static members (KIP-345); v7 the response has the protocol type, and null if the protocol is
+not known; v9 a returning static leader can be asked to skip the assignment (KIP-814).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def handle(
     services: Services, request: JoinGroupRequest, context: RequestContext
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
     result = services.groups.join(request.group_id, _join_request(request, context))
-    return _response(result, context) if isinstance(result, JoinResult) else _later(result, context)
+    return _response(result, context) if isinstance(result, JoinResult) else _when_formed(result, context)
 
 
 def failed(request: JoinGroupRequest, context: RequestContext, code: ErrorCode) -> JoinGroupResponse:
     return _response(JoinResult(code, request.member_id), context)
 
 
-async def _later(awaited: Awaitable[JoinResult], context: RequestContext) -> JoinGroupResponse:
+async def _when_formed(awaited: Awaitable[JoinResult], context: RequestContext) -> JoinGroupResponse:
     return _response(await awaited, context)
 
 

@@ -1,7 +1,7 @@
-"""LeaveGroup: members go, at once.
+"""LeaveGroup: remove members from their group.
 
-Version notes: before v3 one member, whose error is the answer's; v3 several, each with its own error, and static ones
-may be named by their instance id alone; v5 a reason.
+Version notes: before v3 one member, whose error is that of the response; v3 several, each with its own error, and
+static ones may be named by their instance id alone; v5 a reason.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""ListGroups: the groups that this broker coordinates; a client asks every broker for the full list.
+"""ListGroups: list the groups that this broker coordinates; for all groups a client sends it to every broker.
 
-Version notes: v4 states and a filter of them (KIP-518); v5 types and a filter of them (KIP-848).
+Version notes: v4 states and a filter by state (KIP-518); v5 types and a filter by type (KIP-848).
 """
 
 from __future__ import annotations

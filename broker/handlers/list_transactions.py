@@ -1,8 +1,8 @@
-"""ListTransactions: the transactional ids that this broker coordinates; a client asks every broker for the full list.
+"""ListTransactions: list the transactional ids coordinated here; for all ids a client sends it to every broker.
 
-Names of states that are not known are told back, and match nothing.
+Unknown state names in the filter are returned, and match nothing.
 
-Version notes: v1 only those that began longer ago than a duration (KIP-994).
+Version notes: v1 filters by the minimum duration of the transaction (KIP-994).
 """
 
 from __future__ import annotations

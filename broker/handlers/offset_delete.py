@@ -1,4 +1,4 @@
-"""OffsetDelete: forget the offsets of a group for partitions that none of its members reads (KIP-496)."""
+"""OffsetDelete: delete the offsets of a group for partitions that no member of it reads (KIP-496)."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from protocol.messages.offset_delete import (
 async def handle(
     services: Services, request: OffsetDeleteRequest, context: RequestContext
 ) -> Slices[OffsetDeleteResponse]:
-    asked, known = await services.sliced_work.finished(_asked(services, request))
+    requested, known = await services.sliced_work.finished(_requested(services, request))
     codes = services.groups.removal.delete_offsets(request.group_id, known)
-    return _response(asked, codes if isinstance(codes, dict) else await codes)
+    return _response(requested, codes if isinstance(codes, dict) else await codes)
 
 
 def failed(request: OffsetDeleteRequest, context: RequestContext, code: ErrorCode) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(error_code=code, topics=[])
 
 
-def _asked(
+def _requested(
     services: Services, request: OffsetDeleteRequest
 ) -> Slices[tuple[dict[TopicPartition, None], list[TopicPartition]]]:
-    """Each partition once, and those that exist."""
-    asked: dict[TopicPartition, None] = {}
+    """Return the requested partitions, each once, and those of them that exist."""
+    requested: dict[TopicPartition, None] = {}
     known = []
     for topic in request.topics:
         yield
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
-            if key not in asked and services.metadata_cache.contains(*key):
+            if key not in requested and services.metadata_cache.contains(*key):
                 known.append(key)
-            asked[key] = None
+            requested[key] = None
             yield
-    return asked, known
+    return requested, known
 
 
 def _response(
-    asked: Iterable[TopicPartition], codes: Mapping[TopicPartition, ErrorCode]
+    requested: Iterable[TopicPartition], codes: Mapping[TopicPartition, ErrorCode]
 ) -> Slices[OffsetDeleteResponse]:
     topics = yield from group_by_topic(
-        ((partition, _result(partition, codes)) for partition in asked),
+        ((partition, _result(partition, codes)) for partition in requested),
         lambda name, partitions: OffsetDeleteResponseTopic(name=name, partitions=partitions),
     )
     return OffsetDeleteResponse(topics=topics)

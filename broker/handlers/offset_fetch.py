@@ -1,11 +1,11 @@
-"""OffsetFetch: read the offsets that groups have committed.
+"""OffsetFetch: return the committed offsets of groups.
 
-A partition without one, or of a group that does not exist, is answered with offset -1 and no error; clients then start
-where they are configured to.
+A partition without an offset, or of a group that does not exist, gets offset -1 and no error; the client then applies
+auto.offset.reset.
 
-Version notes: v0 reads where consumers of 0.8 store (`/consumers`), where a partition without an offset is error 3;
-before v2 an error of the group stands at each partition; v2 null asks for all; v7 can insist on offsets that no open
-transaction may change; v8 several groups.
+Version notes: v0 reads the offsets of consumers of 0.8 (`/consumers`), where a partition without an offset gets error
+3; before v2 every partition has the error of the group; v2 null requests all partitions; v7 may require offsets that no
+open transaction can change (KIP-447); v8 several groups.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
 NO_OFFSET = -1
 
 STEP_SIZE = 500
-"""Partitions that are looked up in one step of a slice."""
+"""Partitions whose offsets are read in one step of a slice."""
 
 Wanted = Mapping[str, Iterable[int]]
 """Partitions by topic."""
@@ -64,7 +64,9 @@ def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode
         topics=[
             OffsetFetchResponseTopic(
                 name=topic.name,
-                partitions=[_nothing(OffsetFetchResponsePartition, each, code) for each in topic.partition_indexes],
+                partitions=[
+                    _without_offset(OffsetFetchResponsePartition, each, code) for each in topic.partition_indexes
+                ],
             )
             for topic in request.topics or ()
         ]
@@ -74,7 +76,7 @@ def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode
 def _respond_for_group(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
     offsets = services.groups.offsets.of(request.group_id)
     wanted = yield from _wanted(request.topics, offsets)
-    found = yield from _look_up(OffsetFetchResponsePartition, offsets, wanted, request.require_stable)
+    found = yield from _read_offsets(OffsetFetchResponsePartition, offsets, wanted, request.require_stable)
     topics = yield from _build_topics(found, lambda name, each: OffsetFetchResponseTopic(name=name, partitions=each))
     return OffsetFetchResponse(topics=topics)
 
@@ -96,7 +98,7 @@ def _respond_for_groups(services: Services, request: OffsetFetchRequest) -> Slic
             groups.append(_failed_group(group.group_id, error.code))
             continue
         wanted = yield from _wanted(group.topics, offsets)
-        found = yield from _look_up(OffsetFetchResponsePartitions, offsets, wanted, request.require_stable)
+        found = yield from _read_offsets(OffsetFetchResponsePartitions, offsets, wanted, request.require_stable)
         topics = yield from _build_topics(
             found, lambda name, each: OffsetFetchResponseTopics(name=name, partitions=each)
         )
@@ -121,7 +123,7 @@ def _failed_group(group_id: str, code: ErrorCode) -> OffsetFetchResponseGroup:
 def _wanted(
     topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None, offsets: GroupOffsets
 ) -> Slices[Wanted]:
-    """The partitions to answer, each once, by topic."""
+    """Return the partitions to be read, each once, by topic; without `topics`, all with a committed offset."""
     if topics is not None:
         return (yield from _named(topics))
     committed: dict[str, dict[int, None]] = {}
@@ -142,31 +144,31 @@ def _named(topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics])
     return partitions
 
 
-def _look_up(
+def _read_offsets(
     cls: type[P], offsets: GroupOffsets, wanted: Wanted, require_stable: bool
 ) -> Slices[list[tuple[str, list[P]]]]:
-    """Offsets of a few hundred partitions are those of one moment: a transaction changes all of them or none."""
+    """Read the offsets. Those of one step are consistent: a transaction changes all of them or none."""
     found = []
-    looked_up = 0
+    read_count = 0
     for topic, partitions in wanted.items():
         results: list[P] = []
         for partition in partitions:
-            if looked_up == STEP_SIZE:
-                looked_up = 0
+            if read_count == STEP_SIZE:
+                read_count = 0
                 yield
-            looked_up += 1
+            read_count += 1
             results.append(_partition(cls, offsets, (topic, partition), require_stable))
         found.append((topic, results))
     return found
 
 
 def _partition(cls: type[P], offsets: GroupOffsets, partition: TopicPartition, require_stable: bool) -> P:
-    """`cls` is one layout, which the protocol declares twice."""
+    """Build the result of one partition. `cls` is one of two classes with the same fields."""
     if require_stable and offsets.is_unstable(partition):
-        return _nothing(cls, partition[1], ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return _without_offset(cls, partition[1], ErrorCode.UNSTABLE_OFFSET_COMMIT)
     value = offsets.get(partition)
     if value is None:
-        return _nothing(cls, partition[1], ErrorCode.NONE)
+        return _without_offset(cls, partition[1], ErrorCode.NONE)
     return cls(
         partition_index=partition[1],
         committed_offset=value.offset,
@@ -175,7 +177,7 @@ def _partition(cls: type[P], offsets: GroupOffsets, partition: TopicPartition, r
     )
 
 
-def _nothing(cls: type[P], partition: int, code: ErrorCode) -> P:
+def _without_offset(cls: type[P], partition: int, code: ErrorCode) -> P:
     return cls(
         partition_index=partition,
         committed_offset=NO_OFFSET,
@@ -206,5 +208,5 @@ async def _read_one(services: Services, group_id: str, topic: str, partition: in
         except KafkaError as error:
             code = error.code
     if offset is None:
-        return _nothing(OffsetFetchResponsePartition, partition, code)
+        return _without_offset(OffsetFetchResponsePartition, partition, code)
     return OffsetFetchResponsePartition(partition_index=partition, committed_offset=offset, metadata="")

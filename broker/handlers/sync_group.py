@@ -1,6 +1,6 @@
-"""SyncGroup: a member fetches its assignment; the leader brings the assignments of all.
+"""SyncGroup: return the assignment of a member; the leader brings the assignments of all.
 
-Version notes: v3 static members; v5 the member names the protocol it was told, which must be there and right (KIP-559).
+Version notes: v3 static members; v5 the request has to name the protocol of the generation (KIP-559).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def handle(
             {each.member_id: each.assignment for each in request.assignments},
         ),
     )
-    return _response(result) if isinstance(result, SyncResult) else _later(result)
+    return _response(result) if isinstance(result, SyncResult) else _when_stored(result)
 
 
 def failed(request: SyncGroupRequest, context: RequestContext, code: ErrorCode) -> SyncGroupResponse:
     return _response(SyncResult(code))
 
 
-async def _later(awaited: Awaitable[SyncResult]) -> SyncGroupResponse:
+async def _when_stored(awaited: Awaitable[SyncResult]) -> SyncGroupResponse:
     return _response(await awaited)
 
 

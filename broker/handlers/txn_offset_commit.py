@@ -1,9 +1,9 @@
-"""TxnOffsetCommit: store the offsets that a group has consumed as part of a producer's transaction.
+"""TxnOffsetCommit: commit offsets of a group within a producer's transaction.
 
-They are pending until the transaction ends: shown when it commits, dropped when it aborts. Partitions that do not exist
-are refused one by one, the rest is committed as one batch.
+They are pending until the transaction ends: applied when it commits, dropped when it aborts. Partitions that do not
+exist are rejected one by one; the others are committed as one batch.
 
-Version notes: v0-1 know no COORDINATOR_LOAD_IN_PROGRESS here; v2 leader epochs; v3 member, generation and instance are
+Version notes: v0-1 have no COORDINATOR_LOAD_IN_PROGRESS here; v2 leader epochs; v3 member, generation and instance are
 checked (KIP-447); v4 TRANSACTION_ABORTABLE (KIP-890), before that INVALID_TXN_STATE.
 """
 
@@ -40,36 +40,38 @@ async def handle(
 ) -> Slices[TxnOffsetCommitResponse]:
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    offsets, unknown = await services.sliced_work.finished(_sort_out(services, request))
+    offsets, unknown = await services.sliced_work.finished(_split_by_existence(services, request))
     if not offsets:
         return _response(request, lambda _: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     await _verify(services, request, context)
-    answer = services.groups.offsets.commit(
+    result = services.groups.offsets.commit(
         request.group_id,
         Committer(request.member_id, request.group_instance_id, request.generation_id),
         offsets,
         CommittingProducer(request.producer_id, request.producer_epoch),
     )
-    if not isinstance(answer, CommitResult):
-        answer = await answer
-    refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **answer.refused}
-    error = _told(context, answer.error)
+    if not isinstance(result, CommitResult):
+        result = await result
+    refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **result.refused}
+    error = _error_of_version(context, result.error)
     return _response(request, lambda partition: refused.get(partition, error))
 
 
 def failed(request: TxnOffsetCommitRequest, context: RequestContext, code: ErrorCode) -> TxnOffsetCommitResponse:
-    code = _told(context, code)
+    code = _error_of_version(context, code)
     return whole(_response(request, lambda _: code))
 
 
-def _told(context: RequestContext, code: ErrorCode) -> ErrorCode:
+def _error_of_version(context: RequestContext, code: ErrorCode) -> ErrorCode:
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < FIRST_VERSION_WITH_LOAD_IN_PROGRESS:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return code
 
 
-def _sort_out(services: Services, request: TxnOffsetCommitRequest) -> Slices[tuple[Offsets, set[TopicPartition]]]:
-    """The offsets that can be committed, and the partitions that do not exist."""
+def _split_by_existence(
+    services: Services, request: TxnOffsetCommitRequest
+) -> Slices[tuple[Offsets, set[TopicPartition]]]:
+    """Return the offsets of partitions that exist, and the partitions that do not."""
     now_ms = services.clock.now_ms()
     offsets: Offsets = {}
     unknown: set[TopicPartition] = set()
@@ -95,7 +97,7 @@ def _offset(partition: TxnOffsetCommitRequestPartition, now_ms: int) -> OffsetAn
 
 
 async def _verify(services: Services, request: TxnOffsetCommitRequest, context: RequestContext) -> None:
-    """Make sure that the transaction includes the group's partition, so that it will get a marker."""
+    """Check that the transaction includes the group's partition, so that the partition will get a marker."""
     partition_count = services.groups.partitions.count()
     if partition_count is None:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -110,15 +112,15 @@ async def _verify(services: Services, request: TxnOffsetCommitRequest, context: 
 def _response(
     request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]
 ) -> Slices[TxnOffsetCommitResponse]:
-    """Each partition once."""
-    asked: dict[TopicPartition, None] = {}
+    """Build a response with each partition once."""
+    requested: dict[TopicPartition, None] = {}
     for topic in request.topics:
         yield
         for partition in topic.partitions:
-            asked[topic.name, partition.partition_index] = None
+            requested[topic.name, partition.partition_index] = None
             yield
     topics = yield from group_by_topic(
-        ((partition, _result(partition, code_of)) for partition in asked),
+        ((partition, _result(partition, code_of)) for partition in requested),
         lambda name, partitions: TxnOffsetCommitResponseTopic(name=name, partitions=partitions),
     )
     return TxnOffsetCommitResponse(topics=topics)

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers: append the markers of ended transactions to partitions that are led here.
+"""WriteTxnMarkers: append the markers of ended transactions to partitions that this broker leads.
 
-Comes from transaction coordinators, and from administrators who end a transaction that hangs (KIP-664). Each partition
-is answered once its marker is replicated.
+The request comes from transaction coordinators, and from administrators who end a hanging transaction (KIP-664). The
+response is sent once every marker is replicated or has failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from protocol.messages.write_txn_markers import (
 from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 STEP_SIZE = 100
-"""Partitions to which a marker is appended before other requests may have their turn."""
+"""Partitions to which a marker is appended before other requests get their turn."""
 
 
 async def handle(
@@ -36,14 +36,17 @@ async def handle(
     pace = services.sliced_work.pace()
     for marker in request.markers:
         if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a marker needs a producer id and an epoch")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"marker of producer id {marker.producer_id}, epoch {marker.producer_epoch}: expected both",
+            )
         await pace.keep()
     writing: list[tuple[WritableTxnMarker, Codes | asyncio.Future[Codes]]] = []
     for marker in request.markers:
         partitions = await services.sliced_work.finished(_partitions(marker))
         for start in range(0, len(partitions), STEP_SIZE):
             codes = _write(services, marker, partitions[start : start + STEP_SIZE])
-            # All wait side by side: each has its own time limit.
+            # The appends are awaited concurrently: each has its own timeout.
             writing.append((marker, codes if isinstance(codes, Mapping) else asyncio.ensure_future(codes)))
             await pace.keep()
         await pace.keep()
@@ -76,10 +79,10 @@ def _partitions(marker: WritableTxnMarker) -> Slices[list[TopicPartition]]:
     return partitions
 
 
-def _response(answers: Iterable[tuple[WritableTxnMarker, Codes]]) -> Slices[WriteTxnMarkersResponse]:
-    """One result a producer; what its later markers came to counts."""
+def _response(results: Iterable[tuple[WritableTxnMarker, Codes]]) -> Slices[WriteTxnMarkersResponse]:
+    """Build one result for each producer. For a partition with several markers the last code counts."""
     by_producer: dict[int, dict[TopicPartition, int]] = {}
-    for marker, codes in answers:
+    for marker, codes in results:
         if codes:
             by_producer.setdefault(marker.producer_id, {}).update(codes)
         yield
