@@ -15,7 +15,7 @@ from tests.broker.groups.fakes import FakeLog
 BATCH = build_batch([RecordData(0, b"k", b"v")])
 
 
-async def test_a_quick_append_is_decided_before_the_call_returns() -> None:
+async def test_an_append_that_ends_in_the_step_is_reported_before_the_call_returns() -> None:
     log, outcomes = FakeLog(), list[ErrorCode]()
     append_now(log, 0, BATCH, 1_000, outcomes.append)
     assert outcomes == [ErrorCode.NONE]
@@ -24,7 +24,7 @@ async def test_a_quick_append_is_decided_before_the_call_returns() -> None:
     assert outcomes == [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS]
 
 
-def test_an_append_that_all_replicas_have_at_once_needs_no_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_without_an_awaitable_needs_no_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     log, outcomes = FakeLog(), list[ErrorCode]()
     monkeypatch.setattr(log, "append", lambda *_: None)
     append_now(log, 0, BATCH, 1_000, outcomes.append)
@@ -32,7 +32,7 @@ def test_an_append_that_all_replicas_have_at_once_needs_no_event_loop(monkeypatc
 
 
 @pytest.mark.parametrize("error", [None, ErrorCode.REQUEST_TIMED_OUT])
-async def test_a_future_that_is_done_is_decided_at_once_too(
+async def test_a_future_that_is_done_is_reported_before_the_call_returns(
     monkeypatch: pytest.MonkeyPatch, error: ErrorCode | None
 ) -> None:
     log, outcomes = FakeLog(), list[ErrorCode]()
@@ -45,7 +45,7 @@ async def test_a_future_that_is_done_is_decided_at_once_too(
 
 
 @pytest.mark.parametrize("error", [None, ErrorCode.REQUEST_TIMED_OUT])
-async def test_a_slow_append(error: ErrorCode | None) -> None:
+async def test_a_slow_append_is_reported_when_it_ends(error: ErrorCode | None) -> None:
     log, outcomes = FakeLog(), list[ErrorCode]()
     log.holds = True
     append_now(log, 0, BATCH, 1_000, outcomes.append)
@@ -55,7 +55,7 @@ async def test_a_slow_append(error: ErrorCode | None) -> None:
     assert outcomes == [error or ErrorCode.NONE]
 
 
-async def test_an_append_that_is_given_up_or_fails_in_a_way_nobody_thought_of(
+async def test_a_cancelled_append_and_an_unexpected_failure_are_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     log, outcomes = FakeLog(), list[ErrorCode]()
@@ -88,7 +88,7 @@ async def test_every_record_is_read_whatever_the_buffer(buffer_size: int) -> Non
     assert await values_of(log, buffer_size) == numbers
 
 
-async def test_a_log_that_cannot_be_read() -> None:
+async def test_a_log_that_cannot_be_read_is_not_served() -> None:
     log = FakeLog()
     log.write(0, BATCH)
     log.read_error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -96,7 +96,7 @@ async def test_a_log_that_cannot_be_read() -> None:
         await values_of(log)
 
 
-async def test_a_read_that_brings_no_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_read_without_a_whole_batch_raises_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
     log = FakeLog()
     log.write(0, BATCH)
 

@@ -33,13 +33,13 @@ async def idle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_no_id_is_given_twice_to_many_at_once() -> None:
+async def test_no_id_is_given_twice_to_concurrent_requests() -> None:
     ids = ProducerIds(Blocks().allocate)
     given = await asyncio.gather(*(ids.next_id() for _ in range(100)))
     assert sorted(given) == list(range(100))
 
 
-async def test_the_next_block_is_asked_for_when_a_tenth_is_left() -> None:
+async def test_the_next_block_is_requested_when_a_tenth_is_left() -> None:
     blocks = Blocks()
     ids = ProducerIds(blocks.allocate)
     for _ in range(17):
@@ -61,7 +61,7 @@ async def test_the_next_block_is_asked_for_when_a_tenth_is_left() -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR]
 )
-async def test_without_a_block_clients_are_told_to_ask_again(code: ErrorCode) -> None:
+async def test_without_a_block_clients_have_to_retry(code: ErrorCode) -> None:
     blocks = Blocks()
     ids = ProducerIds(blocks.allocate)
     blocks.error = KafkaError(code)
@@ -71,7 +71,7 @@ async def test_without_a_block_clients_are_told_to_ask_again(code: ErrorCode) ->
     assert await ids.next_id() >= 20
 
 
-async def test_asking_ahead_in_vain_costs_nobody_the_ids_that_are_left() -> None:
+async def test_a_failed_prefetch_keeps_the_ids_that_are_left() -> None:
     blocks = Blocks()
     ids = ProducerIds(blocks.allocate)
     assert await ids.next_id() == 0
@@ -84,7 +84,7 @@ async def test_asking_ahead_in_vain_costs_nobody_the_ids_that_are_left() -> None
     assert await ids.next_id() >= 40
 
 
-async def test_what_failed_while_asking_ahead_is_told_nobody_later() -> None:
+async def test_the_error_of_a_failed_prefetch_is_not_returned_later() -> None:
     blocks = Blocks()
     ids = ProducerIds(blocks.allocate)
     await ids.next_id()
@@ -96,7 +96,7 @@ async def test_what_failed_while_asking_ahead_is_told_nobody_later() -> None:
     assert await ids.next_id() >= 40
 
 
-async def test_a_client_that_hangs_up_leaves_the_block_to_others() -> None:
+async def test_a_block_requested_by_a_disconnected_client_is_used() -> None:
     blocks = Blocks()
     ids = ProducerIds(blocks.allocate)
     blocks.may_answer.clear()
