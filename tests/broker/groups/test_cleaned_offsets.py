@@ -86,7 +86,7 @@ def size_of_log(folder: Path) -> int:
     return sum(path.stat().st_size for path in (folder / "__consumer_offsets-0").glob("*.log"))
 
 
-async def test_what_the_cleaner_leaves_is_all_that_counts(tmp_path: Path) -> None:
+async def test_a_cleaned_log_loads_like_the_uncleaned_one(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     async with running_broker(folder, SETTINGS) as broker:
         await broker.create_topic("t", 3)

@@ -115,7 +115,7 @@ async def test_members_wait_for_each_other(here: Surroundings) -> None:
     assert (await follower).assignment == b"y"
 
 
-async def test_an_assignment_is_in_the_log_before_anyone_has_it(here: Surroundings) -> None:
+async def test_an_assignment_is_stored_before_it_is_returned(here: Surroundings) -> None:
     join(here, "a")
     here.log.holds = True
     leader = sync(here, "a-1", 1, {"a-1": b"x"})
@@ -148,7 +148,7 @@ async def test_an_assignment_is_in_the_log_before_anyone_has_it(here: Surroundin
         (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-async def test_an_assignment_that_cannot_be_stored(
+async def test_an_assignment_that_cannot_be_stored_starts_a_rebalance(
     here: Surroundings, append_error: ErrorCode, told: ErrorCode
 ) -> None:
     join(here, "a")
@@ -157,7 +157,7 @@ async def test_an_assignment_that_cannot_be_stored(
     assert state(here) is GroupState.PREPARING_REBALANCE
 
 
-async def test_a_write_that_ends_when_the_group_has_moved_on_is_void(here: Surroundings) -> None:
+async def test_the_result_of_an_older_append_is_void(here: Surroundings) -> None:
     await stable(here, "a")
     join(here, "a", "a-1")
     here.log.holds = True
@@ -173,7 +173,7 @@ async def test_a_write_that_ends_when_the_group_has_moved_on_is_void(here: Surro
     assert (await newcomer).generation_id == 3
 
 
-async def test_a_client_that_is_gone_does_not_hold_up_the_others(here: Surroundings) -> None:
+async def test_a_disconnected_client_does_not_delay_the_others(here: Surroundings) -> None:
     await stable(here, "a")
     newcomer = join(here, "b")
     assert isinstance(newcomer, asyncio.Future)
@@ -194,13 +194,15 @@ async def test_a_client_that_is_gone_does_not_hold_up_the_others(here: Surroundi
         (1_800_001, ErrorCode.INVALID_SESSION_TIMEOUT),
     ],
 )
-async def test_session_timeouts_have_bounds(here: Surroundings, session_ms: int, error: ErrorCode) -> None:
+async def test_a_session_timeout_out_of_bounds_is_rejected(
+    here: Surroundings, session_ms: int, error: ErrorCode
+) -> None:
     answer = join(here, "a", session_ms=session_ms)
     assert isinstance(answer, JoinResult)
     assert answer.error is error
 
 
-async def test_an_unknown_group(here: Surroundings) -> None:
+async def test_requests_for_an_unknown_group_get_errors(here: Surroundings) -> None:
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert join(here, "a", "a-1") == JoinResult(unknown, "a-1")
     assert sync(here, "a-1", 1) == SyncResult(unknown)
@@ -214,7 +216,7 @@ async def test_an_unknown_group(here: Surroundings) -> None:
     assert here.coordinator.inspection.groups() == (ErrorCode.NONE, [])
 
 
-async def test_groups_have_names(here: Surroundings) -> None:
+async def test_an_empty_group_id_is_rejected(here: Surroundings) -> None:
     coordinator = here.coordinator
     for call in (
         lambda: coordinator.join("", join_request("a")),
@@ -304,7 +306,7 @@ async def test_one_commit_is_one_batch(here: Surroundings) -> None:
     ],
 )
 @pytest.mark.parametrize("is_late", [False, True])
-async def test_a_commit_that_cannot_be_stored(
+async def test_a_commit_that_cannot_be_stored_gets_the_translated_error(
     here: Surroundings, append_error: ErrorCode, told: ErrorCode, is_late: bool
 ) -> None:
     assert commit(here, {T0: at(1)}) == CommitResult(ErrorCode.NONE)
@@ -319,7 +321,9 @@ async def test_a_commit_that_cannot_be_stored(
     assert committed(here) == {T0: 1}
 
 
-async def test_a_bug_in_the_log_is_answered_and_logged(here: Surroundings, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unexpected_exception_of_the_log_is_returned_and_logged(
+    here: Surroundings, caplog: pytest.LogCaptureFixture
+) -> None:
     here.log.holds = True
     answer = commit(here, {T0: at(2)})
     here.log.held.pop().done.set_exception(RuntimeError("out of luck"))
@@ -328,7 +332,7 @@ async def test_a_bug_in_the_log_is_answered_and_logged(here: Surroundings, caplo
     assert "out of luck" in caplog.text
 
 
-async def test_commits_count_in_the_order_of_the_log(here: Surroundings) -> None:
+async def test_commits_apply_in_the_order_of_the_log(here: Surroundings) -> None:
     here.log.holds = True
     first, second = commit(here, {T0: at(1), T1: at(1)}), commit(here, {T0: at(2)})
     here.log.release(1)
@@ -343,7 +347,7 @@ async def test_commits_count_in_the_order_of_the_log(here: Surroundings) -> None
     assert second.done()
 
 
-async def test_a_commit_whose_client_is_gone_still_counts(here: Surroundings) -> None:
+async def test_a_commit_of_a_disconnected_client_applies(here: Surroundings) -> None:
     here.log.holds = True
     answer = commit(here, {T0: at(2)})
     assert isinstance(answer, asyncio.Future)
@@ -353,7 +357,7 @@ async def test_a_commit_whose_client_is_gone_still_counts(here: Surroundings) ->
     assert committed(here) == {T0: 2}
 
 
-async def test_long_metadata_is_refused_by_itself(here: Surroundings) -> None:
+async def test_only_the_partition_with_long_metadata_is_rejected(here: Surroundings) -> None:
     answer = commit(here, {T0: at(1, "x" * 4097), T1: at(2, "x" * 4096), ("t", 2): at(3, "😀" * 2049), ("t", 3): at(4)})
     too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert answer == CommitResult(ErrorCode.NONE, {T0: too_large, ("t", 2): too_large})
@@ -392,7 +396,7 @@ async def test_offsets_of_a_transaction(here: Surroundings) -> None:
     assert not here.coordinator.offsets.of("g").is_unstable(T0)
 
 
-async def test_looking_at_a_transaction_of_many_commits_costs_what_one_of_few_does(here: Surroundings) -> None:
+async def test_reading_costs_the_same_for_any_number_of_commits(here: Surroundings) -> None:
     class CountedPartition(tuple[str, int]):
         __slots__ = ()
         hash_count = 0
@@ -416,7 +420,7 @@ async def test_looking_at_a_transaction_of_many_commits_costs_what_one_of_few_do
 # Removing
 
 
-async def test_expired_offsets_leave_tombstones_and_then_the_group_goes(here: Surroundings) -> None:
+async def test_expired_offsets_get_tombstones_before_the_group_is_removed(here: Surroundings) -> None:
     await stable(here, "a")
     commit(here, {T0: at(1), T1: at(2)}, Committer("a-1", None, 1))
     here.coordinator.leave("g", [("a-1", None)])
@@ -434,7 +438,7 @@ async def test_expired_offsets_leave_tombstones_and_then_the_group_goes(here: Su
     await here.coordinator.stop()
 
 
-async def test_many_expired_offsets_go_in_slices(here: Surroundings) -> None:
+async def test_many_expired_offsets_are_removed_in_slices(here: Surroundings) -> None:
     for number in range(3):
         commit(here, {(f"t{number}", index): at(index) for index in range(400)})
     here.clock.advance(here.settings.offsets_retention_ms)
@@ -454,7 +458,7 @@ async def test_a_group_of_offsets_alone_has_no_record_to_remove(here: Surroundin
     assert here.coordinator.inspection.group("g") is None
 
 
-async def test_an_empty_group_without_offsets_goes_at_the_next_look(here: Surroundings) -> None:
+async def test_an_empty_group_without_offsets_is_removed_at_the_next_check(here: Surroundings) -> None:
     join(here, "a", protocol_type="")  # refused, but it has made the group
     assert state(here) is GroupState.EMPTY
     await here.coordinator.removal.expire_offsets()
@@ -462,7 +466,7 @@ async def test_an_empty_group_without_offsets_goes_at_the_next_look(here: Surrou
     assert here.log.records() == []
 
 
-async def test_a_group_that_somebody_is_about_to_join_stays(here: Surroundings) -> None:
+async def test_a_group_with_a_pending_member_is_kept(here: Surroundings) -> None:
     join(here, "a", requires_id=True)
     await here.coordinator.removal.expire_offsets()
     assert state(here) is GroupState.EMPTY
@@ -498,7 +502,7 @@ async def test_deleting_the_last_offset_of_an_unused_group_removes_it(here: Surr
     assert state(here) is None
 
 
-async def test_a_commit_on_its_way_does_not_bring_a_deleted_offset_back(here: Surroundings) -> None:
+async def test_an_unfinished_commit_does_not_restore_a_deleted_offset(here: Surroundings) -> None:
     commit(here, {T1: at(1)})
     here.log.holds = True
     commit(here, {T0: at(1)})
@@ -513,7 +517,7 @@ async def test_a_commit_on_its_way_does_not_bring_a_deleted_offset_back(here: Su
     assert committed(here) == {T1: 1}
 
 
-async def test_offsets_in_deleted_topics_go_at_once(here: Surroundings) -> None:
+async def test_offsets_in_deleted_topics_are_removed(here: Surroundings) -> None:
     await stable(here, "a")
     commit(here, {T0: at(1), T1: at(2), ("u", 0): at(3)}, Committer("a-1", None, 1))
     here.coordinator.offsets.commit("other", Committer(), {T0: at(4)})
@@ -527,7 +531,7 @@ async def deleted(here: Surroundings) -> ErrorCode:
     return code if isinstance(code, ErrorCode) else await code
 
 
-async def test_a_large_group_is_dead_while_its_offsets_go_in_slices(here: Surroundings) -> None:
+async def test_a_large_group_is_dead_while_its_offsets_are_removed_in_slices(here: Surroundings) -> None:
     await stable(here, "a")
     commit(here, {("t", index): at(index) for index in range(1200)}, Committer("a-1", None, 1))
     here.coordinator.leave("g", [("a-1", None)])
@@ -573,7 +577,7 @@ async def test_many_offsets_are_deleted_in_slices(here: Surroundings) -> None:
     assert committed(here) == {("t", 1000): 1}
 
 
-async def test_offsets_in_deleted_topics_go_in_slices_but_not_those_of_a_new_topic(here: Surroundings) -> None:
+async def test_offsets_in_deleted_topics_go_in_slices_except_newer_ones(here: Surroundings) -> None:
     commit(here, {("t", index): at(index) for index in range(1200)})
     here.coordinator.offsets.commit("other", Committer(), {T0: at(1)})
     here.coordinator.removal.topics_deleted({"t"})
@@ -583,7 +587,9 @@ async def test_offsets_in_deleted_topics_go_in_slices_but_not_those_of_a_new_top
     assert here.coordinator.inspection.group("other") is None
 
 
-async def test_many_tombstones_go_in_several_batches(here: Surroundings, caplog: pytest.LogCaptureFixture) -> None:
+async def test_many_tombstones_are_appended_in_several_batches(
+    here: Surroundings, caplog: pytest.LogCaptureFixture
+) -> None:
     topic = "t" * 249
     commit(here, {(topic, index): at(index) for index in range(5000)})
     assert await deleted(here) is ErrorCode.NONE
@@ -649,7 +655,7 @@ async def test_a_transaction_that_ends_while_its_group_is_being_loaded(here: Sur
     assert committed(here) == {T0: 7}
 
 
-async def test_answers_while_loading(here: Surroundings) -> None:
+async def test_responses_while_loading(here: Surroundings) -> None:
     await stable(here, "a")
     here.coordinator = here.new_coordinator()
     here.coordinator.partitions.become_leader(0, 1)
@@ -687,7 +693,7 @@ async def test_a_group_of_another_coordinator() -> None:
     assert failure_of(here) is ErrorCode.NOT_COORDINATOR
 
 
-async def test_resigning_sends_everyone_away_who_waits(here: Surroundings) -> None:
+async def test_resigning_fails_parked_requests_with_not_coordinator(here: Surroundings) -> None:
     await stable(here, "a")
     newcomer = join(here, "b")
     here.log.holds = True
@@ -717,7 +723,7 @@ async def test_an_append_that_ends_after_resigning_changes_nothing(here: Surroun
     assert state(here) is GroupState.STABLE
 
 
-async def test_becoming_leader_again_keeps_what_is_here(here: Surroundings) -> None:
+async def test_becoming_leader_again_keeps_the_loaded_groups(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
     here.coordinator.partitions.become_leader(0, 5)
     assert committed(here) == {T0: 1}
@@ -738,7 +744,7 @@ async def test_resigning_stops_loading(here: Surroundings) -> None:
 @pytest.mark.parametrize(
     "error", [KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), RuntimeError("a bug")], ids=["expected", "bug"]
 )
-async def test_a_log_that_cannot_be_read(
+async def test_a_log_that_cannot_be_read_is_not_served(
     here: Surroundings, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     commit(here, {T0: at(1)})
@@ -772,14 +778,14 @@ async def test_two_members_with_one_id_fail_the_load(here: Surroundings) -> None
     assert failure_of(here) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_records_of_newer_kinds_do_not_disturb(here: Surroundings) -> None:
+async def test_records_of_unknown_kinds_are_skipped(here: Surroundings) -> None:
     here.log.write(0, build_batch([RecordData(0, b"\x00\x05what ever", b"\x00\x00")]))
     commit(here, {T0: at(1)})
     await here.restart()
     assert committed(here) == {T0: 1}
 
 
-async def test_loading_reads_in_pieces_and_lets_others_work() -> None:
+async def test_loading_reads_in_pieces_with_turns_for_other_requests() -> None:
     settings = CoordinatorSettings(group=NO_DELAY.group, load_buffer_size=1000)
     here = Surroundings(settings)
     await here.lead()
@@ -846,7 +852,7 @@ async def test_a_loaded_group_above_the_size_limit_rebalances(here: Surroundings
 
 
 @pytest.mark.parametrize("golden", PARTITIONS, ids=lambda golden: str(golden.number))
-async def test_groups_that_kafka_wrote_come_up(golden: GoldenPartition) -> None:
+async def test_groups_written_by_kafka_are_loaded(golden: GoldenPartition) -> None:
     number, log, records = golden
     here = Surroundings(partition_count=2)
     here.log.logs[number] = bytearray(log)
@@ -860,7 +866,7 @@ async def test_groups_that_kafka_wrote_come_up(golden: GoldenPartition) -> None:
     assert len(groups) > 5
 
 
-async def test_stopping_sends_everyone_away(here: Surroundings) -> None:
+async def test_stopping_fails_parked_requests(here: Surroundings) -> None:
     await stable(here, "a")
     newcomer = join(here, "b")
     here.coordinator.start()
@@ -885,7 +891,7 @@ async def test_the_topic_is_created_when_it_is_needed() -> None:
     assert here.created == ["__consumer_offsets"]
 
 
-async def test_a_topic_that_cannot_be_created() -> None:
+async def test_a_topic_that_cannot_be_created_is_coordinator_not_available() -> None:
     here = Surroundings(NO_DELAY, partition_count=None)
     here.creation_error = KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "3 replicas, 1 broker")
     with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE: 3 replicas, 1 broker"):

@@ -237,7 +237,7 @@ def test_any_stored_generation_can_be_loaded_and_lives_on(seed: int) -> None:
         history.step()
 
 
-def test_histories_get_everywhere() -> None:
+def test_histories_reach_every_state() -> None:
     """What the tests above rely on: the random clients are good enough to reach every state, and often."""
     steps = dict.fromkeys(GroupState, 0)
     for seed in range(10):

@@ -21,7 +21,7 @@ async def store() -> AsyncIterator[MemoryStore]:
     await store.close()
 
 
-async def test_what_is_written_is_read(store: MemoryStore) -> None:
+async def test_a_written_offset_is_read_back(store: MemoryStore) -> None:
     offsets = StoredLegacyOffsets(store)
     assert await offsets.read("g", "t", 0) is None
     await offsets.write("g", "t", 0, 5)
@@ -34,13 +34,13 @@ async def test_what_is_written_is_read(store: MemoryStore) -> None:
     assert (await store.get("/consumers/g/offsets/t/0")).data == b"6"
 
 
-async def test_two_first_writers(store: MemoryStore) -> None:
+async def test_two_concurrent_first_writers_leave_one_offset(store: MemoryStore) -> None:
     offsets = StoredLegacyOffsets(store)
     await asyncio.gather(*(offsets.write("g", "t", 0, offset) for offset in range(10)))
     assert await offsets.read("g", "t", 0) in range(10)
 
 
-async def test_a_node_that_holds_something_else(store: MemoryStore) -> None:
+async def test_a_node_that_is_no_offset_is_an_error(store: MemoryStore) -> None:
     for path in ("/consumers/g", "/consumers/g/offsets", "/consumers/g/offsets/t"):
         await store.create(path)
     await store.create("/consumers/g/offsets/t/0", b"five")
@@ -48,7 +48,7 @@ async def test_a_node_that_holds_something_else(store: MemoryStore) -> None:
         await StoredLegacyOffsets(store).read("g", "t", 0)
 
 
-async def test_a_store_that_is_gone() -> None:
+async def test_an_unavailable_store_is_an_error() -> None:
     store = MemoryStore(MemoryTree())
     offsets = StoredLegacyOffsets(store)
     with pytest.raises(KafkaError):
@@ -58,7 +58,7 @@ async def test_a_store_that_is_gone() -> None:
 
 
 @pytest.mark.parametrize("group_id", ["", "a/b", "/"])
-async def test_names_that_are_no_node_names(store: MemoryStore, group_id: str) -> None:
+async def test_group_ids_that_are_no_node_names_are_rejected(store: MemoryStore, group_id: str) -> None:
     offsets = StoredLegacyOffsets(store)
     for call in (offsets.read(group_id, "t", 0), offsets.write(group_id, "t", 0, 1)):
         with pytest.raises(KafkaError) as caught:

@@ -58,7 +58,7 @@ def told_by_the_dump(partition: GoldenPartition) -> tuple[dict[str, Any], dict[A
 
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=lambda partition: str(partition.number))
-def test_kafkas_partition(partition: GoldenPartition) -> None:
+def test_partitions_written_by_kafka_are_replayed(partition: GoldenPartition) -> None:
     replayed = replay(partition.log)
     groups, offsets = told_by_the_dump(partition)
     assert {name: value.generation_id for name, value in replayed.groups.items()} == {
@@ -133,6 +133,6 @@ def test_records_of_newer_kinds_are_skipped() -> None:
         commit(0, offset(1)[:-1]),
     ],
 )
-def test_damage_is_reported(damaged: bytes) -> None:
+def test_a_damaged_record_raises_malformed(damaged: bytes) -> None:
     with pytest.raises(Malformed):
         replay(damaged)

@@ -25,7 +25,7 @@ def shown(offsets: GroupOffsets) -> dict[TopicPartition, int]:
     return {partition: committed.value.offset for partition, committed in offsets.committed.items()}
 
 
-def test_a_commit_counts_once_it_is_in_the_log() -> None:
+def test_a_commit_is_shown_once_it_is_in_the_log() -> None:
     offsets = GroupOffsets()
     offsets.begin(1, {T0: at(5)})
     assert offsets.get(T0) is None
@@ -34,7 +34,7 @@ def test_a_commit_counts_once_it_is_in_the_log() -> None:
     assert offsets.get(T0) == at(5)
 
 
-def test_a_failed_commit_leaves_what_was() -> None:
+def test_a_failed_commit_keeps_the_previous_offset() -> None:
     offsets = GroupOffsets()
     offsets.begin(1, {T0: at(5)})
     offsets.succeed(1)
@@ -43,7 +43,7 @@ def test_a_failed_commit_leaves_what_was() -> None:
     assert shown(offsets) == {T0: 5}
 
 
-def test_the_order_of_the_log_decides_not_that_of_the_answers() -> None:
+def test_the_order_of_the_log_decides_not_that_of_the_results() -> None:
     offsets = GroupOffsets()
     offsets.begin(1, {T0: at(5), T1: at(50)})
     offsets.begin(2, {T0: at(6)})
@@ -76,7 +76,7 @@ def test_a_plain_commit_after_that_of_a_transaction_wins_over_it() -> None:
     assert shown(offsets) == {T0: 100}
 
 
-def test_a_failed_append_takes_no_part_in_its_transaction() -> None:
+def test_a_failed_append_is_not_in_its_transaction() -> None:
     offsets = GroupOffsets()
     offsets.begin_in_transaction(7, 1, {T0: at(5)})
     offsets.begin_in_transaction(7, 2, {T0: at(6)})
@@ -91,7 +91,7 @@ def test_a_failed_append_takes_no_part_in_its_transaction() -> None:
 
 
 @pytest.mark.parametrize("decided_first", [1, 2])
-def test_of_the_commits_of_a_transaction_the_last_in_the_log_counts(decided_first: int) -> None:
+def test_the_last_commit_of_a_transaction_in_the_log_applies(decided_first: int) -> None:
     offsets = GroupOffsets()
     offsets.begin_in_transaction(7, 1, {T0: at(5), T1: at(1)})
     offsets.begin_in_transaction(7, 2, {T0: at(6)})
@@ -106,7 +106,7 @@ def test_of_the_commits_of_a_transaction_the_last_in_the_log_counts(decided_firs
     assert shown(offsets) == {T0: 6, T1: 1}
 
 
-def test_what_is_removed_does_not_come_back() -> None:
+def test_a_removed_offset_does_not_return() -> None:
     offsets = GroupOffsets()
     offsets.load(0, T0, at(1))
     offsets.begin(1, {T0: at(2), T1: at(3)})
@@ -119,7 +119,7 @@ def test_what_is_removed_does_not_come_back() -> None:
     assert list(offsets.open_transactions()) == []
 
 
-def test_everything_that_a_group_has_or_may_have() -> None:
+def test_partitions_with_committed_and_unfinished_offsets() -> None:
     offsets = GroupOffsets()
     assert offsets.is_empty
     offsets.load(0, T0, at(1))
@@ -183,7 +183,7 @@ def test_nothing_expires_that_is_being_committed() -> None:
     assert offsets.expired(rule, []) == []
 
 
-def test_what_was_committed_since() -> None:
+def test_partitions_untouched_since_an_order() -> None:
     offsets = GroupOffsets()
     for order, partition in enumerate((T0, T1, U0)):
         offsets.load(order, partition, at(1))

@@ -40,7 +40,7 @@ def test_a_negative_hash_is_made_positive() -> None:
     assert partition_for("zzzzzzzz", 50) == (2**32 - value) % 50
 
 
-def test_long_keys_are_not_remembered() -> None:
+def test_long_keys_are_not_cached() -> None:
     gc.collect()
     tracemalloc.start()
     for number in range(5):
@@ -51,7 +51,7 @@ def test_long_keys_are_not_remembered() -> None:
 
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=lambda partition: str(partition.number))
-def test_kafka_keeps_each_group_where_we_would(partition: GoldenPartition) -> None:
+def test_the_partition_of_each_group_is_kafkas(partition: GoldenPartition) -> None:
     number, _, records = partition
     for record in records:
         if "decodedKey" in record:

@@ -184,7 +184,7 @@ def test_keys_of_both_old_versions_name_an_offset() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4, 16, 32767])
-def test_keys_of_newer_group_protocols_are_not_understood(version: int) -> None:
+def test_keys_of_newer_group_protocols_are_not_decoded(version: int) -> None:
     assert read_key(struct.pack(">h", version) + b"anything") is None
 
 
@@ -201,7 +201,7 @@ def test_keys_of_newer_group_protocols_are_not_understood(version: int) -> None:
         (read_group, struct.pack(">h", 5) + group_bytes(3)[2:]),
     ],
 )
-def test_damage_is_malformed(read: Any, data: bytes) -> None:
+def test_damaged_records_are_malformed(read: Any, data: bytes) -> None:
     with pytest.raises(Malformed):
         read(data)
 

@@ -70,7 +70,7 @@ async def test_a_transaction_from_beginning_to_end(here: Surroundings) -> None:
 
 
 @pytest.mark.parametrize("step", ["init", "add", "end"])
-async def test_nothing_is_said_before_it_is_in_the_log(here: Surroundings, step: str) -> None:
+async def test_no_response_is_sent_before_the_append(here: Surroundings, step: str) -> None:
     producer = await init(here)
     if step == "end":
         await here.add_partitions("id", producer, [A0])
@@ -108,7 +108,7 @@ async def test_nothing_is_said_before_it_is_in_the_log(here: Surroundings, step:
     ],
 )
 @pytest.mark.parametrize("is_late", [False, True])
-async def test_what_cannot_be_stored_does_not_happen_and_can_be_tried_again(
+async def test_a_change_that_cannot_be_stored_is_dropped_and_can_be_retried(
     here: Surroundings, append_error: ErrorCode, told: ErrorCode, is_late: bool
 ) -> None:
     producer = await open_transaction(here)
@@ -125,7 +125,7 @@ async def test_what_cannot_be_stored_does_not_happen_and_can_be_tried_again(
     await here.end("id", producer, is_committed=True)
 
 
-async def test_a_client_that_hangs_up_leaves_a_transaction_that_goes_on(here: Surroundings) -> None:
+async def test_a_transaction_continues_after_its_client_has_disconnected(here: Surroundings) -> None:
     producer = await open_transaction(here)
     here.log.holds = True
     ending = asyncio.ensure_future(here.end("id", producer, is_committed=True))
@@ -138,7 +138,7 @@ async def test_a_client_that_hangs_up_leaves_a_transaction_that_goes_on(here: Su
     assert here.states()[-2:] == ["PrepareCommit", "CompleteCommit"]
 
 
-async def test_the_answer_does_not_wait_for_markers(here: Surroundings) -> None:
+async def test_the_response_does_not_wait_for_markers(here: Surroundings) -> None:
     producer = await open_transaction(here)
     here.channel.holds = True
     await here.end("id", producer, is_committed=True)
@@ -168,7 +168,7 @@ async def test_ids_and_epochs(here: Surroundings) -> None:
 @pytest.mark.parametrize(
     ("timeout_ms", "is_taken"), [(-1, False), (0, False), (1, True), (900_000, True), (900_001, False)]
 )
-async def test_timeouts_have_bounds(here: Surroundings, timeout_ms: int, is_taken: bool) -> None:
+async def test_a_timeout_out_of_bounds_is_rejected(here: Surroundings, timeout_ms: int, is_taken: bool) -> None:
     asked = here.coordinator.init_producer_id("id", timeout_ms, None)
     if is_taken:
         await asked
@@ -177,7 +177,7 @@ async def test_timeouts_have_bounds(here: Surroundings, timeout_ms: int, is_take
         assert await refusal(asked) is ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
-async def test_two_at_once_do_not_share_an_epoch(here: Surroundings) -> None:
+async def test_concurrent_requests_do_not_share_an_epoch(here: Surroundings) -> None:
     here.log.holds = True
     asked = [asyncio.ensure_future(init(here)) for _ in range(2)]
     await here.idle()
@@ -198,14 +198,14 @@ async def test_a_new_producer_id_when_epochs_run_out(here: Surroundings) -> None
     assert await init(here, expected=Producer(101, 0)) == Producer(101, 1)
 
 
-async def test_no_producer_id_to_be_had(here: Surroundings) -> None:
+async def test_an_error_of_the_producer_ids_is_returned(here: Surroundings) -> None:
     here.id_error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert await refusal(init(here)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     here.id_error = None
     assert await init(here) == Producer(100, 0)
 
 
-async def test_a_newer_instance_aborts_what_the_older_one_left(here: Surroundings) -> None:
+async def test_a_newer_instance_aborts_the_transaction_of_the_older_one(here: Surroundings) -> None:
     zombie = await open_transaction(here)
     assert await refusal(init(here)) is ErrorCode.CONCURRENT_TRANSACTIONS
     await here.idle()
@@ -215,7 +215,7 @@ async def test_a_newer_instance_aborts_what_the_older_one_left(here: Surrounding
     assert await refusal(here.end("id", zombie, is_committed=True)) is ErrorCode.PRODUCER_FENCED
 
 
-async def test_a_fence_that_cannot_be_stored(here: Surroundings) -> None:
+async def test_a_fence_that_cannot_be_stored_can_be_retried(here: Surroundings) -> None:
     zombie = await open_transaction(here)
     here.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert await refusal(init(here)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -269,7 +269,7 @@ async def test_a_transaction_that_takes_too_long_is_aborted(here: Surroundings) 
     assert await refusal(here.end("id", producer, is_committed=True)) is ErrorCode.PRODUCER_FENCED
 
 
-async def test_a_timeout_that_cannot_be_stored_comes_again(here: Surroundings) -> None:
+async def test_an_abort_that_cannot_be_stored_is_retried(here: Surroundings) -> None:
     here.coordinator.start()
     producer = await open_transaction(here)
     here.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -296,7 +296,7 @@ async def test_a_timeout_does_not_disturb_a_commit_that_is_being_stored(here: Su
 
 
 @pytest.mark.parametrize("ends", [False, True])
-async def test_ids_that_nobody_uses_are_forgotten(ends: bool) -> None:
+async def test_unused_ids_expire(ends: bool) -> None:
     here = Surroundings(TransactionSettings(id_expiration_ms=10_000, expiry_check_interval_ms=1_000))
     await here.lead()
     here.coordinator.start()
@@ -342,7 +342,7 @@ async def test_many_tombstones_are_several_batches() -> None:
     assert list(here.coordinator.inspection.transactions()) == []
 
 
-async def test_others_have_their_turn_while_ids_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_requests_get_turns_while_ids_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expiry, "SLICE_IDS", 2)
     here = Surroundings(TransactionSettings(id_expiration_ms=10))
     await here.lead()
@@ -364,7 +364,7 @@ async def test_others_have_their_turn_while_ids_are_looked_at(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("code", [3, 6, 7, 13, 19, 20, 56], ids=lambda code: ErrorCode(code).name)
-async def test_a_marker_is_sent_until_it_is_there(here: Surroundings, code: int) -> None:
+async def test_a_marker_is_sent_until_it_is_written(here: Surroundings, code: int) -> None:
     producer = await open_transaction(here, A0, A1)
     here.channel.codes[A1] = [code, code]
     await here.end("id", producer, is_committed=True)
@@ -376,7 +376,7 @@ async def test_a_marker_is_sent_until_it_is_there(here: Surroundings, code: int)
 
 
 @pytest.mark.parametrize("code", [47, 52, -1, 87], ids=lambda code: ErrorCode(code).name)
-async def test_a_marker_that_is_refused_leaves_the_transaction_to_the_next_load(here: Surroundings, code: int) -> None:
+async def test_a_rejected_marker_leaves_the_transaction_to_the_next_load(here: Surroundings, code: int) -> None:
     producer = await open_transaction(here)
     here.channel.codes[A0] = [code]
     await here.end("id", producer, is_committed=True)
@@ -387,7 +387,7 @@ async def test_a_marker_that_is_refused_leaves_the_transaction_to_the_next_load(
     assert here.state() is TransactionState.COMPLETE_COMMIT
 
 
-async def test_a_deleted_topic_does_not_hold_a_transaction_up(here: Surroundings) -> None:
+async def test_a_deleted_topic_does_not_keep_a_transaction_open(here: Surroundings) -> None:
     producer = await open_transaction(here, A0, B0)
     here.leaders.deleted.add("a")
     await here.end("id", producer, is_committed=True)
@@ -408,7 +408,7 @@ async def test_a_partition_without_a_leader_gets_its_marker_later(here: Surround
     assert [partition for _, partition in here.channel.written] == [B0, A0]
 
 
-async def test_a_complete_state_that_cannot_be_stored_is_tried_again(here: Surroundings) -> None:
+async def test_a_complete_state_that_cannot_be_stored_is_retried(here: Surroundings) -> None:
     producer = await open_transaction(here)
     here.channel.holds = True
     await here.end("id", producer, is_committed=True)
@@ -426,7 +426,7 @@ async def test_a_complete_state_that_cannot_be_stored_is_tried_again(here: Surro
 
 
 @pytest.mark.parametrize("golden", PARTITIONS, ids=lambda golden: f"partition {golden.number}")
-async def test_what_kafka_wrote_is_loaded(golden: GoldenPartition) -> None:
+async def test_ids_written_by_kafka_are_loaded(golden: GoldenPartition) -> None:
     here = Surroundings()
     here.log.logs[0] = bytearray(golden.log)
     await here.lead()
@@ -453,7 +453,7 @@ async def test_a_decided_transaction_is_completed_by_the_next_coordinator(
     assert here.states()[-1] == ("CompleteCommit" if is_committed else "CompleteAbort")
 
 
-async def test_metadata_that_has_not_arrived_is_not_taken_for_deleted_topics(here: Surroundings) -> None:
+async def test_missing_metadata_does_not_mean_deleted_topics(here: Surroundings) -> None:
     producer = await open_transaction(here)
     here.channel.holds = True
     await here.end("id", producer, is_committed=True)
@@ -495,7 +495,7 @@ async def test_a_result_for_an_older_leadership_is_void(here: Surroundings) -> N
     assert here.channel.asked == []
 
 
-async def test_markers_of_an_older_leadership_are_given_up(here: Surroundings) -> None:
+async def test_markers_of_an_older_leadership_are_cancelled(here: Surroundings) -> None:
     producer = await open_transaction(here)
     here.channel.codes[A0] = [6] * 1_000
     await here.end("id", producer, is_committed=True)
@@ -514,7 +514,7 @@ async def test_the_same_epoch_again_is_no_new_leadership(here: Surroundings) -> 
     assert here.state() is TransactionState.EMPTY
 
 
-async def test_where_an_id_is_not_served(here: Surroundings) -> None:
+async def test_errors_for_ids_that_are_not_served(here: Surroundings) -> None:
     await init(here)
 
     def told() -> ErrorCode:
@@ -556,7 +556,7 @@ async def test_a_log_that_cannot_be_read_is_not_served(spoil: Callable[[FakeLog]
     assert await refusal(init(here)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_records_about_something_else_are_skipped() -> None:
+async def test_records_of_other_kinds_are_skipped() -> None:
     here = Surroundings()
     here.log.write(0, build_batch([RecordData(0, b"\x00\x01what", b"ever")]))
     await here.lead()
@@ -574,7 +574,7 @@ async def test_the_topic_is_created_on_demand() -> None:
     assert here.created == ["__transaction_state"] * 2
 
 
-async def test_stopping_ends_everything(here: Surroundings) -> None:
+async def test_stopping_cancels_unfinished_work(here: Surroundings) -> None:
     here.coordinator.start()
     producer = await open_transaction(here)
     here.channel.codes[A0] = [6] * 1_000

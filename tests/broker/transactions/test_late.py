@@ -17,7 +17,7 @@ from tests.broker.transactions.leading import BROKER, Leading
 TIMEOUT_MAX_MS = 900_000
 
 
-def test_late_transactions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_hanging_transactions_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     here = Leading(tmp_path)
     late = LateTransactions(here.replica_manager, TIMEOUT_MAX_MS)
     first, second = here.lead("t", 0), here.lead("t", 1)

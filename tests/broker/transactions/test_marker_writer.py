@@ -60,7 +60,7 @@ async def test_a_marker_ends_the_transaction(here: Writing, is_committed: bool) 
     assert here.told == [("t", 0, ended), ("t", 1, ended)]
 
 
-async def test_it_counts_when_it_is_replicated(here: Writing) -> None:
+async def test_a_marker_ends_the_transaction_once_it_is_replicated(here: Writing) -> None:
     partition = here.lead("t", 0, isr=(BROKER, 2))
     here.produce(partition, 7, 0, 0)
     writing = asyncio.ensure_future(here.write(marker(), [T0]))
@@ -73,7 +73,7 @@ async def test_it_counts_when_it_is_replicated(here: Writing) -> None:
     assert here.told == [("t", 0, marker())]
 
 
-async def test_one_that_is_not_replicated_in_time_does_not_count(here: Writing) -> None:
+async def test_a_marker_that_is_not_replicated_in_time_is_not_reported(here: Writing) -> None:
     here.lead("t", 0, isr=(BROKER, 2))
     writing = asyncio.ensure_future(here.write(marker(), [T0]))
     await asyncio.sleep(0)
@@ -83,7 +83,7 @@ async def test_one_that_is_not_replicated_in_time_does_not_count(here: Writing) 
     assert here.told == []
 
 
-async def test_partitions_that_are_not_here(here: Writing) -> None:
+async def test_partitions_that_are_not_led_here_get_errors(here: Writing) -> None:
     here.lead("t", 0)
     here.lead("t", 1).follow(Leadership(1, 2, 1, (2,), 1, (2,)))
     assert await here.write(marker(), [GONE, T0, T1]) == {
@@ -103,7 +103,7 @@ async def test_partitions_that_are_not_here(here: Writing) -> None:
         (marker(epoch=4, coordinator_epoch=6), ErrorCode.NONE),
     ],
 )
-async def test_zombies_are_refused(here: Writing, late: Marker, code: ErrorCode) -> None:
+async def test_markers_of_zombies_are_rejected(here: Writing, late: Marker, code: ErrorCode) -> None:
     here.lead("t", 0)
     assert await here.write(marker(epoch=3, coordinator_epoch=5), [T0]) == {T0: ErrorCode.NONE}
     assert await here.write(late, [T0]) == {T0: code}
@@ -118,7 +118,7 @@ async def test_a_marker_cancels_the_guard_of_its_producer(here: Writing) -> None
     assert not other.is_cancelled
 
 
-async def test_a_refused_marker_cancels_nothing(here: Writing) -> None:
+async def test_a_rejected_marker_cancels_no_guard(here: Writing) -> None:
     here.lead("t", 0)
     await here.write(marker(epoch=3), [T0])
     guard = here.guards.take(T0, Producer(7, 3), 0, here.clock.now_ms())
@@ -136,7 +136,7 @@ async def test_a_refused_marker_cancels_nothing(here: Writing) -> None:
     ],
     ids=lambda overrides: next(iter(overrides)),
 )
-async def test_no_setting_of_a_topic_gets_in_a_markers_way(here: Writing, overrides: dict[str, str]) -> None:
+async def test_no_topic_config_rejects_a_marker(here: Writing, overrides: dict[str, str]) -> None:
     partition = here.lead("t", 0, overrides=overrides)
     assert await here.write(marker(), [T0]) == {T0: ErrorCode.NONE}
     fetched = partition.log.read(0, 1000, upper_bound_offset=1, min_one_batch=True)

@@ -54,7 +54,7 @@ class Sending:
 
 
 @pytest.mark.parametrize("code", ErrorCode)
-async def test_what_each_code_means(code: ErrorCode) -> None:
+async def test_the_fate_of_each_error_code(code: ErrorCode) -> None:
     expected = Fate.DONE if code in DONE else Fate.SUPERSEDED if code in SUPERSEDED else Fate.FAILED
     sending = Sending()
     sending.channels[1].codes[A0] = [code]
@@ -76,7 +76,7 @@ async def test_each_leader_gets_its_own_partitions() -> None:
     assert sending.channels[2].written == [(MARKER, B0)]
 
 
-async def test_a_partition_whose_leader_moves() -> None:
+async def test_a_marker_follows_the_leader_of_its_partition() -> None:
     sending = Sending()
     sending.channels[1].codes[A0] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     asked = asyncio.ensure_future(sending.send("id", MARKER, [A0, A1]))
@@ -89,7 +89,7 @@ async def test_a_partition_whose_leader_moves() -> None:
 
 
 @pytest.mark.parametrize("leader", [-1, 9], ids=["no leader", "no way to it"])
-async def test_a_leader_that_cannot_be_asked(leader: int) -> None:
+async def test_a_leader_without_a_channel_is_retried(leader: int) -> None:
     sending = Sending()
     sending.leaders.leaders[A0] = leader
     asked = asyncio.ensure_future(sending.send("id", MARKER, [A0]))
@@ -102,7 +102,7 @@ async def test_a_leader_that_cannot_be_asked(leader: int) -> None:
     assert sending.sender.waiting_count == 0
 
 
-async def test_a_topic_that_is_deleted_while_its_marker_is_tried_again() -> None:
+async def test_a_topic_that_is_deleted_during_retries_is_skipped() -> None:
     sending = Sending()
     sending.channels[1].codes[A0] = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 9
     asked = asyncio.ensure_future(sending.send("id", MARKER, [A0]))
@@ -117,7 +117,7 @@ async def test_nothing_to_send() -> None:
     assert await Sending().send("id", MARKER, []) is Fate.DONE
 
 
-async def test_a_sender_that_is_given_up_sends_no_more() -> None:
+async def test_a_cancelled_send_sends_no_more() -> None:
     sending = Sending()
     sending.leaders.leaders[A0] = -1
     asked = asyncio.ensure_future(sending.send("id", MARKER, [A0]))

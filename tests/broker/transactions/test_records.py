@@ -71,12 +71,12 @@ def test_what_is_written_reads_back(state: TransactionState, has_partitions: boo
     assert list(read.partitions) == list(partitions)
 
 
-def test_a_producers_memory_of_its_last_epoch_is_not_stored() -> None:
+def test_the_last_epoch_of_a_producer_is_not_stored() -> None:
     read = read_value(write_value(METADATA._replace(last_producer_id=5, last_producer_epoch=6)))
     assert read == METADATA
 
 
-def test_partitions_of_one_topic_stand_together() -> None:
+def test_partitions_of_one_topic_are_adjacent() -> None:
     mixed = METADATA._replace(partitions=dict.fromkeys([("a", 1), ("b", 0), ("a", 0)]))
     assert list(read_value(write_value(mixed)).partitions) == [("a", 1), ("a", 0), ("b", 0)]
 
@@ -96,7 +96,7 @@ def test_a_value_of_version_1_is_read() -> None:
     )
 
 
-def test_a_key_of_a_later_version_is_about_something_else() -> None:
+def test_a_key_of_a_later_version_is_not_decoded() -> None:
     assert read_key(b"\x00\x01whatever") is None
 
 

@@ -46,7 +46,7 @@ def test_the_first_epoch_is_0() -> None:
     assert completed(transaction, transaction.init_producer(new_producer(), NOW_MS)) == Producer(9, 0)
 
 
-def test_whoever_was_forgotten_goes_on_with_a_new_id() -> None:
+def test_a_producer_whose_id_expired_continues_with_a_new_one() -> None:
     transaction = Transaction.new("id", 9, TIMEOUT_MS, T0_MS)
     assert completed(transaction, transaction.init_producer(new_producer(Producer(3, 12)), NOW_MS)) == Producer(9, 0)
 
@@ -68,14 +68,14 @@ def test_an_instance_that_repeats_itself_gets_the_same_epoch() -> None:
     assert transaction.init_producer(new_producer(PRODUCER), NOW_MS) is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_new_instance_makes_the_last_epoch_forgotten() -> None:
+def test_a_new_instance_forgets_the_last_epoch() -> None:
     transaction = transaction_in(EMPTY)
     completed(transaction, transaction.init_producer(new_producer(PRODUCER), NOW_MS))
     assert completed(transaction, transaction.init_producer(new_producer(), NOW_MS)) == Producer(7, 5)
     assert transaction.init_producer(new_producer(PRODUCER), NOW_MS) is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_transaction_does_not_make_the_last_epoch_forgotten() -> None:
+def test_a_transaction_keeps_the_last_epoch() -> None:
     transaction = transaction_in(EMPTY)
     raised = completed(transaction, transaction.init_producer(new_producer(PRODUCER), NOW_MS))
     planned(transaction.add_partitions(raised, [A0], NOW_MS))
@@ -100,7 +100,7 @@ def test_after_the_last_epoch_comes_another_producer_id(epoch: int) -> None:
     assert transaction.current.last_producer_id == 7
 
 
-def test_whoever_did_not_hear_of_its_new_producer_id_is_told_again() -> None:
+def test_a_producer_that_missed_its_new_producer_id_gets_it_again() -> None:
     transaction = transaction_in(EMPTY, Producer(7, LAST_EPOCH))
     spent = Producer(7, LAST_EPOCH)
     first = completed(transaction, transaction.init_producer(new_producer(spent, spare=20), NOW_MS))
@@ -130,7 +130,7 @@ def test_the_producer_with_the_last_epoch_can_be_fenced() -> None:
 # Fencing
 
 
-def test_an_open_transaction_is_fenced_at_once_and_aborted() -> None:
+def test_an_open_transaction_is_fenced_and_aborted() -> None:
     transaction = transaction_in(ONGOING)
     metadata = planned(transaction.init_producer(new_producer(), NOW_MS))
     assert metadata == Metadata(PREPARE_ABORT, 7, 4, -1, NO_EPOCH, TIMEOUT_MS, {A0: None}, T0_MS, NOW_MS)
@@ -171,7 +171,7 @@ def test_the_first_partition_begins_a_transaction() -> None:
     assert (metadata.state, list(metadata.partitions), metadata.started_ms) == (ONGOING, [B0, A0], NOW_MS)
 
 
-def test_more_partitions_do_not_begin_it_again() -> None:
+def test_more_partitions_do_not_begin_a_new_transaction() -> None:
     transaction = transaction_in(ONGOING)
     metadata = planned(transaction.add_partitions(PRODUCER, [A1, A0], NOW_MS))
     assert (list(metadata.partitions), metadata.started_ms, metadata.updated_ms) == ([A0, A1], T0_MS, NOW_MS)
@@ -193,6 +193,6 @@ def test_an_end_keeps_the_partitions_until_it_is_complete(
     assert (finished.started_ms, finished.updated_ms) == (T0_MS, NOW_MS + 1)
 
 
-def test_every_state_but_the_memory_only_one_has_a_way_out_or_is_the_end() -> None:
+def test_every_state_but_the_intermediate_one_has_a_transition_or_is_final() -> None:
     reachable = {previous for states in VALID_PREVIOUS.values() for previous in states}
     assert set(TransactionState) - reachable == {TransactionState.DEAD}

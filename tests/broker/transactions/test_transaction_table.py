@@ -144,7 +144,7 @@ def test_every_request_while_a_change_is_pending(name: str, state: TransactionSt
 
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("state", RESTING, ids=lambda state: state.title)
-def test_a_change_that_cannot_be_stored_can_be_tried_again(name: str, state: TransactionState) -> None:
+def test_a_change_that_cannot_be_stored_can_be_retried(name: str, state: TransactionState) -> None:
     transaction = transaction_in(state)
     decision = REQUESTS[name](transaction)
     if not isinstance(decision, Metadata):

@@ -100,7 +100,7 @@ def header(sequence: int = 0, epoch: int = 0, producer_id: int = 7) -> BatchHead
         b"\x00" * 16 + b"\x01" + b"\xff" * 60,
     ],
 )
-def test_what_is_no_transactional_batch(records: bytes) -> None:
+def test_other_batches_are_not_verified(records: bytes) -> None:
     assert transactional_header(records) is None
 
 
@@ -118,7 +118,7 @@ def test_what_is_no_transactional_batch(records: bytes) -> None:
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING,) * 3,
     ],
 )
-async def test_what_a_producer_is_told(
+async def test_the_error_code_for_a_producer(
     here: Verifying, code: ErrorCode, told: ErrorCode, told_before_abortable: ErrorCode
 ) -> None:
     here.link.code = code
@@ -140,7 +140,7 @@ async def test_only_the_first_batch_of_a_transaction_is_verified(here: Verifying
     assert await here.told(header(1)) is ErrorCode.TRANSACTION_ABORTABLE
 
 
-async def test_switched_off_nothing_is_asked(here: Verifying) -> None:
+async def test_no_verification_while_it_is_switched_off(here: Verifying) -> None:
     here.is_enabled = False
     here.link.code = ErrorCode.TRANSACTION_ABORTABLE
     assert await here.told(header()) is ErrorCode.NONE
@@ -148,7 +148,7 @@ async def test_switched_off_nothing_is_asked(here: Verifying) -> None:
     assert len(here.guards) == 0
 
 
-async def test_a_marker_that_comes_before_the_answer_cancels_the_append(here: Verifying) -> None:
+async def test_a_marker_before_the_verdict_cancels_the_append(here: Verifying) -> None:
     here.link.waits = True
     admitting = asyncio.ensure_future(here.admit(header()))
     await asyncio.sleep(0)
@@ -157,7 +157,7 @@ async def test_a_marker_that_comes_before_the_answer_cancels_the_append(here: Ve
     assert here.check(await admitting, header()) is ErrorCode.INVALID_TXN_STATE
 
 
-async def test_an_answer_about_the_last_transaction_is_none_about_the_next(here: Verifying) -> None:
+async def test_a_verdict_on_the_last_transaction_does_not_apply_to_the_next(here: Verifying) -> None:
     """Asked, ended, begun anew and asked again: the first answer must not let the late batch in."""
     here.link.waits = True
     late = asyncio.ensure_future(here.admit(header()))
@@ -171,7 +171,7 @@ async def test_an_answer_about_the_last_transaction_is_none_about_the_next(here:
     assert here.check(await again, header()) is ErrorCode.NONE
 
 
-async def test_a_marker_of_another_producer_does_not_matter(here: Verifying) -> None:
+async def test_a_marker_of_another_producer_cancels_nothing(here: Verifying) -> None:
     here.link.waits = True
     admitting = asyncio.ensure_future(here.admit(header()))
     await asyncio.sleep(0)
@@ -187,7 +187,7 @@ async def test_a_transaction_that_ended_after_it_was_found_open(here: Verifying)
     assert here.check(admission, header(1)) is ErrorCode.INVALID_TXN_STATE
 
 
-async def test_a_later_batch_does_not_overtake_one_that_was_refused(here: Verifying) -> None:
+async def test_a_later_batch_does_not_overtake_a_rejected_one(here: Verifying) -> None:
     here.link.code = ErrorCode.NOT_COORDINATOR
     assert await here.told(header(0)) is ErrorCode.NOT_ENOUGH_REPLICAS
     here.link.code = ErrorCode.NONE
@@ -211,7 +211,7 @@ async def test_several_producers_in_one_request(here: Verifying) -> None:
         await here.admit(header(), header(producer_id=8))
 
 
-async def test_nothing_transactional_in_the_request(here: Verifying) -> None:
+async def test_a_request_without_transactional_batches_is_not_verified(here: Verifying) -> None:
     await here.admit()
     assert here.link.asked == []
 
@@ -244,7 +244,7 @@ def test_guards_of_silent_producers_are_dropped() -> None:
     ],
 )
 @pytest.mark.parametrize("waits", [False, True])
-async def test_what_a_committing_producer_is_told(
+async def test_the_error_code_for_a_committing_producer(
     here: Verifying, code: ErrorCode, told: ErrorCode, told_before_abortable: ErrorCode, waits: bool
 ) -> None:
     here.link.code, here.link.waits = code, waits
@@ -252,7 +252,7 @@ async def test_what_a_committing_producer_is_told(
         assert await offsets_told(here, says_abortable=says_abortable) is expected
 
 
-async def test_a_marker_that_comes_before_the_answer_cancels_the_commit(here: Verifying) -> None:
+async def test_a_marker_before_the_verdict_cancels_the_commit(here: Verifying) -> None:
     here.link.waits = True
     telling = asyncio.ensure_future(here.verifier.admit_offsets("id", Producer(7, 0), T0, says_abortable=True))
     await asyncio.sleep(0)
@@ -262,7 +262,7 @@ async def test_a_marker_that_comes_before_the_answer_cancels_the_commit(here: Ve
         await telling
 
 
-async def test_switched_off_offsets_are_taken_on_trust(here: Verifying) -> None:
+async def test_offsets_are_not_verified_while_verification_is_switched_off(here: Verifying) -> None:
     here.is_enabled = False
     here.link.code = ErrorCode.TRANSACTION_ABORTABLE
     assert await offsets_told(here, says_abortable=True) is ErrorCode.NONE
