@@ -1,4 +1,4 @@
-"""Appending at once and reading back: the outcome comes exactly once, and every record in order."""
+"""Appends and replay: the outcome is reported exactly once, and every record is read in order."""
 
 from __future__ import annotations
 

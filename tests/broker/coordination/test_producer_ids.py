@@ -1,4 +1,4 @@
-"""Producer ids: none twice, the next block before it is needed, and what is said when there is none."""
+"""Producer ids: none is given twice, the next block is requested in time, and the error if there is none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 
 class Blocks:
-    """Blocks of 20 that are given when the test says so."""
+    """Blocks of 20 ids, which the test releases."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -1,4 +1,4 @@
-"""A log in memory that stores when it is told to, and what else a coordinator in a test needs."""
+"""A log in memory whose appends a test can hold and release, and the other parts that a coordinator needs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FakeLog:
         return done
 
     def release(self, index: int = 0, error: ErrorCode | None = None) -> None:
-        """A held append is decided."""
+        """End a held append."""
         partition, batch, done = self.held.pop(index)
         if error is None:
             self.write(partition, batch)
@@ -112,7 +112,7 @@ class FakeLegacyOffsets:
 
 
 class Surroundings:
-    """A coordinator with everything around it in hand."""
+    """A coordinator with a clock, a timer and a log that the test controls."""
 
     def __init__(self, settings: CoordinatorSettings | None = None, *, partition_count: int | None = 1) -> None:
         self.clock = ManualClock()
@@ -157,11 +157,11 @@ class Surroundings:
         await self.idle()
 
     async def restart(self) -> None:
-        """The coordinator dies without a word and a new one loads everything."""
+        """Replace the coordinator, without stopping it, by a new one that loads everything."""
         self.coordinator = self.new_coordinator()
         await self.lead()
 
     async def idle(self) -> None:
-        """Let everything that can run do so."""
+        """Run everything that can run now."""
         for _ in range(200):
             await asyncio.sleep(0)

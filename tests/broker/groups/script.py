@@ -170,24 +170,24 @@ class Script:
             self._shown_state = self._state()
             self.output.append(self._shown_state)
 
-    def _show_join(self, client: Client, answer: JoinResult) -> None:
-        words = [f"Join {answer.error.name}"]
-        if answer.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
-            client.member_id = answer.member_id
-            words.append(f"id={answer.member_id}")
-        if answer.error is ErrorCode.NONE:
-            client.generation_id = answer.generation_id
-            words.append(f"generation={answer.generation_id} {answer.protocol_name} leader={answer.leader_id}")
-            if answer.members:
-                words.append(f"members=[{' '.join(each.member_id for each in answer.members)}]")
-            if answer.skip_assignment:
+    def _show_join(self, client: Client, result: JoinResult) -> None:
+        words = [f"Join {result.error.name}"]
+        if result.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+            client.member_id = result.member_id
+            words.append(f"id={result.member_id}")
+        if result.error is ErrorCode.NONE:
+            client.generation_id = result.generation_id
+            words.append(f"generation={result.generation_id} {result.protocol_name} leader={result.leader_id}")
+            if result.members:
+                words.append(f"members=[{' '.join(each.member_id for each in result.members)}]")
+            if result.skip_assignment:
                 words.append("skip-assignment")
         self._say(client.name, " ".join(words))
 
-    def _show_sync(self, name: str, answer: SyncResult) -> None:
-        words = ["Sync", answer.error.name]
-        if answer.error is ErrorCode.NONE:
-            words.append(f"assignment={answer.assignment.decode() or '(empty)'}")
+    def _show_sync(self, name: str, result: SyncResult) -> None:
+        words = ["Sync", result.error.name]
+        if result.error is ErrorCode.NONE:
+            words.append(f"assignment={result.assignment.decode() or '(empty)'}")
         self._say(name, " ".join(words))
 
 

@@ -1,4 +1,4 @@
-"""Handlers as a client meets them: every request and answer goes through the codec of its version."""
+"""Handlers as a client uses them: every request and response goes through the codec of its version."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Served:
         return cast(Services, ServicesOfGroups(self.coordinator, self.metadata, self.here.clock, self.sliced_work))
 
     def send(self, handler: ModuleType, request: object, version: int) -> Any:
-        """The answer if there is one now, else a task that will have it."""
+        """Return the response if the handler responds at once, otherwise a task that ends with it."""
         api = APIS[_key_of(request)]
         assert version in api.versions
         received = received_by(handler, request, version)
@@ -102,7 +102,7 @@ class Served:
         return asyncio.ensure_future(self._later(handler, received, context, answer))
 
     async def ask(self, handler: ModuleType, request: object, version: int) -> Any:
-        """The answer, however long it takes."""
+        """Return the response, and wait for it if needed."""
         answer = self.send(handler, request, version)
         return await answer if isinstance(answer, asyncio.Future) else answer
 
@@ -137,7 +137,7 @@ def as_received(answer: object, api: Api, version: int) -> Any:
 
 
 def codes(topics: Any) -> Mapping[tuple[str, int], ErrorCode]:
-    """Error codes by (topic, partition) of a commit's or deletion's answer."""
+    """Error codes by (topic, partition) of a commit's or deletion's response."""
     return {
         (topic.name, partition.partition_index): ErrorCode(partition.error_code)
         for topic in topics

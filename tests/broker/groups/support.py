@@ -1,4 +1,4 @@
-"""Short ways to say what members do, for the tests of the group machine."""
+"""Helpers for the requests of members, for the tests of the group machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REBALANCE_MS = 60_000
 
 
 def later(milliseconds: int) -> Moment:
-    """That long after the beginning."""
+    """Return the moment `milliseconds` after T0."""
     return Moment(T0.monotonic_ms + milliseconds, T0.now_ms + milliseconds)
 
 
@@ -79,12 +79,12 @@ def sync_request(member_id: str, generation_id: int, assignments: dict[str, byte
 
 
 class Harness:
-    """One group and its surroundings: time, a log that stores at once unless held, and every answer by ticket."""
+    """One group and its surroundings: time, a log that stores at once unless held, and every result by ticket."""
 
     def __init__(self, *, max_size: int = 100, initial_delay_ms: int = 0) -> None:
         self.settings = GroupSettings(max_size=max_size, initial_rebalance_delay_ms=initial_delay_ms)
         self.group = Group("g", self.settings, T0)
-        self.answers: dict[object, JoinResult | SyncResult] = {}
+        self.results: dict[object, JoinResult | SyncResult] = {}
         self.effects: list[Effect] = []
         """Everything the machine has caused, in order."""
         self.holds_stores = False
@@ -101,17 +101,17 @@ class Harness:
         self.now = target
 
     def join(self, name: str, *, ticket: object = None, **details: Any) -> JoinResult | None:
-        """The answer, or None while the join is parked. The ticket is `name` unless one is given."""
+        """Return the result, or None while the join is parked. The ticket is `name` unless one is given."""
         ticket = ticket or name
-        self.answers.pop(ticket, None)
+        self.results.pop(ticket, None)
         self.group.join(join_request(name, **details), ticket, self.now)
         self.settle()
-        return self.join_answer(ticket)
+        return self.join_result(ticket)
 
-    def join_answer(self, ticket: object) -> JoinResult | None:
-        answer = self.answers.get(ticket)
-        assert answer is None or isinstance(answer, JoinResult)
-        return answer
+    def join_result(self, ticket: object) -> JoinResult | None:
+        result = self.results.get(ticket)
+        assert result is None or isinstance(result, JoinResult)
+        return result
 
     def sync(
         self,
@@ -124,19 +124,19 @@ class Harness:
         protocol_type: str | None = None,
         protocol_name: str | None = None,
     ) -> SyncResult | None:
-        """The answer, or None while the sync is parked. The ticket is `sync <member id>` unless one is given."""
+        """Return the result, or None while the sync is parked. The ticket is `sync <member id>` unless one is given."""
         ticket = ticket or f"sync {member_id}"
-        self.answers.pop(ticket, None)
+        self.results.pop(ticket, None)
         generation_id = self.group.generation_id if generation_id is None else generation_id
         request = SyncRequest(member_id, instance_id, generation_id, protocol_type, protocol_name, assignments or {})
         self.group.sync(request, ticket, self.now)
         self.settle()
-        return self.sync_answer(ticket)
+        return self.sync_result(ticket)
 
-    def sync_answer(self, ticket: object) -> SyncResult | None:
-        answer = self.answers.get(ticket)
-        assert answer is None or isinstance(answer, SyncResult)
-        return answer
+    def sync_result(self, ticket: object) -> SyncResult | None:
+        result = self.results.get(ticket)
+        assert result is None or isinstance(result, SyncResult)
+        return result
 
     def heartbeat(self, member_id: str, generation_id: int | None = None, instance_id: str | None = None) -> ErrorCode:
         generation_id = self.group.generation_id if generation_id is None else generation_id
@@ -167,8 +167,8 @@ class Harness:
             for effect in effects:
                 self.effects.append(effect)
                 if isinstance(effect, RespondToJoin | RespondToSync):
-                    assert effect.ticket not in self.answers, f"{effect.ticket} was answered twice"
-                    self.answers[effect.ticket] = effect.result
+                    assert effect.ticket not in self.results, f"{effect.ticket} was resolved twice"
+                    self.results[effect.ticket] = effect.result
                     continue
                 self.held.append(effect)
                 if not self.holds_stores:
@@ -178,7 +178,7 @@ class Harness:
     def stores(self) -> list[StoreGroup]:
         return [effect for effect in self.effects if isinstance(effect, StoreGroup)]
 
-    # Ways into each state
+    # Helpers to enter each state
 
     def stabilise(self) -> None:
         """From CompletingRebalance: every member syncs, the leader with its own id as each member's assignment."""

@@ -48,8 +48,8 @@ async def commit(broker: InProcessBroker, group: str, offset: int) -> None:
         for index in range(3)
     ]
     topics = [OffsetCommitRequestTopic(name="t", partitions=partitions)]
-    answer = await broker.ask(OffsetCommitRequest(group_id=group, member_id="", topics=topics), 7)
-    assert {partition.error_code for partition in answer.topics[0].partitions} == {ErrorCode.NONE}
+    response = await broker.ask(OffsetCommitRequest(group_id=group, member_id="", topics=topics), 7)
+    assert {partition.error_code for partition in response.topics[0].partitions} == {ErrorCode.NONE}
 
 
 async def stable_member(broker: InProcessBroker) -> None:
@@ -71,10 +71,10 @@ async def stable_member(broker: InProcessBroker) -> None:
 async def all_there_is(broker: InProcessBroker) -> object:
     offsets = {}
     for group in (*GROUPS, DELETED):
-        answer = await broker.ask(OffsetFetchRequest(group_id=group, topics=None), 7)
+        response = await broker.ask(OffsetFetchRequest(group_id=group, topics=None), 7)
         offsets[group] = [
             (partition.partition_index, partition.committed_offset, partition.metadata)
-            for topic in answer.topics
+            for topic in response.topics
             for partition in sorted(topic.partitions, key=lambda each: each.partition_index)
         ]
     (group,) = (await broker.ask(DescribeGroupsRequest(groups=[MEMBERS]), 1)).groups

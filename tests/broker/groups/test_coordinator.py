@@ -1,4 +1,4 @@
-"""The coordinator over a log in memory: who waits, what is shown when, slow and failing appends, loading and moving."""
+"""The coordinator over a log in memory: parked requests, slow and failing appends, loading, leadership."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def committed(here: Surroundings) -> dict[tuple[str, int], int]:
 async def stable(here: Surroundings, *names: str) -> None:
     """Members <name>-1 in a stable group, the first one leading."""
     first, *others = names
-    answers = [join(here, first)]
-    answers += [join(here, name) for name in others]
+    results = [join(here, first)]
+    results += [join(here, name) for name in others]
     if others:
-        answers.append(join(here, first, f"{first}-1"))
-    for answer in answers:
-        if isinstance(answer, Awaitable):
-            await answer
+        results.append(join(here, first, f"{first}-1"))
+    for result in results:
+        if isinstance(result, Awaitable):
+            await result
     group = here.coordinator.inspection.group("g")
     assert group is not None
     syncs = [sync(here, f"{name}-1", group.generation_id) for name in others]
@@ -134,7 +134,7 @@ async def test_an_assignment_is_stored_before_it_is_returned(here: Surroundings)
 
 
 @pytest.mark.parametrize(
-    ("append_error", "told"),
+    ("append_error", "expected_error"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -149,11 +149,11 @@ async def test_an_assignment_is_stored_before_it_is_returned(here: Surroundings)
     ],
 )
 async def test_an_assignment_that_cannot_be_stored_starts_a_rebalance(
-    here: Surroundings, append_error: ErrorCode, told: ErrorCode
+    here: Surroundings, append_error: ErrorCode, expected_error: ErrorCode
 ) -> None:
     join(here, "a")
     here.log.append_error = append_error
-    assert sync(here, "a-1", 1, {"a-1": b"x"}) == SyncResult(told)
+    assert sync(here, "a-1", 1, {"a-1": b"x"}) == SyncResult(expected_error)
     assert state(here) is GroupState.PREPARING_REBALANCE
 
 
@@ -197,9 +197,9 @@ async def test_a_disconnected_client_does_not_delay_the_others(here: Surrounding
 async def test_a_session_timeout_out_of_bounds_is_rejected(
     here: Surroundings, session_ms: int, error: ErrorCode
 ) -> None:
-    answer = join(here, "a", session_ms=session_ms)
-    assert isinstance(answer, JoinResult)
-    assert answer.error is error
+    result = join(here, "a", session_ms=session_ms)
+    assert isinstance(result, JoinResult)
+    assert result.error is error
 
 
 async def test_requests_for_an_unknown_group_get_errors(here: Surroundings) -> None:
@@ -272,11 +272,11 @@ async def test_the_initial_delay() -> None:
 
 async def test_a_commit_is_shown_when_it_is_in_the_log(here: Surroundings) -> None:
     here.log.holds = True
-    answer = commit(here, {T0: at(5, "m")})
-    assert isinstance(answer, asyncio.Future)
+    result = commit(here, {T0: at(5, "m")})
+    assert isinstance(result, asyncio.Future)
     assert committed(here) == {}
     here.log.release()
-    assert await answer == CommitResult(ErrorCode.NONE)
+    assert await result == CommitResult(ErrorCode.NONE)
     assert here.coordinator.offsets.of("g").get(T0) == at(5, "m")
     assert here.log.batch_sequences() == [0]
     assert here.coordinator.offsets.commit_count == 1
@@ -290,7 +290,7 @@ async def test_one_commit_is_one_batch(here: Surroundings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("append_error", "told"),
+    ("append_error", "expected_error"),
     [
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -307,17 +307,17 @@ async def test_one_commit_is_one_batch(here: Surroundings) -> None:
 )
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_a_commit_that_cannot_be_stored_gets_the_translated_error(
-    here: Surroundings, append_error: ErrorCode, told: ErrorCode, is_late: bool
+    here: Surroundings, append_error: ErrorCode, expected_error: ErrorCode, is_late: bool
 ) -> None:
     assert commit(here, {T0: at(1)}) == CommitResult(ErrorCode.NONE)
     if is_late:
         here.log.holds = True
-        answer = commit(here, {T0: at(2)})
+        result = commit(here, {T0: at(2)})
         here.log.release(error=append_error)
     else:
         here.log.append_error = append_error
-        answer = commit(here, {T0: at(2)})
-    assert (await answer if isinstance(answer, Awaitable) else answer) == CommitResult(told)
+        result = commit(here, {T0: at(2)})
+    assert (await result if isinstance(result, Awaitable) else result) == CommitResult(expected_error)
     assert committed(here) == {T0: 1}
 
 
@@ -325,10 +325,10 @@ async def test_an_unexpected_exception_of_the_log_is_returned_and_logged(
     here: Surroundings, caplog: pytest.LogCaptureFixture
 ) -> None:
     here.log.holds = True
-    answer = commit(here, {T0: at(2)})
+    result = commit(here, {T0: at(2)})
     here.log.held.pop().done.set_exception(RuntimeError("out of luck"))
-    assert isinstance(answer, Awaitable)
-    assert await answer == CommitResult(ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert isinstance(result, Awaitable)
+    assert await result == CommitResult(ErrorCode.UNKNOWN_SERVER_ERROR)
     assert "out of luck" in caplog.text
 
 
@@ -349,18 +349,18 @@ async def test_commits_apply_in_the_order_of_the_log(here: Surroundings) -> None
 
 async def test_a_commit_of_a_disconnected_client_applies(here: Surroundings) -> None:
     here.log.holds = True
-    answer = commit(here, {T0: at(2)})
-    assert isinstance(answer, asyncio.Future)
-    answer.cancel()
+    result = commit(here, {T0: at(2)})
+    assert isinstance(result, asyncio.Future)
+    result.cancel()
     here.log.release()
     await here.idle()
     assert committed(here) == {T0: 2}
 
 
 async def test_only_the_partition_with_long_metadata_is_rejected(here: Surroundings) -> None:
-    answer = commit(here, {T0: at(1, "x" * 4097), T1: at(2, "x" * 4096), ("t", 2): at(3, "😀" * 2049), ("t", 3): at(4)})
+    result = commit(here, {T0: at(1, "x" * 4097), T1: at(2, "x" * 4096), ("t", 2): at(3, "😀" * 2049), ("t", 3): at(4)})
     too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
-    assert answer == CommitResult(ErrorCode.NONE, {T0: too_large, ("t", 2): too_large})
+    assert result == CommitResult(ErrorCode.NONE, {T0: too_large, ("t", 2): too_large})
     assert committed(here) == {T1: 2, ("t", 3): 4}
     assert commit(here, {T0: at(1, "x" * 5000)}) == CommitResult(ErrorCode.NONE, {T0: too_large})
     assert len(here.log.batch_sequences()) == 1
@@ -377,8 +377,8 @@ async def test_only_members_commit_while_there_are_any(here: Surroundings) -> No
 async def test_offsets_of_a_transaction(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
     for producer_id in (7, 8):
-        answer = commit(here, {T0: at(producer_id)}, producer=CommittingProducer(producer_id, 0))
-        assert answer == CommitResult(ErrorCode.NONE)
+        result = commit(here, {T0: at(producer_id)}, producer=CommittingProducer(producer_id, 0))
+        assert result == CommitResult(ErrorCode.NONE)
     assert committed(here) == {T0: 1}
     assert here.coordinator.offsets.of("g").is_unstable(T0)
     headers = [header for _, header in batches(here.log.logs[0])]
@@ -822,7 +822,7 @@ async def test_loading_begins_at_the_log_start_and_survives_a_cleaned_end(here: 
 
 
 async def test_a_loaded_group_serves_before_its_sessions_run(here: Surroundings) -> None:
-    """Groups are woken in slices; a member that shows itself earlier has its session from then on."""
+    """Groups are woken in slices; a request of a member before its turn starts the session earlier."""
     for name in (*(f"group-{number}" for number in range(600)), "last"):
         here.coordinator.join(name, join_request("z"))
         here.coordinator.sync(name, sync_request("z-1", 1, {"z-1": b"Z"}))
@@ -845,9 +845,9 @@ async def test_a_loaded_group_above_the_size_limit_rebalances(here: Surroundings
     here.settings = CoordinatorSettings(group=GroupSettings(max_size=2, initial_rebalance_delay_ms=0))
     await here.restart()
     assert state(here) is GroupState.PREPARING_REBALANCE
-    answers = [join(here, name, f"{name}-1") for name in "abc"]
-    assert isinstance(answers[2], JoinResult)
-    assert answers[2].error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    results = [join(here, name, f"{name}-1") for name in "abc"]
+    assert isinstance(results[2], JoinResult)
+    assert results[2].error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert state(here) is GroupState.COMPLETING_REBALANCE
 
 

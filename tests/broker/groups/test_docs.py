@@ -1,4 +1,4 @@
-"""docs/groups.md says what the machine's tables say, and docs/formats/consumer-offsets.md what the writer writes.
+"""docs/groups.md agrees with the machine's tables, and docs/formats/consumer-offsets.md with the writer.
 
 `MILENA_REGENERATE=1` writes the generated parts anew.
 """

@@ -147,7 +147,7 @@ class History:
                 self.held.append(effect)
                 continue
             assert isinstance(effect.ticket, int)
-            kind, client = self.waiting.pop(effect.ticket)  # a second answer would find nobody
+            kind, client = self.waiting.pop(effect.ticket)  # a second result would raise KeyError
             if isinstance(effect, RespondToJoin):
                 assert kind == "join"
                 self.joined(client, effect.result)
@@ -163,16 +163,16 @@ class History:
                     assert int(generation) <= self.group.generation_id
                     assert member_id.split(".")[0] == client.name
 
-    def joined(self, client: Client, answer: JoinResult) -> None:
-        if answer.error is ErrorCode.MEMBER_ID_REQUIRED:
-            client.member_id = answer.member_id
-        elif not answer.error:
+    def joined(self, client: Client, result: JoinResult) -> None:
+        if result.error is ErrorCode.MEMBER_ID_REQUIRED:
+            client.member_id = result.member_id
+        elif not result.error:
             client.must_join, client.must_sync = False, True
-            assert answer.protocol_name in {"range", "sticky", "x"}
-            client.member_id, client.generation_id = answer.member_id, answer.generation_id
-            client.is_leader = answer.leader_id == answer.member_id
-            client.known = [each.member_id for each in answer.members]
-        elif answer.error in FORGETTING:
+            assert result.protocol_name in {"range", "sticky", "x"}
+            client.member_id, client.generation_id = result.member_id, result.generation_id
+            client.is_leader = result.leader_id == result.member_id
+            client.known = [each.member_id for each in result.members]
+        elif result.error in FORGETTING:
             client.member_id = ""
 
     def check(self) -> None:
@@ -220,7 +220,7 @@ def test_history(seed: int) -> None:
         history.step()
     history.group.resign()
     history.settle()
-    assert not history.waiting, "somebody waits for ever"
+    assert not history.waiting, "a request waits for ever"
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -1,4 +1,4 @@
-"""The golden scripts: each is what it says. `MILENA_REGENERATE=1` writes them anew; review the difference."""
+"""The golden scripts: each has the output of the machine. `MILENA_REGENERATE=1` rewrites them; review the difference."""
 
 from __future__ import annotations
 

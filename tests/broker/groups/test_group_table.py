@@ -1,4 +1,4 @@
-"""Every request in every state: what it is answered, and which state the group is in then."""
+"""Every request in every state: its result, and the state of the group afterwards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OLD = ErrorCode.ILLEGAL_GENERATION
 
 
 def group_in(state: GroupState) -> Harness:
-    """Members a-1 (leader) and static s-1 (instance i), where the state has members; nobody is parked.
+    """Members a-1 (leader) and static s-1 (instance i), where the state has members; no request is parked.
 
     In PreparingRebalance the rebalance was caused by a newcomer n-1, who is parked.
     """
@@ -40,8 +40,8 @@ def group_in(state: GroupState) -> Harness:
     return harness
 
 
-def code(answer: object) -> object:
-    return PARKED if answer is None else getattr(answer, "error", answer)
+def code(result: object) -> object:
+    return PARKED if result is None else getattr(result, "error", result)
 
 
 REQUESTS: dict[str, Callable[[Harness], object]] = {
@@ -62,32 +62,32 @@ REQUESTS: dict[str, Callable[[Harness], object]] = {
     "join without a protocol": lambda h: h.join("b", offers=()),
     "sync of the leader": lambda h: h.sync("a-1", {"a-1": b"A", "s-1": b"S"}),
     "sync of a follower": lambda h: h.sync("s-1", instance_id="i"),
-    "sync of a stranger": lambda h: h.sync("nobody"),
+    "sync of an unknown member": lambda h: h.sync("nobody"),
     "sync with a fenced id": lambda h: h.sync("old", instance_id="i"),
     "sync of an old generation": lambda h: h.sync("a-1", generation_id=1),
     "sync with another protocol": lambda h: h.sync("a-1", protocol_name="sticky"),
     "heartbeat": lambda h: h.heartbeat("a-1"),
-    "heartbeat of a stranger": lambda h: h.heartbeat("nobody"),
+    "heartbeat of an unknown member": lambda h: h.heartbeat("nobody"),
     "heartbeat with a fenced id": lambda h: h.heartbeat("old", instance_id="i"),
     "heartbeat of an old generation": lambda h: h.heartbeat("a-1", 1),
     "commit of a member": lambda h: h.commit("a-1", 2),
     "commit of an old generation": lambda h: h.commit("a-1", 1),
-    "commit of a stranger": lambda h: h.commit("nobody", 2),
-    "commit of a stranger in generation 0": lambda h: h.commit("nobody", 0),
+    "commit of an unknown member": lambda h: h.commit("nobody", 2),
+    "commit of an unknown member in generation 0": lambda h: h.commit("nobody", 0),
     "commit with a fenced id": lambda h: h.commit("old", 2, "i"),
-    "commit of nobody": lambda h: h.commit(),
-    "transactional commit of nobody": lambda h: h.commit(is_transactional=True),
+    "commit without a member": lambda h: h.commit(),
+    "transactional commit without a member": lambda h: h.commit(is_transactional=True),
     "transactional commit of a member": lambda h: h.commit("a-1", 2, is_transactional=True),
     "leave": lambda h: h.leave("a-1"),
-    "leave of a stranger": lambda h: h.leave("nobody"),
+    "leave of an unknown member": lambda h: h.leave("nobody"),
     "leave by instance": lambda h: h.leave(instance_id="i"),
     "leave by unknown instance": lambda h: h.leave(instance_id="other"),
     "leave with a fenced id": lambda h: h.leave("old", "i"),
-    "leave of nobody": lambda h: h.leave(),
+    "leave without a member": lambda h: h.leave(),
     "delete": lambda h: h.group.delete(),
 }
 
-# request -> per state in this order: (answer, state afterwards)
+# request -> per state in this order: (result, state afterwards)
 STATES = (EMPTY, PREPARING, COMPLETING, STABLE, DEAD)
 INCONSISTENT = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 NEEDS_ID = ErrorCode.MEMBER_ID_REQUIRED
@@ -110,28 +110,28 @@ EXPECTED: dict[str, tuple[tuple[object, GroupState], ...]] = {
     "join without a protocol": ((INCONSISTENT, E_), (INCONSISTENT, P_), (INCONSISTENT, C_), (INCONSISTENT, S_), dead),
     "sync of the leader": ((UNKNOWN, E_), (REBALANCING, P_), (NONE, S_), (NONE, S_), dead),
     "sync of a follower": ((UNKNOWN, E_), (REBALANCING, P_), (PARKED, C_), (NONE, S_), dead),
-    "sync of a stranger": ((UNKNOWN, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
+    "sync of an unknown member": ((UNKNOWN, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
     "sync with a fenced id": ((UNKNOWN, E_), (FENCED, P_), (FENCED, C_), (FENCED, S_), dead),
     "sync of an old generation": ((UNKNOWN, E_), (OLD, P_), (OLD, C_), (OLD, S_), dead),
     "sync with another protocol": ((UNKNOWN, E_), (INCONSISTENT, P_), (INCONSISTENT, C_), (INCONSISTENT, S_), dead),
     "heartbeat": ((UNKNOWN, E_), (REBALANCING, P_), (NONE, C_), (NONE, S_), dead),
-    "heartbeat of a stranger": ((UNKNOWN, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
+    "heartbeat of an unknown member": ((UNKNOWN, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
     "heartbeat with a fenced id": ((UNKNOWN, E_), (FENCED, P_), (FENCED, C_), (FENCED, S_), dead),
     "heartbeat of an old generation": ((UNKNOWN, E_), (OLD, P_), (OLD, C_), (OLD, S_), dead),
     "commit of a member": ((UNKNOWN, E_), (NONE, P_), (REBALANCING, C_), (NONE, S_), dead),
     "commit of an old generation": ((UNKNOWN, E_), (OLD, P_), (OLD, C_), (OLD, S_), dead),
-    "commit of a stranger": ((UNKNOWN, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
-    "commit of a stranger in generation 0": ((UNKNOWN, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
+    "commit of an unknown member": ((UNKNOWN, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
+    "commit of an unknown member in generation 0": ((UNKNOWN, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
     "commit with a fenced id": ((UNKNOWN, E_), (FENCED, P_), (FENCED, C_), (FENCED, S_), dead),
-    "commit of nobody": ((NONE, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
-    "transactional commit of nobody": ((NONE, E_), (NONE, P_), (NONE, C_), (NONE, S_), dead),
+    "commit without a member": ((NONE, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
+    "transactional commit without a member": ((NONE, E_), (NONE, P_), (NONE, C_), (NONE, S_), dead),
     "transactional commit of a member": ((UNKNOWN, E_), (NONE, P_), (NONE, C_), (NONE, S_), dead),
     "leave": ((UNKNOWN, E_), (NONE, P_), (NONE, P_), (NONE, P_), dead),
-    "leave of a stranger": ((UNKNOWN, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
+    "leave of an unknown member": ((UNKNOWN, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
     "leave by instance": ((UNKNOWN, E_), (NONE, P_), (NONE, P_), (NONE, P_), dead),
     "leave by unknown instance": ((UNKNOWN, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
     "leave with a fenced id": ((UNKNOWN, E_), (FENCED, P_), (FENCED, C_), (FENCED, S_), dead),
-    "leave of nobody": ((UNKNOWN, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
+    "leave without a member": ((UNKNOWN, E_), (UNKNOWN, P_), (UNKNOWN, C_), (UNKNOWN, S_), dead),
     "delete": ((NONE, D_), (IN_USE, P_), (IN_USE, C_), (IN_USE, S_), (ErrorCode.GROUP_ID_NOT_FOUND, D_)),
 }
 
@@ -140,14 +140,14 @@ EXPECTED: dict[str, tuple[tuple[object, GroupState], ...]] = {
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_request_in_state(request_name: str, state: GroupState) -> None:
     harness = group_in(state)
-    answer = code(REQUESTS[request_name](harness))
-    assert (answer, harness.group.state) == EXPECTED[request_name][STATES.index(state)]
+    result = code(REQUESTS[request_name](harness))
+    assert (result, harness.group.state) == EXPECTED[request_name][STATES.index(state)]
 
 
 def test_every_request_is_expected_in_every_state() -> None:
     assert REQUESTS.keys() == EXPECTED.keys()
     assert set(STATES) == set(GroupState)
-    assert {len(answers) for answers in EXPECTED.values()} == {len(STATES)}
+    assert {len(results) for results in EXPECTED.values()} == {len(STATES)}
 
 
 @pytest.mark.parametrize(

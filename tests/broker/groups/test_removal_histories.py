@@ -110,15 +110,15 @@ class History:
         value = OffsetAndMetadata(offset=self.number, metadata="", commit_timestamp_ms=self.here.clock.now_ms())
         return {(topic, partition): value for partition in wanted}
 
-    def wait(self, answer: object) -> None:
-        if isinstance(answer, Awaitable):
-            self.waiting.append(asyncio.ensure_future(answer))
+    def wait(self, result: object) -> None:
+        if isinstance(result, Awaitable):
+            self.waiting.append(asyncio.ensure_future(result))
 
     def commit(self) -> None:
         group_id, offsets = self.rng.choice(GROUPS), self.offsets()
-        answer = self.here.coordinator.offsets.commit(group_id, Committer(), dict(offsets))
-        if isinstance(answer, Awaitable):
-            asked = asyncio.ensure_future(answer)
+        result = self.here.coordinator.offsets.commit(group_id, Committer(), dict(offsets))
+        if isinstance(result, Awaitable):
+            asked = asyncio.ensure_future(result)
             self.waiting.append(asked)
             self.commits.append((asked, group_id, offsets))
 

@@ -1,4 +1,4 @@
-"""Everything around a transaction coordinator in a test: a log, leaders, a way to them, time, producer ids."""
+"""The parts that a transaction coordinator needs in a test: a log, leaders, channels, time, producer ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BROKER = 1
 
 
 class FakeLeaders:
-    """`Leaders` of which every partition is led by this broker, unless told otherwise."""
+    """`Leaders` of which every partition is led by this broker, unless a test changes it."""
 
     def __init__(self) -> None:
         self.leaders: dict[TopicPartition, int] = {}
@@ -50,7 +50,7 @@ class HeldWrite(NamedTuple):
 
 
 class FakeChannel:
-    """`MarkerChannel` that answers at once, unless it holds. `codes` are the next answers of a partition, in order."""
+    """`MarkerChannel` that responds at once, unless it holds. `codes` are the next results of a partition, in order."""
 
     def __init__(self) -> None:
         self.written: list[tuple[Marker, TopicPartition]] = []
@@ -66,17 +66,17 @@ class FakeChannel:
             done: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
             self.held.append(HeldWrite(marker, tuple(partitions), done))
             return done
-        answers = {}
+        results = {}
         for partition in partitions:
             waiting = self.codes.get(partition)
-            answers[partition] = waiting.pop(0) if waiting else 0
-            if not answers[partition]:
+            results[partition] = waiting.pop(0) if waiting else 0
+            if not results[partition]:
                 self.written.append((marker, partition))
-        return answers
+        return results
 
 
 class Surroundings:
-    """A coordinator with everything around it in hand."""
+    """A coordinator with a clock, a timer, a log and leaders that the test controls."""
 
     def __init__(self, settings: TransactionSettings | None = None, *, partition_count: int | None = 1) -> None:
         self.clock = ManualClock()
@@ -163,7 +163,7 @@ class Surroundings:
             await asyncio.sleep(0)
 
     def stored(self, transactional_id: str = "id", partition: int = 0) -> list[Metadata | None]:
-        """What the log says of an id, record by record; None for a tombstone."""
+        """Return the records of an id in the log; None for a tombstone."""
         return [
             None if record.value is None else read_value(record.value)
             for record in self.log.records(partition)

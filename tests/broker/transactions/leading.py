@@ -1,4 +1,4 @@
-"""Partitions that this broker leads, with real logs: what markers and verification meet in a broker."""
+"""Partitions that this broker leads, with real logs: the environment of markers and verification in a broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BROKER = 1
 
 
 class Leading:
-    """A replica manager that leads the partitions it was told to."""
+    """A replica manager that leads the partitions of `lead`."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()

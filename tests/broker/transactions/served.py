@@ -1,4 +1,4 @@
-"""The handlers of transactions as a client meets them, with a coordinator of transactions and one of groups behind."""
+"""The handlers of transactions as a client uses them, with both coordinators behind them."""
 
 from __future__ import annotations
 

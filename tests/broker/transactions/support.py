@@ -1,4 +1,4 @@
-"""Short ways to have a transactional id in any state, for the tests of the machine."""
+"""Helpers that create a transactional id in any state, for the tests of the machine."""
 
 from __future__ import annotations
 

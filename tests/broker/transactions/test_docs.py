@@ -1,4 +1,4 @@
-"""docs/transactions.md says what the machine's tables say, docs/formats/transaction-state.md what the writer writes.
+"""docs/transactions.md agrees with the machine's tables, docs/formats/transaction-state.md with the writer.
 
 `MILENA_REGENERATE=1` writes the generated parts anew.
 """

@@ -1,4 +1,4 @@
-"""What hangs is found, told once, counted while it is there, and nothing else is."""
+"""Hanging transactions are found, reported once, and counted while they exist; no others are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sender by itself: what each code means, several leaders, and retries that look the leader up again."""
+"""The sender by itself: what each code means, several leaders, and retries that look up the leader again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The details of what an id becomes: partitions, times, epochs and producer ids."""
+"""The details of the next metadata of an id: partitions, times, epochs and producer ids."""
 
 from __future__ import annotations
 

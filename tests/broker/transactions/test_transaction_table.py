@@ -1,4 +1,4 @@
-"""Every request in every state: what it is answered, or what the id is to become."""
+"""Every request in every state: its error code, or the next metadata of the id."""
 
 from __future__ import annotations
 

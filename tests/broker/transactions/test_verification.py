@@ -1,4 +1,4 @@
-"""Guards, and what a producer is told: at once, after a wait, and when a marker comes in between."""
+"""Guards, and the error codes of a producer: at once, after a wait, and with a marker in between."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXPIRATION_MS = 1_000
 
 
 class FakeLink:
-    """`CoordinatorLink` that says `code` of every partition, at once or when it is told to."""
+    """`CoordinatorLink` with the verdict `code` for every partition, at once or when it is released."""
 
     def __init__(self) -> None:
         self.code: int = ErrorCode.NONE
@@ -249,7 +249,7 @@ async def test_the_error_code_for_a_committing_producer(
 ) -> None:
     here.link.code, here.link.waits = code, waits
     for says_abortable, expected in ((True, told), (False, told_before_abortable)):
-        assert await offsets_told(here, says_abortable=says_abortable) is expected
+        assert await error_of_offsets(here, says_abortable=says_abortable) is expected
 
 
 async def test_a_marker_before_the_verdict_cancels_the_commit(here: Verifying) -> None:
@@ -265,10 +265,10 @@ async def test_a_marker_before_the_verdict_cancels_the_commit(here: Verifying) -
 async def test_offsets_are_not_verified_while_verification_is_switched_off(here: Verifying) -> None:
     here.is_enabled = False
     here.link.code = ErrorCode.TRANSACTION_ABORTABLE
-    assert await offsets_told(here, says_abortable=True) is ErrorCode.NONE
+    assert await error_of_offsets(here, says_abortable=True) is ErrorCode.NONE
 
 
-async def offsets_told(here: Verifying, *, says_abortable: bool) -> ErrorCode:
+async def error_of_offsets(here: Verifying, *, says_abortable: bool) -> ErrorCode:
     telling = asyncio.ensure_future(
         here.verifier.admit_offsets("id", Producer(7, 0), T0, says_abortable=says_abortable)
     )
