@@ -1,4 +1,4 @@
-"""The golden scripts: each has the output of the machine. `MILENA_REGENERATE=1` rewrites them; review the difference."""
+"""The golden scripts: each has the output of the machine. `MILENA_REGENERATE=1` rewrites them; review the diff."""
 
 from __future__ import annotations
 
