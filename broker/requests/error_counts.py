@@ -5,24 +5,20 @@ Owns: where a message has error codes. Must not know: what they mean.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from protocol.row_writer import RowResponse
 from protocol.schema import Encoded, Struct
 
 NONE = 0
 
-_Count = Callable[[Any, Counter[int]], None]
+_Count = Callable[[Any, dict[int, int]], None]
 
 
-def error_counts(response: object) -> Counter[int]:
-    """Return how often each code is in `response`; rows are written only where all is well, so each counts as NONE."""
-    if type(response) is RowResponse:
-        return Counter({NONE: response.row_count})
-    counts: Counter[int] = Counter()
+def error_counts(response: object) -> dict[int, int]:
+    """Return how often each code is in `response`, a message."""
+    counts: dict[int, int] = {}
     if isinstance(response, Struct):
         count = _counter_of(type(response))  # type: ignore[arg-type]  # classes are hashable
         if count is not None:
@@ -42,15 +38,15 @@ def _counter_of(struct: type[Struct]) -> _Count | None:
     if not has_code and not inner:
         return None
 
-    def count(value: Any, counts: Counter[int]) -> None:
+    def count(value: Any, counts: dict[int, int]) -> None:
         if has_code:
-            counts[value.error_code] += 1
+            counts[value.error_code] = counts.get(value.error_code, 0) + 1
         for name, is_array, count_inner in inner:
             found = getattr(value, name)
             if is_array:
                 for each in found or ():
                     if type(each) is Encoded:
-                        counts[NONE] += 1  # encoded before, for several responses; counts once
+                        counts[NONE] = counts.get(NONE, 0) + 1  # encoded before, for several responses; counts once
                     else:
                         count_inner(each, counts)
             elif found is not None:

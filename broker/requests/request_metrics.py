@@ -16,7 +16,7 @@ Each request adds to counts and sums. Quantiles come from a sample of whole requ
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -97,7 +97,7 @@ class ServedRequest(RequestContext):
 
     queue_s = 0.0
     """How long it waited before it was decoded."""
-    errors: Counter[int] | None = None
+    errors: dict[int, int] | None = None
     """The error codes in its response; None stands for `success_count` times NONE."""
     success_count = 0
     completed_s = 0.0

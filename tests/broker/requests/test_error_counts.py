@@ -1,0 +1,40 @@
+"""Every error code of a response is counted, wherever it stands."""
+
+from broker.requests.error_counts import error_counts
+from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
+from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from protocol.messages.heartbeat import HeartbeatResponse
+from protocol.messages.init_producer_id import InitProducerIdResponse
+from protocol.row_writer import RowResponse
+from protocol.schema import Encoded
+
+
+def partition(code: int) -> PartitionData:
+    return PartitionData(partition_index=0, error_code=code, high_watermark=-1, records=None)
+
+
+def test_codes_at_the_top_and_of_partitions_are_counted() -> None:
+    topics = [
+        FetchableTopicResponse(topic="a", partitions=[partition(0), partition(6)]),
+        FetchableTopicResponse(topic="b", partitions=[partition(6)]),
+    ]
+    assert error_counts(FetchResponse(error_code=0, responses=topics)) == {0: 2, 6: 2}
+
+
+def test_a_single_code_is_counted() -> None:
+    assert error_counts(HeartbeatResponse(error_code=25)) == {25: 1}
+    assert error_counts(InitProducerIdResponse(error_code=0, producer_id=1, producer_epoch=0)) == {0: 1}
+
+
+def test_lists_may_be_empty_or_null() -> None:
+    assert error_counts(CreateTopicsResponse(topics=[])) == {}
+    topic = CreatableTopicResult(name="t", error_code=36, configs=None)
+    assert error_counts(CreateTopicsResponse(topics=[topic])) == {36: 1}
+
+
+def test_an_encoded_element_counts_once() -> None:
+    assert error_counts(FetchResponse(error_code=0, responses=[Encoded(b"...")])) == {0: 2}  # type: ignore[list-item]
+
+
+def test_rows_are_written_only_without_errors() -> None:
+    assert error_counts(RowResponse(3, list)) == {0: 3}
