@@ -5,7 +5,6 @@ from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRe
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from protocol.messages.heartbeat import HeartbeatResponse
 from protocol.messages.init_producer_id import InitProducerIdResponse
-from protocol.row_writer import RowResponse
 from protocol.schema import Encoded
 
 
@@ -34,7 +33,3 @@ def test_lists_may_be_empty_or_null() -> None:
 
 def test_an_encoded_element_counts_once() -> None:
     assert error_counts(FetchResponse(error_code=0, responses=[Encoded(b"...")])) == {0: 2}  # type: ignore[list-item]
-
-
-def test_rows_are_written_only_without_errors() -> None:
-    assert error_counts(RowResponse(3, list)) == {0: 3}
