@@ -1,14 +1,13 @@
 """Reading one log: by offset for a fetch, by timestamp for a list of offsets.
 
-Owns the way from an offset to a position, the aborted transactions that overlap a range, and a small memory of where
-the last reads ended: a consumer that goes on where it stopped needs neither index nor scan. Must not know why an upper
-bound is what it is. Any thread may read while the loop appends.
+Owns the look-up from an offset to a position, the aborted transactions that overlap a range, and a small cache of where
+the last reads ended: a consumer that continues there needs neither index nor scan. Must not know why an upper bound is
+what it is. Any thread may read while the owning thread appends.
 
 Invariants:
-- Nothing at or above the upper bound is returned, whatever is appended meanwhile: log end and its position are one
-  value.
-- What an index says is checked against the batch it points to, so an index that lies costs time, never records.
-- The memory is replaced, not emptied, when positions become invalid: a read under way keeps the one it began with.
+- Nothing at or above the upper bound is returned, even during appends: the log end and its position are one value.
+- An index entry is checked against the batch at its position, so a wrong index costs time, never records.
+- When cached positions become invalid, the cache is replaced, not emptied: a read in progress keeps its own.
 """
 
 import struct
@@ -34,21 +33,21 @@ _BATCHES_WALKED_MAX: Final = 16
 _READ_AHEAD_MAX: Final = 64 * 1024
 _FIRST_READ_SIZE_MIN: Final = 64
 
-# Below this a copy costs less than the system calls that it spares.
+# Below this size, a copy costs less than the system calls that a slice needs.
 SLICE_SIZE_MIN: Final = 64 * 1024
 
-_new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
+_new_tuple = tuple.__new__  # builds a named tuple in half the time that calling its class takes
 
 
 Records = TypeVar("Records", memoryview, memoryview | FileSlice)
 
 
 class FetchedRecords(NamedTuple, Generic[Records]):
-    """`records` begins with the batch that holds the wanted offset and may end within a batch.
+    """`records` begins with the batch that holds `offset`, and may end within a batch.
 
-    `segment_base_offset` and `position` say where it lies: two reads of one segment are compared by position without
-    looking at the records. The last two fields are None unless the read asked for aborted transactions: `end_offset`
-    follows the last whole batch of `records`, and the transactions are those that overlap the offsets up to it.
+    `segment_base_offset` and `position` say where they are stored, so two reads of one segment can be compared without
+    parsing records. The last two fields are None unless the read asked for aborted transactions: `end_offset` follows
+    the last whole batch of `records`, and the transactions are those that overlap the offsets below it.
     """
 
     records: Records
@@ -74,19 +73,19 @@ _NOTHING: Final = memoryview(b"")
 
 
 class LogReader:
-    """`end` and `segments` are set by the log that owns both."""
+    """See the module. The log sets `end`."""
 
     __slots__ = ("_lowest_aborted", "end", "first_batch_size", "positions", "segments")
 
     def __init__(self, segments: Segments, end: LogEnd) -> None:
         self.segments = segments
         self.end = end
-        self.positions: Positions = {}  # of the batch that holds an offset, for the offsets last asked for
-        self.first_batch_size = 0  # of the last read, a good guess for the next
+        self.positions: Positions = {}  # of the batch that holds an offset, for recent offsets
+        self.first_batch_size = 0  # of the last read: the estimate for the next
         self._lowest_aborted: tuple[Sequence[Segment], Sequence[int]] = ((), ())  # see `_lowest_aborted_from`
 
     def forget_positions(self) -> None:
-        """Segments were shortened, replaced or deleted."""
+        """Forget cached positions, because segments were truncated, replaced or deleted."""
         self.positions = {}
 
     def read(
@@ -106,7 +105,7 @@ class LogReader:
         """
         end_offset, active, end_position = self.end
         if offset == end_offset >= upper_bound_offset:
-            # Consumers that have read everything ask here again and again: there is nothing to be looked up.
+            # Consumers at the log's end repeat this read: it needs no look-up.
             if with_aborted:
                 return FetchedRecords(_NOTHING, offset, active.base_offset, end_position, offset, ())
             return FetchedRecords(_NOTHING, offset, active.base_offset, end_position)
@@ -118,7 +117,7 @@ class LogReader:
     def read_without_index(
         self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one_batch: bool, with_aborted: bool
     ) -> FetchedRecords[memoryview | FileSlice]:
-        """`read`, slowly: every segment is walked from its beginning.
+        """`read` without the index, which is slow: every segment is walked from its beginning.
 
         Raises SegmentGoneError, CorruptSegmentError, OSError; CorruptIndexError for the index of aborted transactions.
         """
@@ -131,10 +130,12 @@ class LogReader:
     def aborted_transactions(
         self, segments: Sequence[Segment], start_offset: int, end_offset: int
     ) -> list[AbortedTransaction]:
-        """Those that have records in the range, in the order of their markers. `segments` are all of the log.
+        """Return the aborted transactions with records in the range, in the order of their markers.
 
-        The marker of a transaction may stand in any segment from that of `start_offset` on. Sealed segments are visited
-        only up to the last that has one. Raises CorruptIndexError, OSError.
+        `segments` are all of the log. The marker of a transaction may be in any segment from that of `start_offset`
+        on. Of the sealed segments, only those up to the last one with a matching marker are visited.
+
+        Raises CorruptIndexError, OSError.
         """
         found: list[AbortedTransaction] = []
         lowest = self._lowest_aborted_from(segments)
@@ -146,9 +147,9 @@ class LogReader:
         return found
 
     def _lowest_aborted_from(self, segments: Sequence[Segment]) -> Sequence[int]:
-        """For each sealed segment the lowest first offset of the aborted transactions in it and the sealed ones behind.
+        """Return for each sealed segment the lowest first offset of aborted transactions in it and all later ones.
 
-        It changes only when the set of segments does. Any thread: two that compute it at the same time agree.
+        The result is cached until the segments change. Any thread: concurrent computations give the same result.
         """
         known_segments, lowest = self._lowest_aborted
         if known_segments is not segments:
@@ -158,7 +159,7 @@ class LogReader:
         return lowest
 
     def size_between(self, start_offset: int, end_offset: int) -> int:
-        """Bytes that lie between the batches of two offsets."""
+        """Return the bytes between the batches of two offsets. Raises what `Segment.find` raises."""
         first, first_position = self._position_of(start_offset)
         last, last_position = self._position_of(end_offset)
         if first is last:
@@ -167,7 +168,7 @@ class LogReader:
         return max(between - first_position + last_position, 0)
 
     def _position_of(self, offset: int) -> tuple[Segment, int]:
-        """Where the batch of an offset begins; the log's end for offsets that have none."""
+        """Return where the batch of an offset begins; the log's end for offsets at or above it."""
         end_offset, active, end_position = self.end
         if offset < end_offset and (segment := self.segments.floor(offset)) is not None:
             extent = segment.find(offset, wait=False)
@@ -175,7 +176,7 @@ class LogReader:
         return active, end_position
 
     def first_at_or_after(self, timestamp_ms: int, start_offset: int) -> FoundOffset | None:
-        """The first record from `start_offset` on whose timestamp is not below the given one."""
+        """Return the first record from `start_offset` on with a timestamp at or after the given one."""
         for segment in self.segments.all():
             if segment.largest().timestamp_ms < timestamp_ms:
                 continue
@@ -189,7 +190,7 @@ class LogReader:
         return None
 
     def with_max_timestamp(self) -> FoundOffset | None:
-        """The first record that carries the greatest timestamp of the log; None when no record has one."""
+        """Return the first record with the greatest timestamp of the log; None if no record has one."""
         segment = max(self.segments.all(), key=lambda candidate: candidate.largest().timestamp_ms)
         largest = segment.largest()
         extent = None if largest.timestamp_ms == NO_TIMESTAMP else segment.find(largest.offset)
@@ -201,10 +202,10 @@ class LogReader:
 
 
 class _Read:
-    """One read: what is wanted, and the log's end, known positions and segments as they were when it began.
+    """One read: its arguments, and the log's end, cached positions and segments as they were when it began.
 
-    It keeps to these segments to its end: when retention or a cleaning takes one out of the log at the same time, its
-    records and its aborted transactions still belong together.
+    It uses these segments to its end. So its records and aborted transactions are consistent even if retention or
+    cleaning removes a segment from the log at the same time.
     """
 
     __slots__ = (
@@ -228,7 +229,7 @@ class _Read:
         self, reader: LogReader, offset: int, max_bytes: int, bound: int, *, min_one_batch: bool, wait: bool
     ) -> None:
         self.reader = reader
-        # In this order: what is found up to an end from before a truncation goes into the memory from before it.
+        # Positions before the end: what is found up to an end from before a truncation then goes into the old cache.
         self.positions = reader.positions
         self.end_offset, self.active, self.end_position = reader.end
         self.all_segments = reader.segments.all()
@@ -246,7 +247,7 @@ class _Read:
         known = self.positions.get(offset)
         indexed_offset: int | None = None
         if known is not None and self.with_aborted and self._floor(known[0].base_offset) is not known[0]:
-            known = None  # it was replaced since, and its aborted transactions are not those of its replacement
+            known = None  # the segment was replaced, and its aborted transactions differ from those of the new one
         if known is not None:
             segment, position = known
         else:
@@ -267,7 +268,7 @@ class _Read:
         return FetchedRecords(_NOTHING, offset, segment.base_offset, position)
 
     def _floor(self, offset: int) -> Segment:
-        """The segment with the greatest base offset at or below `offset`, or the first."""
+        """Return the segment with the greatest base offset at or below `offset`, or the first."""
         segments = self.all_segments
         return segments[-1] if segments[-1].base_offset <= offset else segments[slot_of(segments, offset)]
 
@@ -282,7 +283,7 @@ class _Read:
         return OffsetPosition(segment.base_offset, 0)
 
     def _limit(self, segment: Segment) -> int:
-        """Where in the segment the first batch begins that must not be returned."""
+        """Return the position in the segment of the first batch that must not be returned."""
         bound = self.bound
         segment_end = self.end_position if segment is self.active else segment.size
         if bound >= self.end_offset:
@@ -301,11 +302,17 @@ class _Read:
     def _read_in(
         self, segment: Segment, position: int, limit: int, indexed_offset: int | None
     ) -> FetchedRecords[memoryview | FileSlice] | None:
-        """From the batch that holds the offset, looked for from `position` on; None when there is none below `limit`.
+        """Scan from `position` for the batch that holds the offset; return the bytes from there on.
 
-        `indexed_offset` is what the index says of `position`; None when the batch is known to begin there. What is
-        skipped is read along with what is wanted: one longer read is cheaper than two. Of what stays in the file only
-        the beginning is looked at.
+        Returns None if there is no such batch below `limit`.
+
+        `indexed_offset` is the index entry for `position`; None if the batch is known to begin there. Skipped and
+        wanted bytes are read together, because one longer read is cheaper than two. For a slice only the first bytes
+        are read.
+
+            position                         limit
+            | skipped batches | wanted batch ... |
+            | <----------- content ----->        |
         """
         size_wanted = max(self.max_bytes, _FIRST_READ_SIZE_MIN)
         if self.min_one_batch:
@@ -340,7 +347,7 @@ class _Read:
     def _cut(
         self, segment: Segment, first: Extent, limit: int, content: memoryview, index: int, *, is_sliced: bool
     ) -> FetchedRecords[memoryview | FileSlice]:
-        """What is returned of `content`, whose wanted part begins at `index`; read again when too little is there."""
+        """Return `content` from `index` on, cut to the wanted size; read again if it is too short."""
         if first.end > limit:
             raise CorruptSegmentError(
                 segment.path, first.position, f"a batch of {first.size} bytes, {limit - first.position} left"
@@ -364,7 +371,7 @@ class _Read:
     def _with_aborted(
         self, segment: Segment, first: Extent, limit: int, returned: memoryview | FileSlice
     ) -> FetchedRecords[memoryview | FileSlice]:
-        """Adds where the returned batches end and the aborted transactions that overlap them."""
+        """Return the records with their end offset and the aborted transactions that overlap them."""
         offset = end_offset = self.offset
         aborted: Sequence[AbortedTransaction] = ()
         if len(returned) >= first.size:
@@ -375,7 +382,7 @@ class _Read:
         return FetchedRecords(returned, offset, segment.base_offset, first.position, end_offset, aborted)
 
     def _last_returned(self, segment: Segment, first: Extent, limit: int, end_position: int) -> Extent:
-        """The last batch that ends at or below `end_position`, not far behind an entry of the index."""
+        """Return the last batch that ends at or below `end_position`, by a short walk from an index entry."""
         if end_position == first.end:
             return first
         begin = end_position
@@ -400,7 +407,7 @@ class _Read:
         return last
 
     def _remember_end(self, segment: Segment, first: Extent, limit: int, returned: memoryview | FileSlice) -> None:
-        """Notes where the next read of this consumer will begin, where that is cheap to tell."""
+        """Cache where the next read of this consumer will begin, if that is cheap to find."""
         size = len(returned)
         if segment is self.active and first.position + size == limit:
             _remember(self.positions, min(self.bound, self.end_offset), segment, limit)
@@ -414,7 +421,7 @@ class _Read:
 
 
 def _last_whole(segment: Segment, content: memoryview, first: Extent) -> Extent:
-    """The last batch that is wholly in `content`, which begins with `first`. Raises CorruptSegmentError."""
+    """Return the last batch that is whole in `content`, which begins with `first`. Raises CorruptSegmentError."""
     last, index, size = first, first.size, len(content)
     while index < size:
         extent = _extent_or_none(segment, content, index, last.end)
@@ -431,13 +438,13 @@ def _remember(positions: Positions, offset: int, segment: Segment, position: int
 
 
 def _forget_oldest(positions: Positions) -> None:
-    # Some at once: to look for the first each time would cost more than they are worth. Others may do the same.
+    # Several in one step: finding the oldest costs more than an entry is worth. Other threads may do the same.
     for oldest in list(positions)[:_POSITIONS_FORGOTTEN]:
         positions.pop(oldest, None)
 
 
 def _extent_or_none(segment: Segment, content: memoryview, index: int, position: int) -> Extent | None:
-    """None when the content ends before the extent can be told. Raises CorruptSegmentError."""
+    """Return the extent of a batch; None if `content` ends within its header. Raises CorruptSegmentError."""
     try:
         return extent_at(content, index, position)
     except struct.error:
@@ -447,9 +454,10 @@ def _extent_or_none(segment: Segment, content: memoryview, index: int, position:
 
 
 def _check_index(segment: Segment, extent: Extent, indexed_offset: int) -> None:
-    """An entry holds the last offset of an append that begins at its position; so the batch there cannot be behind it.
+    """Raise CorruptIndexError if the batch at the position of an index entry begins above the entry's offset.
 
-    A position behind the right one would silently skip records; one before it only costs time.
+    An entry holds the last offset of an append that begins at its position. A position that is too high would silently
+    skip records; one that is too low only costs time.
     """
     if not segment.base_offset <= extent.base_offset <= indexed_offset and extent.position:
         raise CorruptIndexError(
@@ -459,7 +467,7 @@ def _check_index(segment: Segment, extent: Extent, indexed_offset: int) -> None:
 
 
 def _records_in(segment: Segment, extent: Extent) -> Iterator[FoundOffset]:
-    """Raises CorruptSegmentError when the batch cannot be opened."""
+    """Yield the records of a batch. Raises CorruptSegmentError if it cannot be parsed."""
     content = segment.read(extent.position, extent.size)
     try:
         for record in entry_records(content, size_max=PLAIN_SIZE_MAX):

@@ -6,9 +6,9 @@ how far: `log` decides what is appended, `log_reader` what is served.
 Invariants:
 - `size` never exceeds what was written; it grows after the bytes are in the page cache and before the index entry.
 - Bytes below `size` never change until `truncate_to`. So a reader in another thread needs no lock.
-- A failed append leaves `size` and both indexes as they were, and the file too where the disk allows; what it leaves in
-  the file is cut off before the next append and before the segment is sealed.
-- Descriptors and maps are opened at the first use and may be given back at any time with `release`.
+- A failed append leaves `size` and both indexes unchanged, and truncates the file if the disk allows. Otherwise the
+  bytes behind `size` are cut off before the next append and before the segment is sealed.
+- Descriptors and maps are opened at the first use; `release` may close them at any time.
 """
 
 import contextlib
@@ -31,24 +31,24 @@ _WALK_CHUNK_SIZE: Final = 4096
 _BEFORE_ALL_TIMES: Final = (-1 << 63) - 1
 
 
-# Reads that must not wait: from this size on samples are looked at instead, so far apart.
+# A read that must not wait checks samples, this far apart, if it is at least this large (see `_probe`).
 PROBED_READ_SIZE = 256 << 10
 PROBE_STEP = 128 << 10
 
 
 class NotInMemoryError(Exception):
-    """The bytes asked for are on the disk only, and the caller did not want to wait."""
+    """The bytes are not in the page cache, and the caller does not wait for the disk."""
 
 
 class SegmentGoneError(Exception):
-    """The files were removed on purpose while a reader in another thread was on its way to them."""
+    """The log removed the files before a reader in another thread opened them."""
 
 
 class CorruptSegmentError(Exception):
-    """Bytes of a log file that cannot be a batch. Carries where and why; the caller decides what follows."""
+    """Bytes of a log file that cannot be a batch, with path, position and reason."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
-        super().__init__(path, position, reason)  # as they are: it may come out of another process
+        super().__init__(path, position, reason)  # unformatted, so that it can be pickled in another process
         self.path = path
         self.position = position
         self.reason = reason
@@ -58,7 +58,7 @@ class CorruptSegmentError(Exception):
 
 
 class RebuiltEntries(NamedTuple):
-    """What a run of batches adds to the indexes of its segment, and where it leaves their bookkeeping.
+    """What a run of batches adds to the indexes of its segment, and the state of their bookkeeping after it.
 
     `first_timestamp_ms` is None unless the run begins the segment.
     """
@@ -71,7 +71,7 @@ class RebuiltEntries(NamedTuple):
 
 
 class Segment:
-    """Appended by the loop's thread only, and only while it is the last one; read by any thread."""
+    """See the module. Only the last segment of a log is appended to, by one thread; any thread reads."""
 
     __slots__ = (
         "_age_ms_if_damaged",
@@ -116,15 +116,15 @@ class Segment:
         time_index_size: int = 0,
         stage: str = "",
     ) -> None:
-        """The sizes are those of the files as they are; nothing is opened or created here.
+        """The sizes are the present sizes of the files in bytes. Nothing is opened or created here.
 
-        `stage` is the additional ending of the names of a segment that is not in service yet.
+        `stage` is the additional suffix of the file names of a segment that is not in service yet.
         """
         self._files = files
         self._stage = stage
         self._directory = directory
         self._file: OpenFile | None = None
-        self._used = False  # for anything but an append, which `size` tells
+        self._used = False  # by anything but an append, which changes `size`
         self._swept_size = size
         self._is_removed = False
         self._has_tail = False  # the file may hold bytes behind `size` that a failed append has left
@@ -133,7 +133,7 @@ class Segment:
         self._age_ms_if_damaged: int | None = None
         self._largest: TimestampOffset | None = None if size else TimestampOffset(NO_TIMESTAMP, base_offset)
         self._size_max = self._age_ms_max = 0
-        self._young_until_ms = _BEFORE_ALL_TIMES  # batches up to this time are not too old; no more than a memory
+        self._young_until_ms = _BEFORE_ALL_TIMES  # batches up to this time are not too old; a cache
         self.base_offset = base_offset
         self._bytes_since_index_entry: int
         self._last_offset_max: int
@@ -167,13 +167,13 @@ class Segment:
         return self._files.modified_ms(self.path)
 
     def create(self, *, preallocate_size: int = 0) -> None:
-        """Makes the log file, empty or of a full segment's size in holes."""
+        """Create the log file, empty or as a sparse file of `preallocate_size` bytes. Raises OSError."""
         try:
             self._file = self._files.open(self.path, create=True)
             if preallocate_size:
                 self._files.truncate(self._file, preallocate_size)
         except OSError:
-            # The next try may come at another offset, and an empty file amid the log's offsets would end it there.
+            # The next try may use another offset. An empty file between the log's offsets would end the log there.
             with contextlib.suppress(OSError):
                 self._files.unlink_if_there(self.path)
             raise
@@ -189,11 +189,19 @@ class Segment:
         max_timestamp_offset: int,
         now_ms: int,
     ) -> bool:
-        """Adds one or more whole batches. With their greatest timestamp goes the last offset of its batch.
+        """Append one or more whole batches; return False if they need a new segment (see `set_limits`).
 
-        False when they have to go to a new segment, see `set_limits`; then nothing was appended. An empty segment takes
-        anything that it can number. Raises OSError, and CorruptSegmentError or CorruptIndexError where damage hides the
-        greatest timestamp; then nothing was appended either.
+        An empty segment accepts any batch whose offsets fit into its index. If this returns False or raises, nothing
+        was appended.
+
+        Args:
+            last_offset: of the last batch.
+            max_timestamp_ms: the greatest timestamp of the batches.
+            max_timestamp_offset: the last offset of the batch with that timestamp.
+
+        Raises:
+            OSError: the write failed.
+            CorruptSegmentError, CorruptIndexError: damage hides the greatest timestamp of the segment.
         """
         position = self.size
         size = len(records)
@@ -210,9 +218,9 @@ class Segment:
             return self.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
         file = self._file or self._open()
         try:
-            taken = self._files.write(file, records, position)
-            if taken != size:
-                self._files.write_all(file, memoryview(records)[taken:], position + taken)
+            written = self._files.write(file, records, position)
+            if written != size:
+                self._files.write_all(file, memoryview(records)[written:], position + written)
             if not position:
                 self._first_timestamp_ms = max_timestamp_ms
             if max_timestamp_ms > (self._largest or self.largest())[0]:
@@ -228,7 +236,7 @@ class Segment:
         return True
 
     def set_limits(self, *, size_max: int, age_ms_max: int) -> None:
-        """When `append` takes no more. The age is told by timestamps, and by the clock where there are none."""
+        """Set when `append` demands a new segment. The age is by timestamps, or by the clock if there are none."""
         self._size_max = size_max
         self._age_ms_max = age_ms_max
         self._young_until_ms = _BEFORE_ALL_TIMES
@@ -241,12 +249,12 @@ class Segment:
         return max_timestamp_ms > self._young_until_ms
 
     def _begin_indexes(self) -> None:
-        """They have room, and the next batch needs no entry."""
+        """Note that the indexes have room, and that the next batch needs no entry."""
         self._bytes_since_index_entry = 0
-        self._last_offset_max = self.base_offset + RELATIVE_OFFSET_MAX  # -1 when one is full
+        self._last_offset_max = self.base_offset + RELATIVE_OFFSET_MAX  # -1 once an index is full
 
     def _forget_timestamps(self) -> None:
-        """They are read from the file when they are asked for."""
+        """Forget the timestamps; they are read from the file when they are needed."""
         self._largest = None if self.size else TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._age_ms_if_damaged = None
         self._first_timestamp_ms = None
@@ -263,7 +271,7 @@ class Segment:
         self._note_full_index()
 
     def _note_full_index(self) -> None:
-        """An index that takes no more is the end of the segment."""
+        """Demand a new segment if an index is full."""
         if self.offset_index.is_full or self.time_index.is_full:
             self._last_offset_max = -1
 
@@ -272,7 +280,7 @@ class Segment:
             self._files.truncate(file, position)
         except OSError:
             self._has_tail = True
-            self._last_offset_max = -1  # so that the next append comes by the tail
+            self._last_offset_max = -1  # makes the next append cut the tail
         self._forget_timestamps()
 
     def _cut_tail(self) -> None:
@@ -283,12 +291,12 @@ class Segment:
             self._note_full_index()
 
     def append_unindexed(self, records: Buffer) -> None:
-        """Whole batches whose index entries follow by `add_recovered_batch`. Raises OSError."""
+        """Append whole batches without index entries; `add_recovered_batch` adds these. Raises OSError."""
         self._files.write_all(self._file or self._open(), records, self.size)
         self.size += len(records)
 
     def add_recovered_batch(self, extent: Extent, max_timestamp_ms: int) -> None:
-        """Index entries for a batch that is in the file already, by the same rule as `append`."""
+        """Add index entries for a batch that is in the file, by the same rule as `append`."""
         if extent.position == 0:
             self._first_timestamp_ms = max_timestamp_ms
         if max_timestamp_ms > self.largest().timestamp_ms:
@@ -299,11 +307,11 @@ class Segment:
         self._bytes_since_index_entry += extent.size
 
     def bytes_before_index_entry(self) -> int:
-        """How many more bytes of batches come without an index entry, by the rule of `append`."""
+        """Return how many more bytes of batches get no index entry, by the rule of `append`."""
         return self.index_interval_bytes - self._bytes_since_index_entry
 
     def add_recovered_batches(self, rebuilt: RebuiltEntries) -> None:
-        """`add_recovered_batch` for a run of batches whose index entries the caller has worked out by its rule."""
+        """Add the index entries of a run of batches, which the caller computed by the rule of `append`."""
         if rebuilt.first_timestamp_ms is not None:
             self._first_timestamp_ms = rebuilt.first_timestamp_ms
         self._largest = rebuilt.largest
@@ -314,18 +322,18 @@ class Segment:
             self._note_full_index()
 
     def reset_indexes(self) -> None:
-        """Empties all three, before a rebuild with `add_recovered_batch` or `add_recovered_batches`."""
+        """Empty all three indexes, before a rebuild with `add_recovered_batch` or `add_recovered_batches`."""
         self.offset_index.reset()
         self.time_index.reset()
         self.transaction_index.reset()
         self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._begin_indexes()
 
-    # Looking
+    # Reading
 
     @property
     def first_timestamp_ms(self) -> int:
-        """Greatest timestamp of the first batch, NO_TIMESTAMP when it has none or there is no batch."""
+        """The greatest timestamp of the first batch; NO_TIMESTAMP if it has none or there is no batch."""
         timestamp_ms = self._first_timestamp_ms
         if timestamp_ms is None:
             size = self.size
@@ -335,21 +343,22 @@ class Segment:
         return timestamp_ms
 
     def largest(self) -> TimestampOffset:
-        """The greatest timestamp and the last offset of its batch; NO_TIMESTAMP for records without one."""
+        """Return the greatest timestamp and the last offset of its batch; NO_TIMESTAMP if no record has one."""
         largest = self._largest
         if largest is None:
             size = self.size
             largest = self._find_largest()
-            # Any thread may ask: what an append or a truncation in the log's thread has changed since is not kept.
+            # Any thread may call this: the result is not kept if an append or a truncation changed the segment since.
             if self._largest is None and self.size == size:
                 self._largest = largest
         return largest
 
     def age_timestamp_ms(self, on_damage: Callable[[CorruptSegmentError | CorruptIndexError], None]) -> int:
-        """For retention: the greatest timestamp, or the modification time of the file where no record has one.
+        """Return the time by which retention judges the segment, in ms.
 
-        Where damage hides the greatest timestamp, `on_damage` is called once and the modification time stands for it,
-        as in Kafka, or the last entry of the time index if that is later. Raises OSError.
+        This is the greatest timestamp, or the modification time of the file if no record has one. If damage hides the
+        greatest timestamp, `on_damage` is called once, and the result is the modification time, as in Kafka, or the
+        last entry of the time index if that is later. Raises OSError.
         """
         if self._age_ms_if_damaged is not None:
             return self._age_ms_if_damaged
@@ -369,7 +378,7 @@ class Segment:
             return NO_TIMESTAMP
 
     def find(self, offset: int, *, wait: bool = True, uses_index: bool = True) -> Extent | None:
-        """The first batch whose last offset is at or above `offset`; None when the segment has none."""
+        """Return the first batch whose last offset is at or above `offset`; None if the segment has none."""
         start = self.lookup(offset).position if uses_index else 0
         for extent in self.walk(start, wait=wait):
             if extent.last_offset >= offset:
@@ -377,7 +386,10 @@ class Segment:
         return None
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """Where to look for an offset, as the index says. Raises CorruptIndexError when that is not in the log file."""
+        """Return the index entry from which to scan for an offset.
+
+        Raises CorruptIndexError if the log file has no such position.
+        """
         found = self.offset_index.lookup(offset)
         if found.position and not 0 < found.position < self.size:
             raise CorruptIndexError(
@@ -386,9 +398,9 @@ class Segment:
         return found
 
     def walk(self, position: int, *, wait: bool = True, end: int | None = None) -> Iterator[Extent]:
-        """The batches from `position`, which must be where one starts, to the end. Reads no more than the headers.
+        """Yield the batches from `position`, which must be the start of one, to the end. Reads only the headers.
 
-        Raises CorruptSegmentError at bytes that are no batch or at a batch that passes the end.
+        Raises CorruptSegmentError at bytes that are no batch, or at a batch that extends past the end.
         """
         end = self.size if end is None else end
         chunk: bytes | bytearray = b""
@@ -412,14 +424,14 @@ class Segment:
             position = extent.end
 
     def read(self, position: int, size: int, *, wait: bool = True) -> memoryview:
-        """Exactly `size` bytes, which must lie below the segment's size. One system call.
+        """Return exactly `size` bytes, which must lie below the segment's size, with one system call.
 
-        Raises NotInMemoryError unless `wait`, CorruptSegmentError when the file is shorter than it was.
+        Raises NotInMemoryError unless `wait`; CorruptSegmentError if the file has become shorter.
         """
         return memoryview(self._read(position, size, wait=wait))
 
     def slice(self, position: int, size: int) -> FileSlice:
-        """The same without reading it. Raises NotInMemoryError."""
+        """Return the range as a slice of the file, without reading it. Raises NotInMemoryError."""
         file = self._file or self._open()
         self._used = True
         self._probe(file, position, size)
@@ -443,9 +455,9 @@ class Segment:
     def _probe(self, file: OpenFile, position: int, size: int) -> None:
         """Raises NotInMemoryError unless samples of a large range are in memory.
 
-        Only a buffer that was zeroed first can be read into without waiting, and zeroing a megabyte costs as much as
-        reading it. The kernel brings in and drops neighbouring pages together, so samples tell; where they do not, one
-        read waits for a piece of the disk.
+        A read without waiting needs a zeroed buffer, and zeroing a megabyte costs as much as reading it. The kernel
+        loads and evicts neighbouring pages together, so samples are representative; if they are not, one read waits
+        for the disk.
         """
         sample = bytearray(1)
         for offset in (*range(0, size, PROBE_STEP), size - 1):
@@ -458,15 +470,15 @@ class Segment:
         return NO_TIMESTAMP
 
     def max_timestamp_of(self, extent: Extent) -> int:
-        """NO_TIMESTAMP for messages of magic 0, which have none."""
+        """Return the greatest timestamp of a batch; NO_TIMESTAMP for messages of magic 0, which have none."""
         position = extent.timestamp_position
         if position is None:
             return NO_TIMESTAMP
         return timestamp_at(self._read(position, MAX_TIMESTAMP.size, wait=True), 0)
 
     def _find_largest(self) -> TimestampOffset:
-        # The index knows the greatest timestamp up to its last entry. A sealed segment has an entry for its greatest
-        # one, so what is walked here is the tail of the last segment of a log, about index.interval.bytes.
+        # The index has the greatest timestamp up to its last entry. A sealed segment has an entry for its greatest
+        # timestamp, so this walks only the tail of the last segment of a log, about index.interval.bytes.
         largest = self.time_index.last()
         for extent in self.walk(self.lookup(largest.offset).position):
             timestamp_ms = self.max_timestamp_of(extent)
@@ -474,10 +486,10 @@ class Segment:
                 largest = TimestampOffset(timestamp_ms, extent.last_offset)
         return largest
 
-    # Shortening, sealing, syncing, giving back
+    # Truncating, sealing, syncing, closing
 
     def truncate_to(self, offset: int) -> int | None:
-        """Removes the batch that holds `offset` and all after it. Its base offset when it begins below `offset`."""
+        """Remove the batch that holds `offset` and all after it; return its base offset if that is below `offset`."""
         extent = self.find(offset)
         if extent is None:
             return None
@@ -488,7 +500,7 @@ class Segment:
         return extent.base_offset if extent.base_offset < offset else None
 
     def _cut_file(self, position: int) -> None:
-        self.size = position  # first, so that a walk in another thread does not go where the file no longer is
+        self.size = position  # first, so that a walk in another thread does not read behind the new end of the file
         self._files.truncate(self._file or self._open(), position)
         self._has_tail = False
         self._forget_timestamps()
@@ -496,17 +508,17 @@ class Segment:
         self._writeback_position = min(self._writeback_position, position)
 
     def cut_damage(self, position: int) -> None:
-        """Cuts the log file where a scan found it bad. The scan made no index entry for what lies behind."""
+        """Cut the log file where a scan found damage. The scan added no index entries for what lies behind it."""
         self._cut_file(position)
 
     def seal(self) -> None:
-        """Brings every file to its final length: the segment is no longer appended, or the log closes.
+        """Cut every file to its final length, because the segment gets no more batches or the log closes.
 
-        If the file of an index is damaged, both go: the next start rebuilds them.
+        If an index file is damaged, both are emptied, and the next start rebuilds them.
         """
         self._cut_tail()
         try:
-            # Where damage hides the greatest timestamp the time index ends earlier. Who looks for it reports that.
+            # If damage hides the greatest timestamp, the time index ends earlier. A look-up reports the damage.
             with contextlib.suppress(CorruptSegmentError):
                 self.time_index.append_if_later(*self.largest())
             self.offset_index.seal()
@@ -519,45 +531,45 @@ class Segment:
         self._files.truncate(self._file or self._open(), self.size)
 
     def create_indexes(self) -> None:
-        """Makes the files of both indexes if there are none yet. Any thread.
+        """Create the files of both indexes if they are missing. Any thread.
 
-        What lies below a recovery point has them: by that Kafka tells what a start has to rebuild.
+        Every segment below the recovery point must have them: Kafka rebuilds the indexes of segments without files.
         """
         self.offset_index.create()
         self.time_index.create()
 
     def sync(self) -> None:
-        """Makes log and indexes durable. Any thread."""
+        """Sync the log file and the indexes. Any thread."""
         self._files.sync(self._file or self._open())
         self.sync_indexes()
 
     def sync_indexes(self) -> None:
-        """Makes the indexes durable, but not their names. Any thread."""
+        """Sync the indexes, but not their names. Any thread."""
         self.offset_index.sync()
         self.time_index.sync()
         self.transaction_index.sync()
 
     def start_writeback(self) -> None:
-        """Asks the kernel to write out what was appended since the last call. Any thread."""
+        """Start write-back of what was appended since the last call. Any thread."""
         start, end = self._writeback_position, self.size
         if end > start and self._file is not None:
             self._files.start_writeback(self._file, start, end - start)
             self._writeback_position = end
 
     def release(self) -> None:
-        """Gives descriptor and maps back; what is in use by another thread lives until that is done."""
+        """Close the file and the maps; a thread that uses one keeps it open until it is done."""
         self._file = None
         self.offset_index.release()
         self.time_index.release()
 
     def finish_writeback(self) -> None:
-        """Waits until the kernel has written out what was appended, if a descriptor is open. Any thread."""
+        """Wait for the write-back of what was appended, if the file is open. Any thread."""
         file = self._file
         if file is not None:
             self._files.finish_writeback(file)
 
     def was_idle(self) -> bool:
-        """Whether nothing has used or appended to the segment since the last call."""
+        """Return whether the segment was neither read nor appended to since the last call."""
         is_idle = not self._used and self.size == self._swept_size
         self._used = False
         self._swept_size = self.size
@@ -567,7 +579,7 @@ class Segment:
         self._files.set_modified_ms(self.path, modified_ms)
 
     def restage(self, stage: str) -> None:
-        """Renames every file from its present ending to another. What is open stays so."""
+        """Rename every file from its present suffix to `stage`. Open files stay open."""
         paths = [self._path(suffix) for suffix in names.SEGMENT_SUFFIXES]
         self._stage = stage
         for suffix, path in zip(names.SEGMENT_SUFFIXES, paths, strict=True):
@@ -576,7 +588,7 @@ class Segment:
         self._name_indexes()
 
     def relocate(self, directory: str) -> None:
-        """The directory of the log has another name now. What is open stays so."""
+        """Note that the directory was renamed to `directory`. Open files stay open."""
         self._directory = directory
         self._name_indexes()
 
@@ -586,7 +598,7 @@ class Segment:
         self.transaction_index.path = self._path(names.TRANSACTION_INDEX)
 
     def preload(self) -> None:
-        """Opens everything, so that readers in other threads do not look for files that are about to be renamed."""
+        """Open all files, so that readers in other threads need not open files that are about to be renamed."""
         self._file = self._file or self._open()
         self.offset_index.last()
         self.time_index.last()
@@ -594,7 +606,7 @@ class Segment:
         self._used = True
 
     def mark_deleted(self) -> list[str]:
-        """Renames every file to `.deleted`; returns the names now to be unlinked. Readers may go on meanwhile."""
+        """Rename every file to `*.deleted`; return the paths to unlink later. Readers can continue."""
         self._is_removed = True
         marked = []
         for suffix in names.SEGMENT_SUFFIXES:
@@ -605,19 +617,19 @@ class Segment:
         return marked
 
     def remove(self) -> None:
-        """Unlinks every file at once, where nobody reads yet."""
+        """Unlink every file now. Only if there are no readers."""
         for path in self.mark_deleted():
             self._files.unlink_if_there(path)
 
     def detach(self) -> None:
-        """Takes the log file out of the log without unlinking it. The indexes go: they are derived."""
+        """Rename the log file so that it no longer belongs to the log; unlink the indexes, which are derived."""
         self.release()
         for suffix in names.INDEX_SUFFIXES:
             self._files.unlink_if_there(self._path(suffix))
         self._files.rename(self.path, self.path + names.DETACHED)
 
     def read_from(self, path: str) -> None:
-        """Reads a log file that does not have its final name yet."""
+        """Use `path` as the log file, which does not have its final name yet."""
         self._file = self._files.open_for_reading(path)
 
     def _open(self) -> OpenFile:
@@ -629,7 +641,7 @@ class Segment:
             file = self._open_removed()
         else:
             if self._is_removed:
-                # A cleaned segment may have taken the name meanwhile, and nothing lies there where it lay here.
+                # A cleaned segment may have replaced the file under this name, with batches at other positions.
                 with contextlib.suppress(SegmentGoneError):
                     file = self._open_removed()
         self._file = file
@@ -637,7 +649,7 @@ class Segment:
         return file
 
     def _open_removed(self) -> OpenFile:
-        """For a reader that came too late for the file's own name."""
+        """Open the log file by its `.deleted` name, for a reader that comes after `mark_deleted`."""
         try:
             return self._files.open(self.path + names.DELETED)
         except FileNotFoundError:
