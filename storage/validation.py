@@ -430,13 +430,13 @@ def _first_header(records: memoryview, origin: AppendOrigin) -> BatchHeader | No
         if LOG_OVERHEAD + header.batch_length <= len(records):
             return header
     except Malformed as error:
-        _refuse_what_is_no_batch(records, error)
+        _reject_malformed_batch(records, error)
     if origin is _OLD_CLIENT:
         return None
     raise _rejected("Produce requests must have exactly one record batch per partition, and this has no whole one")
 
 
-def _refuse_what_is_no_batch(records: memoryview, error: Malformed) -> None:
+def _reject_malformed_batch(records: memoryview, error: Malformed) -> None:
     if len(records) <= MAGIC_POSITION:
         return
     is_batch = records[MAGIC_POSITION] == MAGIC
