@@ -232,7 +232,7 @@ def test_consumer_without_brokers_reports_the_error(
         outcome = run(console_consumer.main, "--bootstrap-server", bootstrap, "--topic", "t")
     assert outcome.status == 1
     assert outcome.stderr.endswith("Processed a total of 0 messages\n")
-    assert f"No broker of {bootstrap} answered" in caplog.text
+    assert f"No broker of {bootstrap} responded" in caplog.text
 
 
 @pytest.mark.parametrize(
