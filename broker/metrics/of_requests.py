@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 from broker.metrics.histogram import distribution
 from broker.metrics.metric import Kind, Metric, Sample
@@ -23,6 +24,8 @@ ALL: Collection[str] = ()
 CONVERTING = (PRODUCE, FETCH, *FETCH_PARTS)
 
 MS_PER_S = 1000.0
+
+_ERROR_NAMES: Mapping[int, str] = MappingProxyType({int(code): code.name for code in ErrorCode})
 
 PARTS: tuple[tuple[str, str, float, Collection[str], str], ...] = (
     ("TotalTimeMs", "total_s", MS_PER_S, ALL, "From the arrival of a request until its response was sent."),
@@ -114,7 +117,7 @@ def _errors(metrics: Mapping[str, RequestMetrics]) -> Iterator[Sample]:
         for one in counted:
             errors.update(one.errors)
         for code, count in sorted(errors.items()):
-            yield (name, ErrorCode(code).name), count
+            yield (name, _ERROR_NAMES.get(code, str(code))), count
 
 
 def _distributions(
@@ -132,9 +135,10 @@ def _distributions(
 
 def _topics(topics: AllTopicMetrics, fact: str) -> Iterator[Sample]:
     """The sum, which has no topic, then each topic."""
+    by_topic = [(topic, getattr(metrics, fact)) for topic, metrics in topics.by_topic.items()]
     yield from _total(topics, fact)
-    for topic, metrics in topics.by_topic.items():
-        yield (topic,), getattr(metrics, fact)
+    for topic, value in by_topic:
+        yield (topic,), value
 
 
 def _total(topics: AllTopicMetrics, fact: str) -> Iterator[Sample]:
