@@ -1,4 +1,4 @@
-"""The error codes in a response, as Kafka counts them: every `error_code` field, at any depth.
+"""The error codes in a response, as Kafka counts them: every field for a code, at any depth.
 
 Owns: where a message has error codes. Must not know: what they mean.
 """
@@ -12,35 +12,38 @@ from typing import Any
 from protocol.schema import Encoded, Struct
 
 NONE = 0
+CODE_FIELDS = frozenset({"error_code", "partition_error_code"})
 
 _Count = Callable[[Any, dict[int, int]], None]
 
 
-def error_counts(response: object) -> dict[int, int]:
-    """Return how often each code is in `response`, a message."""
+def error_counts(response: object, version: int) -> dict[int, int]:
+    """Return how often each code is in `response`, a message that is written in `version`."""
     counts: dict[int, int] = {}
     if isinstance(response, Struct):
-        count = _counter_of(type(response))  # type: ignore[arg-type]  # classes are hashable
+        count = _counter_of(type(response), version)  # type: ignore[arg-type]  # classes are hashable
         if count is not None:
             count(response, counts)
     return counts
 
 
 @cache
-def _counter_of(struct: type[Struct]) -> _Count | None:
-    """Return what counts the codes in a struct of this type, None if it can have none."""
-    has_code = any(field.name == "error_code" for field in struct.__fields__)
+def _counter_of(struct: type[Struct], version: int) -> _Count | None:
+    """Return what counts the codes in a struct of this type, None if it has none in `version`."""
+    fields = [field for field in struct.__fields__ if field.is_in(version)]
+    codes = [field.name for field in fields if field.name in CODE_FIELDS]
     inner: list[tuple[str, bool, _Count]] = []
-    for field in struct.__fields__:
-        counter = None if field.struct is None else _counter_of(field.struct)  # type: ignore[arg-type]
+    for field in fields:
+        counter = None if field.struct is None else _counter_of(field.struct, version)  # type: ignore[arg-type]
         if counter is not None:
             inner.append((field.name, field.is_array, counter))
-    if not has_code and not inner:
+    if not codes and not inner:
         return None
 
     def count(value: Any, counts: dict[int, int]) -> None:
-        if has_code:
-            counts[value.error_code] = counts.get(value.error_code, 0) + 1
+        for name in codes:
+            code = getattr(value, name)
+            counts[code] = counts.get(code, 0) + 1
         for name, is_array, count_inner in inner:
             found = getattr(value, name)
             if is_array:
