@@ -258,11 +258,8 @@ class PreparedAppend(NamedTuple):
     """Records that were decided on before their place in the log was known."""
 
     validated: ValidatedAppend | None  # at offset 0, without a leader epoch
-
-    @property
-    def size(self) -> int:
-        """Bytes of the records as they will be stored."""
-        return 0 if self.validated is None else len(self.validated[0])
+    size: int
+    """Bytes of the records as they were received."""
 
     def at(self, next_offset: int, leader_epoch: int) -> ValidatedAppend | None:
         """The batch at its place; to be asked once, when nothing can come in between any more."""
@@ -295,7 +292,7 @@ def prepare(records: memoryview, rules: AppendRules, *, now_ms: int, origin: App
         return Refusal.of(error)
     if validated is not None and isinstance(validated.records, bytes):
         validated = validated._replace(records=bytearray(validated.records))  # to be patched
-    return PreparedAppend(validated)
+    return PreparedAppend(validated, len(records))
 
 
 def validate_and_assign_offsets(
