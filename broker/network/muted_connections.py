@@ -52,7 +52,9 @@ class MutedConnections:
     def _release_due(self) -> None:
         self._timer_ms = None
         now_ms = self._monotonic_ms()
-        while self._waiting and self._waiting[0][0] <= now_ms:
-            heapq.heappop(self._waiting)[2].release(Hold.THROTTLED)
-        if self._waiting:
-            self._arm()
+        try:
+            while self._waiting and self._waiting[0][0] <= now_ms:
+                heapq.heappop(self._waiting)[2].release(Hold.THROTTLED)
+        finally:  # a release serves requests: one that fails must not leave other connections muted
+            if self._waiting:
+                self._arm()

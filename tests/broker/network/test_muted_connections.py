@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from broker.network.channel import Hold
 from broker.network.muted_connections import MutedConnections
 from tests.support.manual_clock import ManualClock
@@ -54,3 +56,23 @@ def test_a_call_that_comes_early_is_repeated() -> None:
     timers.fire()
     assert client.released == []
     assert [delay_s for delay_s, _ in timers.pending] == [0.1]
+
+
+def test_a_release_that_fails_leaves_no_other_connection_muted() -> None:
+    class Broken(Client):
+        def release(self, reason: int) -> None:
+            raise ZeroDivisionError
+
+    clock, timers = ManualClock(), Timers()
+    muted = MutedConnections(clock.monotonic_ms, timers.call_later)
+    other, later = Client(), Client()
+    for client, duration_ms in ((Broken(), 100), (other, 100), (later, 200)):
+        muted.mute(client, duration_ms)
+    clock.advance(100)
+    with pytest.raises(ZeroDivisionError):
+        timers.fire()
+    timers.fire()
+    assert (bool(other.released), bool(later.released)) == (True, False)
+    clock.advance(100)
+    timers.fire()
+    assert later.released
