@@ -28,7 +28,7 @@ class PartitionDirectory:
     def rename(self, path: str, relocate: Callable[[str], None]) -> None:
         """Rename the directory, then call `relocate(path)`, which passes the new name to its users.
 
-        Raises OSError; then nothing has changed.
+        Raises OSError: of the rename, then nothing has changed, or what `relocate` raises.
         """
         with self._naming:
             self._files.rename(self.path, path)

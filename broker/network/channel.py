@@ -62,6 +62,7 @@ class Channel:
         "client_software_name",
         "client_software_version",
         "holds",
+        "is_closed",
         "listener",
         "principal",
     )
@@ -81,6 +82,8 @@ class Channel:
         self.client_software_version = ""
         self.holds = 0
         """A bit set of `Hold`."""
+        self.is_closed = False
+        """The connection is gone; responses are complete when they would be sent."""
         self.answered: list[Answered] = []
         """Requests whose responses are complete and not handed to the socket yet, in order."""
 
@@ -95,6 +98,11 @@ class Channel:
         """Remove one reason; return whether none is left. Does nothing if the reason was not there."""
         self.holds &= ~reason
         return not self.holds
+
+    def closed(self, now_s: float) -> None:
+        """The connection is gone; what was not sent will not be."""
+        self.is_closed = True
+        self.sent(now_s)
 
     def sent(self, now_s: float, sending_since_s: float | None = None) -> None:
         """Every response in `answered` was handed to the socket; see `Answered.sent`."""

@@ -224,6 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         self._discard_file_answer()
         self._descriptor = -1
         self._unsent.drained(self)
+        self.channel.closed(self._registry.monotonic_s())
         if self._awaited is not None:
             self._awaited.cancel()
         self._registry.closed(self)

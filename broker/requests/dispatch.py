@@ -32,7 +32,7 @@ from broker.requests.budget import (
     RESPONSE_SIZE_MAX,
     elements_max,
 )
-from broker.requests.error_counts import NONE, error_counts
+from broker.requests.error_counts import CODE_FIELDS, NONE, error_counts
 from broker.requests.request_metrics import RequestMetrics, ServedRequest
 from broker.requests.routes import TABLE, WAITS_FOR
 from protocol.api import APIS, Api
@@ -159,13 +159,14 @@ class RequestDispatcher:
             return self._completed(context, buffers)
         if response is None:
             return self._completed(context, None)
-        self._begin_wait(route, context)
+        self._begin_wait(route, context, response)
         if kind is Promise:
             return self._promised(route, request, context, response)
         return asyncio.ensure_future(self._later(route, request, context, response))
 
-    def _begin_wait(self, route: Route, context: ServedRequest) -> None:
-        if route.waits_for:
+    def _begin_wait(self, route: Route, context: ServedRequest, response: object) -> None:
+        # A future is work in slices that has to go on in a later turn, which waits for nobody.
+        if route.waits_for and not isinstance(response, asyncio.Future):
             context.begin_wait(route.waits_for, self._monotonic_s())
 
     def _completed(self, context: ServedRequest, buffers: Buffers | None) -> Buffers | Outcome | None:
@@ -173,7 +174,11 @@ class RequestDispatcher:
         now_s = context.completed_s = self._monotonic_s()
         if context.waits_for:
             context.end_wait(now_s)
-        context.channel.answered.append(context)
+        channel = context.channel
+        if channel.is_closed:
+            context.sent(now_s, None)
+        else:
+            channel.answered.append(context)
         errors = context.metrics.errors
         if context.errors is None:
             errors[NONE] += context.success_count
@@ -224,7 +229,7 @@ class RequestDispatcher:
                 response = route.handle(services, request, context)
                 if is_sliced(response):
                     response = await services.sliced_work.finished(response)
-            self._begin_wait(route, context)
+            self._begin_wait(route, context, response)
             response = await services.sliced_work.settled(response)
         except Malformed:
             raise
@@ -336,7 +341,7 @@ class RequestDispatcher:
         if type(response) is RowResponse:
             context.success_count = response.row_count + route.own_error_count
         else:
-            context.errors = error_counts(response)
+            context.errors = error_counts(response, context.api_version)
         (size,) = LENGTH.unpack_from(buffers[0])
         if size > RESPONSE_SIZE_MAX:
             raise CloseConnection(
@@ -360,7 +365,7 @@ class RequestDispatcher:
             self.metrics[api.name],
             self._metrics_of(self._table[api.key]),
             WAITS_FOR.get(api.key, ""),
-            sum(field.name == "error_code" and field.is_in(version) for field in api.response.__fields__),
+            sum(field.name in CODE_FIELDS and field.is_in(version) for field in api.response.__fields__),
         )
         self._routes[api.key, version] = route
         return route

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from broker.handlers.services import Services
+from broker.metrics.of_requests import topic_metrics
+from broker.replica.topic_metrics import AllTopicMetrics
 from broker.requests.dispatch import RequestDispatcher
 from broker.requests.request_metrics import RequestMetrics, RequestParts
 from protocol.api import APIS
@@ -195,3 +197,31 @@ def test_nothing_is_counted_before_the_first_request() -> None:
     metrics = RequestMetrics(lambda: 0.5)
     assert metrics.sums == RequestParts(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     assert metrics.count == 0
+
+
+async def test_topics_may_come_during_a_scrape() -> None:
+    topics = AllTopicMetrics()
+    for number in range(3):
+        topics.opened(f"t{number}")
+    (metric, *_) = topic_metrics(topics)
+    samples = iter(metric.read())
+    assert next(samples) == ((), 0)
+    topics.opened("new")
+    assert [sample[0] for sample in samples if sample] == [("t0",), ("t1",), ("t2",)]
+
+
+async def test_records_prepared_in_a_thread_count_as_received(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.create_topic("t", compression_type="gzip")
+        records = batch_of(b"x" * 400_000)
+        await produce(broker, "t", {0: records})
+        assert of_topic(broker.services, "t", "bytes_in") == len(records)
+
+
+async def test_a_request_whose_client_left_is_counted(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.create_topic("t")
+        broker.channel.closed(0.0)
+        await produce(broker, "t", {0: batch_of(b"x")})
+        assert broker.dispatcher.metrics["Produce"].count == 1
+        assert broker.channel.answered == []
