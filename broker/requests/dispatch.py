@@ -114,19 +114,10 @@ class RequestDispatcher:
             header, position = read_request_header(frame)
         except UnsupportedApi as unsupported:
             return self._unsupported_version(unsupported)
-        route = self._routes.get((header.api_key, header.api_version)) or self._new_route(header)
+        route = self._routes.get(header[:2]) or self._new_route(header)
         if len(frame) > SIZE_MAX_WITHOUT_RECORDS or channel.authentication is PENDING:
             _check_admission(route, header, len(frame), channel)
-        context = ServedRequest(
-            header.api_key,
-            header.api_version,
-            header.correlation_id,
-            header.client_id,
-            channel,
-            route.metrics,
-            len(frame),
-            received_s,
-        )
+        context = ServedRequest(*header, channel, route.metrics, len(frame), received_s)
         try:
             request = route.decode(frame, position, ELEMENTS_AT_ONCE_MAX)
         except TooManyElements:
