@@ -1,1 +1,1 @@
-"""Sockets to frames and back: listeners, connections and their limits; knows no request's meaning."""
+"""Sockets to frames and back: listeners, connections and their limits. Must not know what a request means."""

@@ -23,9 +23,9 @@ class Hold:
     UNSENT_RESPONSES = 2
     """Its client does not read its responses."""
     TURN_OVER = 4
-    """Other connections have their turn."""
+    """Its turn is over; the event loop serves other connections."""
     REQUEST_MEMORY = 8
-    """`queued.max.request.bytes` has no room for the request that it sends."""
+    """Arriving requests use all of `queued.max.request.bytes`."""
     REQUEST_QUEUE = 16
     """`queued.max.requests` requests wait for threads."""
     THROTTLED = 32
@@ -95,7 +95,7 @@ class Channel:
         self.holds |= reason
 
     def release(self, reason: int) -> bool:
-        """Remove one reason; return whether none is left. Does nothing if the reason was not there."""
+        """Remove one reason; return whether none is left. A reason that is not set has no effect."""
         self.holds &= ~reason
         return not self.holds
 

@@ -1,17 +1,17 @@
-"""One client connection: bytes in, frames to the dispatcher, answers out in request order.
+"""One client connection: bytes in, frames to the dispatcher, responses out in request order.
 
-Owns: the read side (a `FrameReader`), whether this connection may read on, and the order of its answers. Must not know:
-what a request means; that is the dispatcher's, which gets a frame and gives back buffers or a future of them.
+Owns: the read side (a `FrameReader`), whether the connection reads, and the order of its responses. Must not know: what
+a request means. The dispatcher gets a frame and returns buffers, or a future of them.
 
-One request of a connection is worked on at a time, as in Kafka: while an answer is awaited, later requests of the
-connection stay unread (first in the buffer, then in the kernel), so that a client that pipelines is answered in order
-and cannot park more than one operation. Requests that are answered at once and arrived together leave in one write.
+As in Kafka, a connection has at most one request in progress. While its response is awaited, later requests stay
+unread, first in the buffer, then in the kernel. So a client that pipelines gets its responses in order and cannot park
+more than one operation. Responses to requests that arrived together, and complete without waiting, leave in one write.
 
-An answer leaves in the moment in which it is made: straight to the socket unless something waits for it already, as the
-transport's way there is longer. What stays in files goes around the transport as well (`FileResponse`).
+A response is written as soon as it is complete: directly to the socket unless the transport still has unsent bytes,
+because a write through the transport costs more. Parts of files bypass the transport as well (`FileResponse`).
 
-Connections take turns: one that sends thousands of requests at a time has some of them served, then the others are
-looked at, and it goes on. A turn is bounded in requests, in bytes of answers and in time.
+Connections take turns. A connection that sends thousands of requests is served for one turn; then the event loop serves
+the other connections. A turn is bounded in requests, in bytes of responses and in time.
 
 Invariant: no request is served while its channel has a reason to hold (`Hold`). Each reason is released separately; the
 connection resumes when no reason is left.
@@ -40,20 +40,20 @@ logger = logging.getLogger("kafka.network.connection")
 
 Buffer = bytes | bytearray | memoryview
 Buffers = list[Buffer]
-"""What leaves one after the other. A `FileSlice` may stand among large ones; until it is sent its length is enough."""
+"""Buffers that are written in order. Large ones may include a `FileSlice`, which is not read before it is sent."""
 
-# Answers up to this size are joined before they are written: one small copy is cheaper than a vector of small buffers.
+# Responses up to this size are joined before they are written: one small copy is cheaper than a vector of buffers.
 JOIN_SIZE_MAX = 16 << 10
-# Answers to requests that arrived together are gathered up to this size before they are written.
+# Responses to requests that arrived together are gathered up to this size before they are written.
 GATHER_SIZE_MAX = 64 << 10
 
-# After so many requests, answers of this size, or this time, the other connections are served before this one goes on.
+# A turn ends after this many requests, this many bytes of responses, or this time, whichever comes first.
 TURN_REQUESTS_MAX = 128
-TURN_ANSWERS_SIZE_MAX = 1 << 20
+TURN_RESPONSES_SIZE_MAX = 1 << 20
 TURN_MS = 5
 
 
-_ONE_PIECE = (bytes, bytearray, memoryview)
+_SINGLE_BUFFER = (bytes, bytearray, memoryview)
 
 
 class Outcome(NamedTuple):
@@ -61,40 +61,41 @@ class Outcome(NamedTuple):
 
     buffers: Buffers | None
     mute_ms: int
-    """How long to serve no further request of the connection, from the moment the response is written (KIP-219)."""
+    """Milliseconds during which the connection serves no request, from the write of the response on (KIP-219)."""
 
 
-AwaitedAnswer = Awaited[Buffers | Outcome | None]
-Answer = Buffer | Buffers | Outcome | AwaitedAnswer | None
+AwaitedResponse = Awaited[Buffers | Outcome | None]
+Response = Buffer | Buffers | Outcome | AwaitedResponse | None
 
 
 class Dispatcher(Protocol):
-    """What a connection needs of the request layer."""
+    """The request layer as a connection uses it."""
 
-    def dispatch(self, frame: memoryview, channel: Channel) -> Answer:
+    def dispatch(self, frame: memoryview, channel: Channel) -> Response:
         """Serve one frame; return framed buffers, None if the request expects no response, or a future or promise.
 
-        One buffer may come without a list around it, which saves time. An `Outcome` also mutes the connection. Requests
-        whose response is complete are added to `channel.answered`.
+        A single buffer may be returned without a list, which is faster. An `Outcome` also mutes the connection.
+        Requests whose response is complete are added to `channel.answered`. The frame is valid only during the call.
 
-        Raises Malformed when the connection has to close. The frame is only valid during the call.
+        Raises:
+            Malformed: The connection has to be closed.
         """
 
 
 class Registry(Protocol):
-    """What the listener is for its connections: it keeps the list of those that are open."""
+    """The listener as its connections use it: it keeps the list of open connections."""
 
     monotonic_ms: Callable[[], int]
-    """The clock that turns are measured with."""
+    """Measures the turns of connections."""
     monotonic_s: Callable[[], float]
-    """The clock that the sending of responses is measured with."""
+    """Measures how long responses take to send."""
     muted: MutedConnections
     send_buffer_size: int
-    """What the buffers of their sockets were set to, -1 when the kernel decides."""
+    """`SO_SNDBUF` of the connections' sockets in bytes; -1 if the kernel chooses it."""
     writable_sockets: WritableSockets
 
     def closed(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Remove a connection that is closed."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -104,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         "_awaited",
         "_descriptor",
         "_dispatcher",
-        "_file_answer",
+        "_file_response",
         "_is_closed_when_sent",
         "_is_reading",
         "_reader",
@@ -128,16 +129,16 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = reader
         self._unsent = unsent
         self._transport: asyncio.Transport | None = None
-        self._descriptor = -1  # the transport's, where the socket may be written to around it
-        self._file_answer: FileResponse | None = None
+        self._descriptor = -1  # of the transport's socket; -1 if writes must not bypass the transport
+        self._file_response: FileResponse | None = None
         self._is_closed_when_sent = False
-        self._awaited: AwaitedAnswer | None = None
+        self._awaited: AwaitedResponse | None = None
         self._is_reading = True
         self._swept_size_left = 0
 
     @property
     def is_connected(self) -> bool:
-        """Whether `Registry.closed` is still to come by itself."""
+        """Whether the connection has a transport, whose loss will call `Registry.closed`."""
         return self._transport is not None
 
     @property
@@ -147,17 +148,17 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def unsent_size(self) -> int:
         """Part of `SlowReader`."""
-        if self._file_answer is not None:
-            return self._file_answer.size_in_memory
+        if self._file_response is not None:
+            return self._file_response.size_in_memory
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def size_left(self) -> int:
         """Part of `SlowReader`."""
-        return self.unsent_size if self._file_answer is None else self._file_answer.size_left
+        return self.unsent_size if self._file_response is None else self._file_response.size_left
 
     def was_active_since_sweep(self) -> bool:
-        """Whether bytes came or went since this was asked last."""
+        """Return whether bytes were received or sent since the last call."""
         size_left = self.size_left
         was_active = self.was_active or size_left != self._swept_size_left
         self.was_active = False
@@ -165,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         return was_active
 
     def tcp_info(self, size: int) -> bytes:
-        """What the kernel knows about the connection: the first `size` bytes of Linux's tcp_info, none when closing."""
+        """Return the first `size` bytes of Linux's `struct tcp_info`; empty if the connection is closing."""
         if self._transport is None or self._transport.is_closing():
             return b""
         stream: socket.socket = self._transport.get_extra_info("socket")
@@ -185,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         reader = self._reader
         channel = self.channel
         if channel.holds:
-            # Bytes that cannot be served yet are kept once; after that the kernel keeps them.
+            # The reader keeps these bytes until they can be served; later bytes stay in the kernel.
             reader.received(nbytes)
             reader.settle()
             self._pause_reading()
@@ -195,20 +196,20 @@ class Connection(asyncio.BufferedProtocol):
             reader.received(nbytes)
             self._serve()
             return
-        # One request and nothing else, which is what most clients send: nothing is to be put in order.
+        # Fast path: exactly one whole request has arrived, so there is no order of responses to keep.
         try:
-            answer = self._dispatcher.dispatch(frame, channel)
+            response = self._dispatcher.dispatch(frame, channel)
         except Exception as error:
             self._close_for(error)
             return
-        if isinstance(answer, _ONE_PIECE):
-            self._respond([answer])
-        elif type(answer) is list or answer is None:
-            self._respond(answer)
-        elif type(answer) is Outcome:
-            self._respond_and_mute(answer)
+        if isinstance(response, _SINGLE_BUFFER):
+            self._respond([response])
+        elif type(response) is list or response is None:
+            self._respond(response)
+        elif type(response) is Outcome:
+            self._respond_and_mute(response)
         else:
-            self._await(answer)  # type: ignore[arg-type]
+            self._await_response(response)  # type: ignore[arg-type]
 
     def pause_writing(self) -> None:
         self.channel.hold(Hold.UNSENT_RESPONSES)
@@ -221,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._discard_file_answer()
+        self._discard_file_response()
         self._descriptor = -1
         self._unsent.drained(self)
         self.channel.closed(self._registry.monotonic_s())
@@ -230,29 +231,29 @@ class Connection(asyncio.BufferedProtocol):
         self._registry.closed(self)
 
     def hold(self, reason: int) -> None:
-        """Serve and read nothing until `release` for this `reason` (of `Hold`). An awaited answer still leaves."""
+        """Stop serving and reading until `release` of this `reason` (of `Hold`). An awaited response is still sent."""
         self.channel.hold(reason)
         self._pause_reading()
 
     def release(self, reason: int) -> None:
-        """The `reason` is over: go on, unless there is another one. Harmless when there was none."""
+        """Remove one `reason` of `Hold`; resume if none is left. A reason that is not set has no effect."""
         if self.channel.release(reason):
-            self._go_on()
+            self._resume()
 
     def close(self) -> None:
-        """Close after what was already written has left."""
-        if self._file_answer is not None:
+        """Close the connection after all written bytes are sent."""
+        if self._file_response is not None:
             self._is_closed_when_sent = True
         elif self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once; unsent bytes are lost."""
         if self._transport is not None:
             self._transport.abort()
 
     def _serve(self) -> None:
-        """Serve what has arrived, as far as it is this connection's turn."""
+        """Serve the requests that have arrived, for at most one turn."""
         reader = self._reader
         unwritten: Buffers = []
         try:
@@ -270,95 +271,97 @@ class Connection(asyncio.BufferedProtocol):
             self._end_turn()
 
     def _serve_turn(self, unwritten: Buffers) -> bool:
-        """Serve request after request. Answers that are left to write are in `unwritten`, also when this raises.
+        """Serve requests until the turn is over, and add responses that are not written yet to `unwritten`.
 
-        True when the turn is over; False when no request is left, or the next one has to wait.
+        `unwritten` is valid also when this raises. Returns True if the turn is over, False if no request is left or the
+        next one has to wait.
         """
-        size = answered_size = 0
+        size = written_size = 0
         channel = self.channel
         end_ms = self._registry.monotonic_ms() + TURN_MS
         for _ in range(TURN_REQUESTS_MAX):
             frame = None if channel.holds else self._reader.next_frame()
             if frame is None:
                 return False
-            answer = self._dispatcher.dispatch(frame, channel)
-            if isinstance(answer, _ONE_PIECE):
-                answer = [answer]
-            if type(answer) is list:
-                unwritten += answer
-                size += sum(map(len, answer))
+            response = self._dispatcher.dispatch(frame, channel)
+            if isinstance(response, _SINGLE_BUFFER):
+                response = [response]
+            if type(response) is list:
+                unwritten += response
+                size += sum(map(len, response))
                 if size > GATHER_SIZE_MAX:
-                    # Writing is what notices a slow reader; many small requests may ask for much.
+                    # Only a write detects a slow reader, and small requests may have large responses.
                     self._respond_gathered(unwritten)
-                    answered_size += size
+                    written_size += size
                     size = 0
-                    if answered_size > TURN_ANSWERS_SIZE_MAX:
+                    if written_size > TURN_RESPONSES_SIZE_MAX:
                         return True
-            elif answer is not None:
+            elif response is not None:
                 self._respond_gathered(unwritten)
-                if type(answer) is Outcome:
-                    self._respond_and_mute(answer)
+                if type(response) is Outcome:
+                    self._respond_and_mute(response)
                     return False
-                self._await(answer)  # type: ignore[arg-type]
+                self._await_response(response)  # type: ignore[arg-type]
                 return self._awaited is None
             if self._registry.monotonic_ms() >= end_ms:
                 return True
         return True
 
     def _close_for(self, error: Exception) -> None:
-        """Close, as a request could not be answered. Other requests are not concerned, whoever's they are."""
+        """Close this connection because one of its requests failed. Requests of other connections are not affected."""
         if isinstance(error, Malformed):
             logger.warning("closing connection from %s: %s", self.channel, error)
         else:
-            # A bug of ours. Here it would end whoever called, and the client would wait for ever.
+            # A bug of ours. If it were raised here, it would end the caller, and the client would wait forever.
             logger.error("closing connection from %s: its request failed unexpectedly", self.channel, exc_info=error)
         self.close()
 
     def _end_turn(self) -> None:
-        """There may be more to do, but first it is the others' turn."""
+        """Pause this connection until the event loop has served the others."""
         self._pause_reading()
         if not self.channel.holds & Hold.TURN_OVER:
             self.channel.hold(Hold.TURN_OVER)
             asyncio.get_running_loop().call_soon(self.release, Hold.TURN_OVER)
 
-    def _await(self, answer: AwaitedAnswer) -> None:
-        self._awaited = answer
+    def _await_response(self, awaited: AwaitedResponse) -> None:
+        self._awaited = awaited
         self.channel.hold(Hold.RESPONSE_AWAITED)
-        answer.add_done_callback(self._answered)
+        awaited.add_done_callback(self._response_completed)
 
-    def _answered(self, answer: AwaitedAnswer) -> None:
-        """Called by the loop, or in the middle of whatever it was that completed the answer."""
+    def _response_completed(self, awaited: AwaitedResponse) -> None:
+        """Write an awaited response. Called by the loop, or by the code that completed the promise."""
         self._awaited = None
         self.channel.release(Hold.RESPONSE_AWAITED)
         if self._transport is None:
             return
-        if answer.cancelled():
-            # Not by this connection, which is still open: without this answer the later ones would be out of order.
+        if awaited.cancelled():
+            # This open connection did not cancel it. Without this response the later ones would be out of order.
             logger.info("closing connection from %s: the work on its request was cancelled", self.channel)
             self.close()
             return
-        error = answer.exception()
+        error = awaited.exception()
         if error is not None:
             self._close_for(cast(Exception, error))
             return
         self.was_active = True
-        response = answer.result()
+        response = awaited.result()
         try:
             if type(response) is Outcome:
                 self._respond_and_mute(response)
             else:
                 self._respond(cast("Buffers | None", response))
         except Exception:
-            # A bug of ours. Here it would end whoever completed the answer, and a part of it may have left.
-            logger.exception("closing connection from %s: its answer failed unexpectedly", self.channel)
+            # A bug of ours. If it were raised here, it would end the code that completed the promise. A part of the
+            # response may be sent already.
+            logger.exception("closing connection from %s: its response failed unexpectedly", self.channel)
             self.abort()
             return
         if self._reader.kept_size or not self._is_reading:
-            # Serve the client's next request in a later turn, not inside the call that completed this answer.
-            asyncio.get_running_loop().call_soon(self._go_on)
+            # Serve the client's next request in a later turn, not inside the call that completed this response.
+            asyncio.get_running_loop().call_soon(self._resume)
 
-    def _go_on(self) -> None:
-        """Serve what waited, then read again."""
+    def _resume(self) -> None:
+        """Serve the requests that are kept, then read again."""
         if self._is_free() and self._reader.kept_size:
             self._serve()
         if self._is_free() and not self._is_reading and self._transport is not None:
@@ -366,7 +369,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _is_free(self) -> bool:
-        """Whether the next request may be served now."""
+        """Return whether the next request may be served now."""
         return not self.channel.holds and not self.is_closing
 
     def _pause_reading(self) -> None:
@@ -375,9 +378,9 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _respond(self, buffers: Buffers | None, sending_since_s: float | None = None) -> None:
-        """Write the responses of all requests in `channel.answered`. Those that expect none are in it as well.
+        """Write the responses of all requests in `channel.answered`, which includes requests that expect no response.
 
-        `sending_since_s` is the present time if some of the responses were gathered before.
+        `sending_since_s` is the present time if some of the responses were gathered before, else None.
         """
         if buffers:
             self._write(buffers)
@@ -398,7 +401,7 @@ class Connection(asyncio.BufferedProtocol):
             self._registry.muted.mute(self, outcome.mute_ms)
 
     def _write(self, buffers: Buffers) -> None:
-        """`buffers` are not empty."""
+        """Write `buffers`, which must not be empty."""
         if len(buffers) == 1:
             self._write_one(buffers[0])
         elif sum(map(len, buffers)) <= JOIN_SIZE_MAX:
@@ -406,40 +409,40 @@ class Connection(asyncio.BufferedProtocol):
         elif self._transport is not None:
             self._write_large(self._transport, buffers)
 
-    def _write_one(self, answer: Buffer) -> None:
+    def _write_one(self, response: Buffer) -> None:
         transport = self._transport
         if transport is None:
             return
-        if self._may_write_around(transport):
+        if self._may_write_directly(transport):
             try:
-                sent = os.write(self._descriptor, answer)
+                sent = os.write(self._descriptor, response)
             except OSError:
-                sent = 0  # it takes nothing now; or it is broken, as the transport will find as well
-            if sent == len(answer):
+                sent = 0  # the socket is full; or it is broken, which the transport's write reports as well
+            if sent == len(response):
                 return
-            answer = memoryview(answer)[sent:]
-        transport.write(answer)
+            response = memoryview(response)[sent:]
+        transport.write(response)
 
-    def _may_write_around(self, transport: asyncio.Transport) -> bool:
-        """Whether bytes may go to the socket directly: none wait in the transport, and it has its descriptor still."""
+    def _may_write_directly(self, transport: asyncio.Transport) -> bool:
+        """Return whether bytes may bypass the transport: it has no unsent bytes, and its descriptor is still open."""
         return self._descriptor >= 0 and not transport.get_write_buffer_size() and not transport.is_closing()
 
     def _write_large(self, transport: asyncio.Transport, buffers: Sequence[Buffer | FileSlice]) -> None:
-        if FileSlice in map(type, buffers) and self._may_write_around(transport):
-            self._file_answer = FileResponse(self._descriptor, buffers, self._registry.send_buffer_size)
-            self._send_file_answer()
+        if FileSlice in map(type, buffers) and self._may_write_directly(transport):
+            self._file_response = FileResponse(self._descriptor, buffers, self._registry.send_buffer_size)
+            self._send_file_response()
             return
         try:
             transport.writelines([piece.read() if isinstance(piece, FileSlice) else piece for piece in buffers])
         except OSError as error:
             self._cannot_send(error)
 
-    def _send_file_answer(self) -> None:
-        """Send what the socket takes now."""
-        assert self._file_answer is not None
+    def _send_file_response(self) -> None:
+        """Send as many bytes as the socket accepts now."""
+        assert self._file_response is not None
         self.was_active = True
         try:
-            is_sent = self._file_answer.send()
+            is_sent = self._file_response.send()
             if not is_sent:
                 self._registry.writable_sockets.call_when_writable(self._descriptor, self._send_more)
                 if not self.channel.holds & Hold.UNSENT_RESPONSES:
@@ -448,28 +451,30 @@ class Connection(asyncio.BufferedProtocol):
         except OSError as error:
             self._cannot_send(error)
             return
-        self._file_answer = None
+        self._file_response = None
         if self._is_closed_when_sent:
             self.close()
         elif self.channel.holds & Hold.UNSENT_RESPONSES:
             self.resume_writing()
 
     def _send_more(self) -> None:
-        """Called when the socket takes more; what is served behind the answer is served in here."""
+        """Continue when the socket is writable. The requests after this response are served inside this call."""
         try:
-            self._send_file_answer()
+            self._send_file_response()
         except Exception:
-            logger.exception("closing connection from %s: what followed its answer failed unexpectedly", self.channel)
+            logger.exception(
+                "closing connection from %s: a request after its response failed unexpectedly", self.channel
+            )
             self.abort()
 
     def _cannot_send(self, error: Exception) -> None:
-        """The client is gone, or a file is not to be had; what follows would be out of order."""
-        logger.info("closing connection from %s: its answer cannot be sent: %r", self.channel, error)
-        self._discard_file_answer()
+        """Abort: the client is gone or a file cannot be read, and later responses would be out of order."""
+        logger.info("closing connection from %s: its response cannot be sent: %r", self.channel, error)
+        self._discard_file_response()
         self.abort()
 
-    def _discard_file_answer(self) -> None:
-        if self._file_answer is not None:
-            self._file_answer.discard()
-            self._file_answer = None
+    def _discard_file_response(self) -> None:
+        if self._file_response is not None:
+            self._file_response.discard()
+            self._file_response = None
             self._registry.writable_sockets.forget(self._descriptor)

@@ -1,11 +1,11 @@
-"""How many connections may be open and how fast new ones may come: of the broker, of a listener, of an address.
+"""Limits on open connections and on the rate of new ones: per broker, per listener and per address.
 
-Owns the counts and rates, and who waits for room. Pure: the time is an argument, in milliseconds of any clock that only
-rises. Must not know sockets.
+Owns the counts, the rates, and the listeners that wait for room. Pure: the time is an argument, in milliseconds of a
+monotonic clock. Must not know sockets.
 
-The listener that brokers use among themselves is protected when there are others: the broker's own limits do not stop
-it, so that a crowd of clients cannot take the cluster apart. What it takes beyond the limit, another listener gives
-back (`is_exceeded`).
+The inter-broker listener is protected if it is not the only one: the broker-wide limits do not apply to it, so that
+many clients cannot cut the brokers off from each other. For each connection that it accepts above the limit, another
+listener closes one (`is_exceeded`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ListenerLimits:
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """By the names of their properties; rates are connections a second. Addresses are numeric."""
+    """Limits of one broker, named like their properties. Rates are connections a second; addresses are numeric."""
 
     connections_max: int = UNLIMITED
     creation_rate_max: int = UNLIMITED
@@ -36,16 +36,16 @@ class ConnectionLimits:
     per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     by_listener: Mapping[str, ListenerLimits] = field(default_factory=dict)
     protected_listener: str | None = None
-    """The one between brokers, when it is not the only one."""
+    """The inter-broker listener if it is not the only one, else None."""
     window_count: int = 11
     window_ms: int = 1000
 
 
 class CreationRate:
-    """Connections a second, over the last windows, the present one included.
+    """Connections a second over the last windows, including the present one.
 
-    As in Kafka's quotas, less time than all windows but one is never taken for the span: a burst after silence is
-    allowed what the rate gives in that time.
+    As in Kafka's quotas, the rate is never computed over less time than all windows but one. So a burst after silence
+    may use what the rate allows for that time.
     """
 
     def __init__(self, window_count: int, window_ms: int) -> None:
@@ -54,7 +54,7 @@ class CreationRate:
         self._windows: deque[list[int]] = deque()  # [start, connections]
 
     def record(self, rate_max: int, now_ms: int) -> int:
-        """Count one connection; for how long (ms, one window at the most) to delay it to come back to `rate_max`."""
+        """Count one connection; return for how many ms to delay it to keep to `rate_max`, at most one window."""
         start_ms = now_ms - now_ms % self._window_ms
         if not self._windows or self._windows[-1][0] != start_ms:
             self._windows.append([start_ms, 0])
@@ -87,30 +87,30 @@ class ConnectionQuotas:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether a listener that is not protected has to give a connection back."""
+        """Whether a listener that is not protected has to close a connection."""
         return self.count > self._limits.connections_max
 
     def reconfigure(self, limits: ConnectionLimits) -> None:
-        """Applies from the next connection on; those that are open stay."""
+        """Apply new limits from the next connection on; open connections stay open."""
         self._limits = limits
         self._wake()
 
     def has_room(self, listener: str) -> bool:
-        """Whether `listener` may accept one more connection."""
+        """Return whether `listener` may accept one more connection."""
         if self._count_by_listener[listener] >= self._limits_of(listener).connections_max:
             return False
         return self.is_protected(listener) or self.count < self._limits.connections_max
 
     def is_protected(self, listener: str) -> bool:
-        """Whether the broker's own limits do not hold for it."""
+        """Return whether `listener` is exempt from the broker-wide limits."""
         return listener == self._limits.protected_listener
 
     def when_room(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once, when a connection has closed or the limits have changed."""
+        """Call `callback` once, when a connection is closed or the limits change."""
         self._waiting.append(callback)
 
     def record_creation(self, listener: str, now_ms: int) -> int:
-        """A connection came in; for how many milliseconds it, and those behind it, have to wait."""
+        """Count a new connection; return for how many milliseconds to delay it and the next ones."""
         rate = self._rate_by_listener.get(listener)
         if rate is None:
             rate = self._rate_by_listener[listener] = self._new_rate()
@@ -120,7 +120,7 @@ class ConnectionQuotas:
         return delay_ms
 
     def open(self, listener: str, host: str) -> bool:
-        """Count a connection from `host`, False when its address has as many as it may (and nothing is counted)."""
+        """Count a connection from `host`. Returns False, and counts nothing, if the address is at its limit."""
         if self._count_by_host[host] >= self._limits.per_ip_overrides.get(host, self._limits.per_ip_max):
             return False
         self._count_by_listener[listener] += 1
@@ -128,7 +128,7 @@ class ConnectionQuotas:
         return True
 
     def close(self, listener: str, host: str) -> None:
-        """A counted connection is gone."""
+        """Uncount a closed connection."""
         self._count_by_listener[listener] -= 1
         self._count_by_host[host] -= 1
         if not self._count_by_host[host]:

@@ -1,12 +1,12 @@
-"""File descriptors: how many this process may have, and how many of them connections must leave to files.
+"""File descriptors: how many this process may open, and how many of them are reserved for files.
 
-Owns the limit of the process and the arithmetic of the reserve. Must not know sockets or files. Pure but for
-`raise_limit`, `soft_limit` and `open_count`; times are in seconds of any clock that only rises.
+Owns the limit of the process and the arithmetic of the reserve. Must not know sockets or files. Pure except for
+`raise_limit`, `soft_limit` and `open_count`; times are seconds of a monotonic clock.
 
-Files come first: a connection that is refused can be tried again elsewhere, while a segment that cannot be opened fails
-the requests of everybody. So connections are refused while fewer descriptors than the reserve are free, and those that
-are idle longest are closed when files have used up half of it. A broker whose files alone take nearly all descriptors
-still serves some clients: below a fixed share the reserve does not hold.
+Files have priority: a client that is refused can connect again, while a segment that cannot be opened fails the
+requests of all clients. So connections are refused while fewer descriptors are free than the reserve. When files have
+used up half of the reserve, the connections that are idle longest are closed. A broker whose files alone take nearly
+all descriptors still serves some clients: below a fixed number of connections the reserve does not apply.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ logger = logging.getLogger("kafka.network.descriptors")
 
 RESERVE_MIN: Final = 128
 RESERVE_SHARE: Final = 8
-"""The reserve is this part of the limit."""
+"""The reserve is the limit divided by this."""
 CONNECTIONS_SHARE: Final = 8
-"""As many connections as this part of the limit are accepted whatever files need."""
+"""The limit divided by this is the number of connections to which the reserve does not apply."""
 LAST_FREE: Final = 16
-"""So few free descriptors are left to files in any case."""
+"""Connections never take these last free descriptors."""
 MEASURED_EVERY_S: Final = 1.0
 MEASURED_SELDOM_EVERY_S: Final = 10.0
-"""While more than half of the limit is free."""
+"""The interval while more than half of the limit is free."""
 
 
 def raise_limit() -> None:
-    """Raise the soft limit of this process to the hard one, and log both. Call once, before anything is opened."""
+    """Raise this process's soft limit of file descriptors to the hard limit, and log both.
+
+    Call once, before the broker opens files or sockets.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         if soft != hard:
@@ -54,13 +57,17 @@ def soft_limit() -> int:
 
 
 def open_count() -> int:
-    """How many descriptors this process has open. Raises OSError."""
-    # Since Linux 6.2 the size of the directory is the answer; before, it is 0.
+    """Return how many descriptors this process has open.
+
+    Raises:
+        OSError: /proc is missing, or no descriptor is free to list it.
+    """
+    # Since Linux 6.2 the size of this directory is the number of descriptors; before, it is 0.
     return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
 
 
 class DescriptorBudget:
-    """Tells whether one more connection leaves enough. What is no connection is counted now and then only."""
+    """Decides whether the free descriptors allow one more connection. Other descriptors are counted periodically."""
 
     def __init__(self, limit: int, count: Callable[[], int] = open_count) -> None:
         self._count = count
@@ -70,14 +77,17 @@ class DescriptorBudget:
         self.reserve = min(max(limit // RESERVE_SHARE, RESERVE_MIN), limit // 2)
 
     def has_room(self, connections: int, now_s: float, *, is_protected: bool = False) -> bool:
-        """Whether to accept one more connection beside `connections`. A protected one may use half the reserve."""
+        """Return whether to accept one more connection when `connections` are open.
+
+        A protected connection may use half of the reserve.
+        """
         free = self._free(connections, now_s)
         if connections < self.limit // CONNECTIONS_SHARE:
             return free > LAST_FREE
         return free > (self.reserve // 2 if is_protected else self.reserve)
 
     def excess(self, connections: int, now_s: float) -> int:
-        """How many connections to close, so that files have their reserve again; 0 while half of it is free."""
+        """Return how many connections to close so that the reserve is free again; 0 while half of it is free."""
         free = self._free(connections, now_s)
         if free > self.reserve // 2:
             return 0
@@ -85,7 +95,7 @@ class DescriptorBudget:
 
     def _free(self, connections: int, now_s: float) -> int:
         if now_s >= self._measured_again_s:
-            with contextlib.suppress(OSError):  # no /proc, or no descriptor to read it with: the last count has to do
+            with contextlib.suppress(OSError):  # no /proc, or no free descriptor to list it: use the last count
                 self._others = self._count() - connections
             is_ample = self._others + connections < self.limit // 2
             self._measured_again_s = now_s + (MEASURED_SELDOM_EVERY_S if is_ample else MEASURED_EVERY_S)

@@ -1,12 +1,13 @@
-"""An answer with parts that stay in their files: the kernel sends them from the page cache, uncopied.
+"""A response with parts of files, which the kernel sends from the page cache without a copy.
 
-Owns the order of its pieces. Must not know what they say, or when the socket takes more.
+Owns the order of its pieces. Must not know their content, or when the socket is writable again.
 
-The event loop's own transports write from memory alone, so this writes around them, to a descriptor that stays theirs.
+The event loop's transports write from memory only. So this class writes to the socket directly, through a descriptor
+that the transport still owns.
 
-What the kernel sends from a file it does not copy: the socket holds on to pages of the cache. What its buffer was set
-to bounds memory, so for these answers it may be more. Then the reader goes on while the broker sleeps: with 100 KB,
-Kafka's default, both sides have to wake up for every 100 to 200 KB, which took a fifth of the CPU time of 1 MB.
+The configured size of a socket's send buffer bounds memory. Bytes of a file take no memory of their own, as the socket
+refers to pages of the cache. So the buffer may be larger for these responses, and the client can read while the broker
+sleeps. With 100 KB, Kafka's default, both sides wake up for every 100 to 200 KB: a fifth of the CPU time of 1 MB.
 """
 
 from __future__ import annotations
@@ -20,20 +21,21 @@ from storage.files import FileSlice
 
 Buffer = bytes | bytearray | memoryview
 
-# What a socket may hold of files, at least.
+# The least send buffer, in bytes, of a socket that sends a file.
 SEND_BUFFER_SIZE = 256 << 10
 
-# After so many bytes others get their turn, however fast they are taken.
+# After this many bytes other connections are served, however fast the client reads.
 TURN_SIZE_MAX = 1 << 20
 
 
 class FileResponse:
-    """Pieces on their way to one socket, to which nothing else is written meanwhile."""
+    """The pieces of one response to one socket. Nothing else may be written to the socket until all are sent."""
 
     def __init__(self, descriptor: int, pieces: Iterable[Buffer | FileSlice], send_buffer_size: int) -> None:
-        """`descriptor` is of a socket that does not block and has nothing waiting, and open until `discard`.
+        """`descriptor` is of a non-blocking socket without unsent bytes, and stays open until `discard`.
 
-        `send_buffer_size` is what its buffer was set to, and is again afterwards; -1: the kernel decides.
+        `send_buffer_size` is its configured `SO_SNDBUF` in bytes, which is restored at the end; -1 if the kernel
+        chooses it.
         """
         self._descriptor = descriptor
         self._pieces = deque(pieces)
@@ -43,18 +45,19 @@ class FileResponse:
 
     @property
     def size_in_memory(self) -> int:
-        """Bytes that wait in this process."""
+        """Unsent bytes in the memory of this process."""
         return sum(len(piece) for piece in self._pieces if type(piece) is not FileSlice)
 
     @property
     def size_left(self) -> int:
-        """Bytes that are not sent, wherever they wait."""
+        """Unsent bytes, in memory and in files."""
         return sum(map(len, self._pieces)) - self._sent
 
     def send(self) -> bool:
-        """Send what the socket takes in one turn; whether all is sent.
+        """Send as many bytes as the socket accepts in one turn; return whether all are sent.
 
-        Raises OSError: the connection has to be closed.
+        Raises:
+            OSError: The connection has to be closed.
         """
         pieces = self._pieces
         left = TURN_SIZE_MAX
@@ -65,8 +68,8 @@ class FileResponse:
             while pieces:
                 if left <= 0:
                     return False
-                # A socket that took less than it got is asked once more: meanwhile its reader has mostly made room, and
-                # to be woken up for that costs more.
+                # Try again even after a partial send: by then the client has usually read some bytes, and a second call
+                # costs less than a wake-up.
                 size = self._send_some(pieces[0], left)
                 left -= size
                 self._sent += size
@@ -81,17 +84,17 @@ class FileResponse:
     def _send_some(self, piece: Buffer | FileSlice, size_max: int) -> int:
         if isinstance(piece, FileSlice):
             return piece.send(self._descriptor, self._sent, size_max)
-        # What follows fills the packet up; a header alone would wake its reader for nothing.
+        # MSG_MORE lets the next piece fill the packet; a packet with only a header would wake the client too early.
         flags = socket.MSG_MORE if len(self._pieces) > 1 else 0
         with _Lent(self._descriptor) as stream:
             return stream.send(memoryview(piece)[self._sent :], flags)
 
     def discard(self) -> None:
-        """Let go of the files and the socket. Harmless the second time."""
+        """Release the files and restore the socket's buffer size. A second call has no effect."""
         self._pieces.clear()
         if self._is_buffer_raised:
             self._is_buffer_raised = False
-            with suppress(OSError):  # then it is of no use to anybody
+            with suppress(OSError):  # the socket is broken, so its buffer size does not matter
                 self._set_buffer_size(self._send_buffer_size)
 
     def _set_buffer_size(self, size: int) -> None:
@@ -100,10 +103,10 @@ class FileResponse:
 
 
 class _Lent(socket.socket):
-    """A descriptor that stays its owner's, as a socket for as long as a `with` takes."""
+    """A socket object for a borrowed descriptor: the end of the `with` block detaches it without closing it."""
 
     def __init__(self, descriptor: int) -> None:
-        super().__init__(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)  # to send, any family will do
+        super().__init__(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)  # the family does not matter for sends
 
     def __exit__(self, *_: object) -> None:
         self.detach()

@@ -2,8 +2,8 @@
 
 Owns: which connections are open, and when the next one is accepted. Must not know: requests, or how limits are counted.
 
-It accepts by itself instead of through a server of the event loop, because a listener at its limit must leave new
-connections where they are, in the kernel's backlog, and one above its rate must make them wait.
+It calls `accept` itself instead of using asyncio's `Server`. A listener at its limit must leave new connections in the
+kernel's backlog, and a listener above its creation rate must delay them.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from storage.shortages import LineLimit
 
 logger = logging.getLogger("kafka.network.listener")
 
-# What a machine without IPv6 says; its other addresses will do.
+# A machine without IPv6 fails with these; the listener then uses its IPv4 addresses.
 NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
-# How much answer data may wait for a slow reader before its requests stay unread and its memory is counted.
+# Unsent response bytes of one connection from which on its requests stay unread and its memory is counted.
 WRITE_HIGH_WATER_SIZE = 128 << 10
 IDLE_SWEEPS_PER_LIMIT = 10
 
-# So many at a time, so that a crowd of new connections does not keep those that are there waiting.
+# Bounds the connections accepted per turn, so that many new connections do not delay the open ones.
 ACCEPTED_PER_TURN_MAX = 32
 ACCEPT_RETRY_MS = 1000
 LINE_INTERVAL_S = 10.0
 
-# Where Linux keeps the milliseconds since data was last sent and received.
+# Offsets of tcpi_last_data_sent and tcpi_last_data_recv (ms) in Linux's struct tcp_info.
 _LAST_DATA_SENT, _LAST_DATA_RECEIVED = 44, 52
 _TCP_INFO_SIZE = 56
 
 
 class ListenError(Exception):
-    """The address cannot be listened on; the message names it."""
+    """An address cannot be bound; the message names it."""
 
 
 @dataclass(frozen=True)
 class ListenerSettings:
-    """Limits of one listener, by the names of their properties."""
+    """Limits of one listener, named like their properties."""
 
     request_size_max: int
     backlog_size: int = 50
@@ -78,9 +78,9 @@ class Listener:
         request_memory: RequestMemory | None = None,
         on_exceeded: Callable[[], None] = lambda: None,
     ) -> None:
-        """`request_memory` bounds what arrives, None when nothing does.
+        """`request_memory` bounds the memory of arriving requests; None: it is unbounded.
 
-        `on_exceeded` is called when this listener, being protected, took a connection beyond the broker's limit.
+        `on_exceeded` is called when this listener is protected and accepted a connection above the broker's limit.
         """
         self.name = name
         self.monotonic_ms = clock.monotonic_ms
@@ -116,12 +116,16 @@ class Listener:
         return len(self._connections)
 
     def bind(self, host: str, port: int) -> int:
-        """Take `host` ("" = all addresses) and `port` (0 = any free one); the real port. Raises ListenError."""
+        """Bind `host` ("" = all addresses) and `port` (0 = any free port); return the real port.
+
+        Raises:
+            ListenError: The address cannot be bound.
+        """
         self._sockets = self._bound_sockets(host, port)
         return int(self._sockets[0].getsockname()[1])
 
     def start(self, dispatcher: Dispatcher) -> None:
-        """Accept connections on what was bound, and have their requests served."""
+        """Accept connections on the bound sockets and serve their requests with `dispatcher`."""
         self._dispatcher = dispatcher
         self._loop = asyncio.get_running_loop()
         self.writable_sockets = WritableSockets(self._loop)
@@ -130,7 +134,7 @@ class Listener:
         self._schedule_idle_sweep()
 
     def stop_accepting(self) -> None:
-        """Close the listening sockets; open connections go on."""
+        """Close the listening sockets; open connections are still served."""
         self._pause_accepting()
         for bound in self._sockets:
             bound.close()
@@ -144,20 +148,20 @@ class Listener:
             self._idle_sweep.cancel()
 
     def close_connections(self) -> None:
-        """Close those that are open, and those that are on their way."""
+        """Abort the open connections, and those that are just being accepted."""
         self._is_closed = True
         for connection in list(self._connections):
             connection.abort()
         self.writable_sockets.close()
 
     def hold(self) -> None:
-        """Read no requests until `release`, of those who come meanwhile neither. What was read is answered."""
+        """Read no requests until `release`, also from new connections. Requests already read get their responses."""
         self._is_held = True
         for connection in self._connections:
             connection.hold(Hold.REQUEST_QUEUE)
 
     def release(self) -> None:
-        """Go on after `hold`."""
+        """Read requests again after `hold`."""
         self._is_held = False
         for connection in list(self._connections):
             connection.release(Hold.REQUEST_QUEUE)
@@ -166,7 +170,7 @@ class Listener:
         return iter(self._connections)
 
     def closed(self, connection: Connection) -> None:
-        """Part of `Registry`: a connection is gone, perhaps before it was served. Harmless the second time."""
+        """Part of `Registry`: uncount a closed connection, served or not. A second call has no effect."""
         if connection in self._connections:
             self._connections.remove(connection)
             self._quotas.close(self.name, connection.channel.client_host)
@@ -186,7 +190,7 @@ class Listener:
                 self._loop.remove_reader(bound)
 
     def _accept(self, bound: socket.socket) -> None:
-        """Take in what waits at a listening socket."""
+        """Accept the connections in the backlog of a listening socket, as far as limits allow."""
         for _ in range(ACCEPTED_PER_TURN_MAX):
             if not self._quotas.has_room(self.name):
                 self._pause_accepting()
@@ -197,7 +201,7 @@ class Listener:
             except (BlockingIOError, ConnectionError, InterruptedError):
                 return
             except OSError as error:
-                # Descriptors or memory are used up: try again when somebody may have closed something.
+                # Descriptors or memory are used up: retry later, when some may have been released.
                 self._note_refusal(f"in the backlog: {error.strerror}")
                 self._pause_accepting()
                 self._loop.call_later(ACCEPT_RETRY_MS / 1000, self._accept_again)
@@ -232,7 +236,7 @@ class Listener:
             )
 
     def _arrive(self, accepted: socket.socket, channel: Channel, delay_ms: int) -> None:
-        """Serve a connection that is counted already, after `delay_ms`."""
+        """Serve an accepted connection after `delay_ms`. The quotas count it already."""
         connection = self._new_connection(channel)
         self._connections.add(connection)
         if delay_ms:
@@ -245,7 +249,7 @@ class Listener:
 
     def _take_over(self, accepted: socket.socket, connection: Connection) -> None:
         self._delayed.pop(connection, None)
-        # Never cancelled: the event loop would close the socket then, and tell nobody.
+        # Never cancel this task: the event loop would close the socket without `connection_lost`.
         arrival = self._loop.create_task(self._hand_over(accepted, connection))
         self._arrivals.add(arrival)
         arrival.add_done_callback(self._arrivals.discard)
@@ -255,7 +259,7 @@ class Listener:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport, _ = await self._loop.connect_accepted_socket(lambda: connection, accepted)
         except OSError:
-            # Gone before it was served.
+            # The client closed the connection before it was served.
             if not connection.is_connected:
                 accepted.close()
                 self.closed(connection)
@@ -298,7 +302,7 @@ class Listener:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            # Inherited by accepted sockets; the receive size has to be set before the window is negotiated.
+            # Accepted sockets inherit both; the receive buffer must be set before the TCP window is negotiated.
             for option, size in (
                 (socket.SO_SNDBUF, self._settings.send_buffer_bytes),
                 (socket.SO_RCVBUF, self._settings.receive_buffer_bytes),
@@ -307,7 +311,7 @@ class Listener:
                     bound.setsockopt(socket.SOL_SOCKET, option, size)
             bound.setblocking(False)
             bound.bind((address, port))
-            # Listening is what finds the address in use; early clients wait in the backlog until `start`.
+            # `listen` reports an address in use; clients that connect before `start` wait in the backlog.
             bound.listen(self._settings.backlog_size)
         except OSError:
             bound.close()
@@ -322,7 +326,7 @@ class Listener:
             self._idle_sweep = self._loop.call_later(idle_ms_max / 1000 / IDLE_SWEEPS_PER_LIMIT, self._close_idle)
 
     def _close_idle(self) -> None:
-        # Counting sweeps without traffic costs a request one attribute store; a clock reading would cost more.
+        # Counting sweeps without traffic costs one attribute store per request; reading a clock would cost more.
         for connection in list(self._connections):
             if connection.was_active_since_sweep():
                 connection.idle_sweeps = 0
@@ -331,12 +335,12 @@ class Listener:
             if connection.idle_sweeps >= IDLE_SWEEPS_PER_LIMIT:
                 self.expired_count += 1
                 logger.info("closing idle connection from %s", connection.channel)
-                connection.abort()  # one that does not read would never drain
+                connection.abort()  # `close` would wait forever for a client that does not read
         self._schedule_idle_sweep()
 
 
 def idle_ms(connection: Connection) -> int:
-    """Milliseconds since bytes of a connection were last sent or received, as the kernel knows them; 0 when gone."""
+    """Return the milliseconds since the kernel last sent or received data of a connection; 0 if it is closed."""
     info = connection.tcp_info(_TCP_INFO_SIZE)
     if len(info) < _TCP_INFO_SIZE:
         return 0

@@ -1,6 +1,6 @@
-"""Connections that serve no request until a time: their clients exceeded a quota (KIP-219).
+"""Muted connections: they serve no request for some time because their clients exceeded a quota (KIP-219).
 
-Owns: when each is released, with one timer for all of them. Must not know: why a connection is muted.
+Owns: when each connection is released, with one timer for all of them. Must not know: why a connection is muted.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from broker.network.channel import Hold
 
 
 class Muted(Protocol):
-    """What can be muted."""
+    """A connection that can be muted."""
 
     def release(self, reason: int) -> None:
-        """Remove a reason of `Hold`; harmless after the connection was closed."""
+        """Remove a reason of `Hold`. Has no effect on a closed connection."""
 
 
 class MutedConnections:
@@ -26,12 +26,12 @@ class MutedConnections:
     def __init__(
         self, monotonic_ms: Callable[[], int], call_later: Callable[[float, Callable[[], None]], object]
     ) -> None:
-        """`call_later(delay_s, callback)` calls back once."""
+        """`call_later(delay_s, callback)` calls `callback` once, after `delay_s` seconds."""
         self._monotonic_ms = monotonic_ms
         self._call_later = call_later
         self._waiting: list[tuple[int, int, Muted]] = []  # a heap: (release time in ms, arrival, connection)
         self._arrivals = count()
-        self._timer_ms: int | None = None  # when the earliest pending call comes
+        self._timer_ms: int | None = None  # when the earliest pending timer fires
 
     @property
     def count(self) -> int:

@@ -1,10 +1,10 @@
-"""The memory that requests take up while they arrive (`queued.max.request.bytes`), and connections that keep to it.
+"""The memory of requests while they arrive (`queued.max.request.bytes`), and the connections that observe its limit.
 
-Owns: who holds how much, and who waits for some. Must not know what a request says.
+Owns: how much memory each connection holds, and which connections wait for some. Must not know what a request means.
 
-A request that arrives whole is served out of the buffer that all connections share and takes nothing. One that is cut
-off takes what its length announces, at once and in one piece, so that whoever has begun can also finish; while any
-memory is left, the next request is admitted, even if it needs more than is left. A connection that gets none is not
+A request that arrives whole is served from the receive buffer that all connections share and is not counted. A request
+that arrives in parts takes its whole announced length at once, so that a connection that has begun can finish. While
+any memory is left, the next request is admitted, even if it needs more than is left. A connection that gets none is not
 read until others have finished.
 """
 
@@ -19,7 +19,7 @@ from protocol.frame import FrameReader
 
 
 class RequestMemory:
-    """All requests of one broker that are arriving."""
+    """The memory of all arriving requests that share one limit."""
 
     def __init__(self, size_max: int) -> None:
         self.size_max = size_max
@@ -29,13 +29,14 @@ class RequestMemory:
 
     @property
     def size_left(self) -> int:
-        """Below 0 by less than one request."""
+        """Free bytes; negative by less than one request when the last admitted request exceeds the limit."""
         return self._size_left
 
     def take(self, connection: AccountedConnection, size: int) -> bool:
-        """Whether `connection` may receive a request of `size` bytes; if not it is released when it may.
+        """Reserve `size` bytes for the request that `connection` receives; return whether that succeeded.
 
-        Asked again about the same request it says the same; another size is another request.
+        If not, the connection waits, and is released from `Hold.REQUEST_MEMORY` once it has its bytes. Another call for
+        the same request returns the same; another size means another request.
         """
         if self._taken.get(connection) == size:
             return True
@@ -48,7 +49,7 @@ class RequestMemory:
         return True
 
     def give_back(self, connection: AccountedConnection) -> None:
-        """The request is served. Harmless when nothing was taken."""
+        """Release the bytes of `connection`: its request is served. Has no effect if it holds none."""
         size = self._taken.pop(connection, 0)
         if not size:
             return
@@ -59,13 +60,13 @@ class RequestMemory:
             waiting.release(Hold.REQUEST_MEMORY)
 
     def forget(self, connection: AccountedConnection) -> None:
-        """The connection is gone."""
+        """Release the bytes and the place in the queue of a closed connection."""
         self._waiting.pop(connection, None)
         self.give_back(connection)
 
 
 class AccountedConnection(Connection):
-    """A connection whose large requests come out of a `RequestMemory`."""
+    """A connection that reserves the memory of its large requests in a `RequestMemory`."""
 
     __slots__ = ("_memory",)
 

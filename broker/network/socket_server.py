@@ -1,7 +1,7 @@
-"""All listeners of one broker, and what they have to agree on: limits of connections, of memory and of descriptors.
+"""All listeners of one broker, and the limits that they share: connections, memory and file descriptors.
 
-Owns: the listeners, the connections' count over all of them, the memory of unsent answers, the connections that are
-closed to leave file descriptors to files. Must not know: requests.
+Owns: the listeners, the count of connections over all of them, the memory of unsent responses, and which connections
+are closed to free descriptors for files. Must not know: requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger("kafka.network.SocketServer")
 
 
 class SocketServer:
-    """What clients connect to."""
+    """The listeners of one broker (`kafka.network.SocketServer`)."""
 
     def __init__(
         self,
@@ -35,10 +35,10 @@ class SocketServer:
         control_plane_listener: str | None = None,
         descriptors: DescriptorBudget | None = None,
     ) -> None:
-        """`clock` measures the turns of connections and the sending of responses.
+        """`clock` measures the turns of connections and how long responses take to send.
 
-        `control_plane_listener` names the listener whose requests never wait for those of the others. `descriptors` are
-        those of this process unless others are given.
+        `control_plane_listener` names the listener whose requests never wait for those of the others. `descriptors`
+        defaults to the limit of this process.
         """
         loop = self._loop = asyncio.get_running_loop()
         self._settings = settings
@@ -57,7 +57,7 @@ class SocketServer:
 
     @property
     def ports(self) -> Mapping[str, int]:
-        """The real ports, by the names of the listeners."""
+        """The real port of each listener, by its name."""
         return self._ports
 
     @property
@@ -66,11 +66,15 @@ class SocketServer:
 
     @property
     def request_memory(self) -> RequestMemory | None:
-        """What bounds requests of the data plane while they arrive; None when nothing does."""
+        """The memory that arriving requests of the data plane share; None if it is unbounded."""
         return self._request_memory
 
     def bind(self, addresses: Sequence[Address]) -> None:
-        """Take the addresses of all listeners. Raises ListenError; `stop_accepting` gives back what was taken."""
+        """Bind the addresses of all listeners.
+
+        Raises:
+            ListenError: An address cannot be bound. `stop_accepting` closes those that were bound before.
+        """
         for address in addresses:
             is_control_plane = address.name == self._control_plane_listener
             listener = Listener(
@@ -87,13 +91,13 @@ class SocketServer:
             self._ports[address.name] = listener.bind(address.host, address.port)
 
     def start(self, dispatcher: Dispatcher) -> None:
-        """Accept connections."""
+        """Accept connections and serve their requests with `dispatcher`."""
         for listener in self._listeners.values():
             listener.start(dispatcher)
         self._leave_descriptors_to_files()
 
     def hold(self) -> None:
-        """Read no requests but those of the control plane until `release`. What was read is answered."""
+        """Read only requests of the control plane until `release`. Requests already read get their responses."""
         for listener in self._data_plane():
             listener.hold()
 
@@ -119,13 +123,15 @@ class SocketServer:
         return RequestMemory(queued_max) if queued_max > 0 else None
 
     def _close_least_recently_used(self) -> None:
-        """Make up for a connection that a protected listener took beyond the limit."""
+        """Close one client connection for one that a protected listener accepted above the limit."""
         for victim in self._idle_longest(1):
-            logger.info("closing the connection from %s: brokers need it, and max.connections are open", victim.channel)
+            logger.info(
+                "closing the connection from %s: max.connections is reached and a broker has connected", victim.channel
+            )
             victim.abort()
 
     def _leave_descriptors_to_files(self) -> None:
-        """Close the connections that are idle longest while files have too few descriptors left; look again soon."""
+        """Close the longest idle connections if files have too few descriptors left, and schedule the next check."""
         now_s = self._loop.time()
         self._descriptor_check = self._loop.call_later(MEASURED_EVERY_S, self._leave_descriptors_to_files)
         victims = self._idle_longest(self._descriptors.excess(self.quotas.count, now_s))
@@ -135,15 +141,15 @@ class SocketServer:
         held_back = self._lines.admit(now_s) if victims else None
         if held_back is not None:
             logger.error(
-                "closing %d connections, those that are idle longest: files need their descriptors, of which the limit "
-                "is %d (%d such closings not logged)",
+                "closing %d connections, the longest idle first: files need their file descriptors; the limit is %d "
+                "(%d such closings not logged)",
                 len(victims),
                 self._descriptors.limit,
                 held_back,
             )
 
     def _idle_longest(self, count: int) -> list[Connection]:
-        """Connections of listeners that are not protected."""
+        """Return the `count` longest idle connections of listeners that are not protected."""
         if not count:
             return []
         others = [

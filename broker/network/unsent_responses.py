@@ -1,13 +1,13 @@
-"""The memory that answers take up which their clients do not read fast enough.
+"""The memory of responses that clients do not read fast enough.
 
-Owns: how much there may be of it over all connections, and who has to wait or go when there is too much. Must not know:
-sockets or requests. The time is an argument, in milliseconds of a clock that only rises.
+Owns: the bound of this memory over all connections, and which fetches wait and which connections are closed when it is
+used up. Must not know: sockets or requests. Delays are in milliseconds.
 
-A connection is listed here while more waits in it than its socket takes; what is little is nobody's concern. The more
-is listed, the smaller the answers that a fetch may still make (`allowance`), so that one slow reader gets what it asks
-for and a thousand of them share the rest. Once nothing is left, fetches wait for room; a reader that has not taken
-a byte for a while then loses its connection rather than keep others waiting for ever. It also loses it when responses
-to other requests, which never wait, have exceeded the bound.
+A connection is listed here while its socket is full and its unsent bytes in memory are not few. The more bytes are
+listed, the smaller the response that a fetch may get (`allowance`): one slow reader gets all that it requests, a
+thousand of them share the rest. Once the memory is used up, fetches wait for room. A reader that has read nothing for
+`STUCK_MS` then loses its connection, so that others do not wait forever. It also loses its connection when responses to
+other requests, which never wait, have exceeded the bound.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from typing import Protocol
 
 UNSENT_SIZE_MAX = 128 << 20
 STUCK_MS = 3_000
-"""How long a reader may take nothing while others wait for room, or the bound is exceeded."""
+"""How long a reader may read nothing while others wait for room, or while the bound is exceeded."""
 
-# One answer may take this part of what is left: many readers that are slow in the same moment all get something.
+# One response may take the free memory divided by this, so that many readers that are slow together all get a part.
 SHARES = 16
 ALLOWANCE_MIN = 64 << 10
 
-# What waits with a reader of files is mostly the end of its answer: to close it would free nothing.
+# A response from files has few bytes in memory, mostly its end: closing its connection would free almost nothing.
 LISTED_SIZE_MIN = 64 << 10
 WAKE_INTERVAL_MS = 1
 
 
 class SlowReader(Protocol):
-    """A connection with more to send than its socket takes."""
+    """A connection with unsent bytes whose socket is full."""
 
     @property
     def unsent_size(self) -> int:
-        """Bytes that wait in this process."""
+        """Unsent bytes in the memory of this process."""
 
     @property
     def size_left(self) -> int:
-        """Bytes that are not sent, in this process or in files."""
+        """Unsent bytes, in memory and in files."""
 
     def abort(self) -> None:
-        """Close at once. `UnsentResponses.drained` follows."""
+        """Close the connection at once. A call of `UnsentResponses.drained` follows."""
 
 
 class UnsentResponses:
-    """All answers of one broker that wait for slow readers."""
+    """All responses of one broker that wait for slow readers."""
 
     def __init__(
         self, call_later: Callable[[int, Callable[[], None]], object], size_max: int = UNSENT_SIZE_MAX
     ) -> None:
-        """`call_later(delay_ms, callback)` is how it comes back to readers that may be stuck."""
+        """`call_later(delay_ms, callback)` calls `callback` once; `size_max` bounds the unsent bytes."""
         self._call_later = call_later
         self._size_max = size_max
         self._sizes: dict[SlowReader, int] = {}
@@ -60,9 +60,9 @@ class UnsentResponses:
         self._is_watching = False
         self._is_waking = False
         self.size = 0
-        """Bytes that waited when their connections were listed; what was sent since is still counted."""
+        """Unsent bytes at the time when their connections were listed; bytes sent since then still count."""
         self.allowance = self._size_max
-        """How many bytes an answer to a fetch may have now; 0 when it has to wait for room."""
+        """How many bytes the response to a fetch may have now; 0 if the fetch has to wait for room."""
         self.evicted_count = 0
 
     @property
@@ -71,11 +71,11 @@ class UnsentResponses:
 
     @property
     def _is_exceeded(self) -> bool:
-        """Only fetches wait for room: other responses may take more than there is."""
+        """Whether the bound is exceeded. That can happen because only fetches wait for room."""
         return self.size > self._size_max
 
     def blocked(self, reader: SlowReader) -> None:
-        """`reader` takes no more for now."""
+        """List `reader`: its socket is full."""
         size = reader.unsent_size
         if size >= LISTED_SIZE_MIN:
             self._sizes[reader] = size
@@ -84,23 +84,23 @@ class UnsentResponses:
                 self._watch()
 
     def drained(self, reader: SlowReader) -> None:
-        """`reader` has taken nearly all, or is gone. Harmless for one that is not listed."""
+        """Unlist `reader`: nearly all of its bytes are sent, or it is closed. Has no effect if it is not listed."""
         size = self._sizes.pop(reader, 0)
         if size:
             self._change(-size)
             self._wake()
 
     def reserve(self, size: int) -> None:
-        """Count `size` bytes of an answer in the making until `release`."""
+        """Count `size` bytes of a response that is being built, until `release`."""
         self._change(size)
 
     def release(self, size: int) -> None:
-        """The answer with `size` reserved bytes is made, or will not be."""
+        """Uncount `size` reserved bytes: their response is complete, or was given up."""
         self._change(-size)
         self._wake()
 
     async def room(self) -> None:
-        """Return when an answer may be made."""
+        """Wait until a fetch may build its response."""
         while self.is_full:
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
@@ -116,9 +116,9 @@ class UnsentResponses:
             self.allowance = max(left // SHARES, ALLOWANCE_MIN) if left > 0 else 0
 
     def _wake(self) -> None:
-        """Let one go on; the next one when that answer is made, and listed if it does not drain.
+        """Wake one waiting fetch; the next one later, when that response is built, and listed if its reader is slow.
 
-        All at once would make their answers before the first of them counts.
+        Fetches that wake together would all build their responses before the first response is counted.
         """
         if self._is_waking:
             return
@@ -141,9 +141,9 @@ class UnsentResponses:
             self._call_later(STUCK_MS, self._close_stuck)
 
     def _close_stuck(self) -> None:
-        """Those that took nothing since they were looked at last, longest first, until half of the memory is free."""
+        """Close readers that took nothing since `_watch`, oldest first, until half of the memory is free."""
         self._is_watching = False
-        to_free = self.size - self._size_max // 2  # an aborted connection is off the list only when it is gone
+        to_free = self.size - self._size_max // 2  # an aborted connection stays listed until it is closed
         for reader, size in self._seen.items():
             if to_free <= 0:
                 break

@@ -1,9 +1,9 @@
-"""Sockets that took no more, and who is called when they do.
+"""Callbacks for full sockets: each is called when its socket is writable again.
 
-The event loop does not let the descriptors of its transports be watched, and to have it watch a duplicate costs a dozen
-system calls each time. So there is an epoll of its own, which the loop watches like a socket.
+The event loop does not watch the descriptors of its transports for other code, and watching a duplicate costs a dozen
+system calls each time. So this module has its own epoll descriptor, which the loop watches for readability.
 
-Owns who waits for which descriptor. Must not know what is sent.
+Owns which callback waits for which descriptor. Must not know what is sent.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Final
 
 _ONCE: Final = select.EPOLLOUT | select.EPOLLONESHOT
-_READY_MAX: Final = 64  # at a time; what is ready beyond them is told in the loop's next turn
+_READY_MAX: Final = 64  # per poll; further ready sockets are reported in the loop's next turn
 
 
 class WritableSockets:
-    """Those of one event loop."""
+    """The full sockets of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -28,24 +28,27 @@ class WritableSockets:
         loop.add_reader(self._epoll.fileno(), self._call_back)
 
     def call_when_writable(self, descriptor: int, callback: Callable[[], None]) -> None:
-        """Call back once, when the socket takes more or is broken. Raises OSError: it cannot be watched.
+        """Call `callback` once, when the socket of `descriptor` is writable or broken.
 
-        The callback must not raise: others, whose turn would not come again, may wait behind it.
+        The callback must not raise: the callbacks after it in the same poll would never be called.
+
+        Raises:
+            OSError: The descriptor cannot be watched.
         """
         if self._epoll.closed:
             raise OSError(errno.EBADF, "the listener is closed")
         try:
             self._epoll.modify(descriptor, _ONCE)
-        except FileNotFoundError:  # the first time, or the descriptor was another socket's then
+        except FileNotFoundError:  # not registered yet, or registered for an earlier socket with this number
             self._epoll.register(descriptor, _ONCE)
         self._waiting[descriptor] = callback
 
     def forget(self, descriptor: int) -> None:
-        """Nobody waits for it any more. The kernel forgets it when it is closed."""
+        """Drop the callback of `descriptor`. The kernel removes the descriptor from the epoll when it is closed."""
         self._waiting.pop(descriptor, None)
 
     def close(self) -> None:
-        """Call nobody back. Harmless the second time."""
+        """Drop all callbacks and close the epoll descriptor. A second call has no effect."""
         if not self._epoll.closed:
             self._waiting.clear()
             self._loop.remove_reader(self._epoll.fileno())

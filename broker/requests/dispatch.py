@@ -23,7 +23,7 @@ from broker.handlers.services import Services
 from broker.loop.promise import Promise
 from broker.loop.slices import is_sliced
 from broker.network.channel import Authentication, Channel
-from broker.network.connection import Answer, Buffers, Outcome
+from broker.network.connection import Buffers, Outcome, Response
 from broker.requests.budget import (
     ELEMENTS_AT_ONCE_MAX,
     ELEMENTS_ON_LOOP_MAX,
@@ -107,7 +107,7 @@ class RequestDispatcher:
             for version in api.versions:
                 self._route(api, version)
 
-    def dispatch(self, frame: memoryview, channel: Channel) -> Answer:
+    def dispatch(self, frame: memoryview, channel: Channel) -> Response:
         """Serve one frame; see `broker.network.connection.Dispatcher`."""
         received_s = self._monotonic_s()
         try:

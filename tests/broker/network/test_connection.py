@@ -17,7 +17,7 @@ import pytest
 from broker.loop.promise import Promise
 from broker.network import file_response
 from broker.network.channel import Channel, Hold
-from broker.network.connection import TURN_REQUESTS_MAX, Answer, Buffers, Connection, Outcome
+from broker.network.connection import TURN_REQUESTS_MAX, Buffers, Connection, Outcome, Response
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.descriptors import DescriptorBudget
 from broker.network.file_response import FileResponse
@@ -50,7 +50,7 @@ class Script:
         self.promised: list[Promise[Buffers | None]] = []
         self.file: FileSlice | None = None
 
-    def dispatch(self, frame: memoryview, channel: Channel) -> Answer:
+    def dispatch(self, frame: memoryview, channel: Channel) -> Response:
         payload = bytes(frame)
         self.served.append(payload)
         match payload[:1]:
@@ -408,7 +408,7 @@ async def test_what_a_slow_reader_takes_of_a_file_is_seen(tmp_path: Path, conten
 async def test_a_file_that_was_cut_is_not_passed_on_from_memory_either(
     tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Connection, "_may_write_around", lambda *_: False)
+    monkeypatch.setattr(Connection, "_may_write_directly", lambda *_: False)
     script = Script()
     script.file = slice_of(tmp_path / "content")
     os.truncate(tmp_path / "content", FILE_SIZE // 2)
