@@ -1,8 +1,8 @@
-"""How much of the broker one request may use.
+"""Limits on the memory and time that one request may use.
 
 Owns the limits. Dispatch applies them; must not know requests.
 
-A peer announces many things in few bytes: an element of a list takes one or two bytes and becomes an object of about a
+A few bytes can announce many objects: an element of a list takes one or two bytes and becomes an object of about a
 hundred. So the elements of a request are counted while it is decoded. A request with more than `ELEMENTS_ON_LOOP_MAX`
 is decoded, and its response encoded, in a thread, so that the other connections are served at the same time. A request
 with more than `elements_max` closes its connection.
@@ -11,15 +11,15 @@ with more than `elements_max` closes its connection.
 from __future__ import annotations
 
 ELEMENTS_AT_ONCE_MAX = 50
-"""Lists, list elements and tagged fields of a request that is served as soon as it has arrived. A request with more
-shares the slice of works that are new in this turn of the event loop with those of all other connections: what arrives
-when the slice is over waits in the queue of works."""
+"""The most lists, list elements and tagged fields of a request that is served as soon as it has arrived. A request with
+more shares one slice per turn of the event loop with such requests of all connections. If it arrives after that slice
+is over, it waits in the queue of `SlicedWork`."""
 
 ELEMENTS_ON_LOOP_MAX = 4_000
-"""Lists, list elements and tagged fields that are decoded, or encoded, in one step on the event loop: about 2 ms."""
+"""The most lists, list elements and tagged fields decoded, or encoded, in one step on the event loop: about 2 ms."""
 
-# An element of a request takes about 75 bytes of memory, and its part of the response up to 300. The largest requests
-# of use are within these limits: offsets of 100,000 partitions, 18 bytes each; descriptions of 60,000 groups.
+# An element of a request takes about 75 bytes of memory, and its part of the response up to 300. The largest realistic
+# requests are within these limits: offsets of 100,000 partitions, 18 bytes each; descriptions of 60,000 groups.
 _BULK_ELEMENTS_BASE = 64_000
 _FRAME_SIZE_PER_BULK_ELEMENT = 32
 _ELEMENTS_MAX = 10_000
@@ -53,24 +53,24 @@ BULK_APIS = frozenset(
         65,  # DescribeTransactions
     }
 )
-"""APIs whose requests may name everything that a large cluster has: each topic, each partition, each group. Their
-handlers work in slices. MirrorMaker 2 alters the configurations of all topics that it replicates in one request, some
-thirty of each. Requests of the others name what one person or one transaction changes."""
+"""APIs whose requests may name every topic, partition or group of a large cluster. Their handlers work in slices. For
+example, MirrorMaker 2 alters some thirty configurations of each replicated topic in one request. A request of any other
+API names only what one user or one transaction changes."""
 
 LARGE_REQUESTS_MAX = 2
-"""Requests with more elements than `ELEMENTS_ON_LOOP_MAX` that are decoded and served at a time, of all connections.
-The others wait. A request that waits for something else, such as data or replicas, does not count."""
+"""How many requests of more than `ELEMENTS_ON_LOOP_MAX` elements are decoded and served at a time, of all clients.
+Further ones wait. A request that waits for data, replicas or the like does not count."""
 
 REQUESTS_IN_TURN_MAX = 16
-"""Requests that waited for their turn in the queue of works and are decoded and served at a time, of all connections.
-Decoded, one takes about a megabyte."""
+"""How many requests from the queue of `SlicedWork` are decoded and served at a time, of all clients. A decoded one
+takes about a megabyte."""
 
 RESPONSE_SIZE_MAX = 100 << 20
-"""Bytes of a response, as many as socket.request.max.bytes lets a request have; clients refuse longer ones."""
+"""The most bytes of a response: the default of socket.request.max.bytes. Clients reject larger responses."""
 
 
 def elements_max(api_key: int, frame_size: int) -> int:
-    """Lists, list elements and tagged fields that a request of this API and of `frame_size` bytes may have."""
+    """Return how many lists, list elements and tagged fields a request of this API and `frame_size` bytes may have."""
     if api_key not in BULK_APIS:
         return _ELEMENTS_MAX
     return _BULK_ELEMENTS_BASE + frame_size // _FRAME_SIZE_PER_BULK_ELEMENT

@@ -1,11 +1,11 @@
-"""From a frame to an answer: header, decoding, the handler, and the one place where exceptions become responses.
+"""From a frame to a response: header, decoding, handler, encoding, and the one place where exceptions become responses.
 
-Owns: the table of handlers, from which ApiVersions is answered as well, so that nothing is advertised that is not
-served. Must not know: sockets, or what any request means.
+Owns: the table of handlers. ApiVersions reads the same table, so that exactly the served APIs are advertised. Must not
+know: sockets, or what any request means.
 
-Three families of failure (protocol/errors): `Malformed` closes the connection, `KafkaError` becomes the answer's
-error code, and anything else is a bug of ours that is logged, counted and answered with UNKNOWN_SERVER_ERROR, and the
-broker goes on.
+Three kinds of failure (protocol/errors): `Malformed` closes the connection. `KafkaError` becomes the error code of the
+response. Any other exception is a bug of ours: it is logged and counted, the response carries UNKNOWN_SERVER_ERROR, and
+the broker continues to serve.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ PENDING = Authentication.PENDING
 CORRELATION_ID_SIZE = 4
 _pack_start = struct.Struct(">ii").pack
 
-# Records stay bytes, but the lists of other requests become objects of up to fifty times their size. Kafka knows one
-# limit for both; the largest request of use (the offsets of a hundred thousand partitions) has about 3 MB.
+# Records stay bytes, but the lists of other requests become objects of up to fifty times their size. Kafka has one
+# limit for both. The largest realistic request, with the offsets of 100,000 partitions, has about 3 MB.
 SIZE_MAX_WITHOUT_RECORDS = 16 << 20
 
 # In characters; a string travels with at most 32767 bytes.
@@ -66,7 +66,7 @@ ERROR_MESSAGE_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Everything needed to serve one version of one API."""
+    """The functions and constants that serve one version of one API."""
 
     api: Api
     handle: Callable[[Services, Any, RequestContext], Any]
@@ -76,11 +76,11 @@ class Route:
     """What follows the correlation id in the header of a response: an empty section of tagged fields, or nothing."""
     metrics: RequestMetrics
     metrics_of: Callable[[Any], RequestMetrics] | None
-    """What counts a request whose name depends on its content; None if `metrics` counts every request."""
+    """Returns the metrics of a request whose name depends on its content; None if `metrics` counts every request."""
     waits_for: str
-    """What an awaited response waits for (`WAITS_FOR`); empty if the handler names its waits, or waits for none."""
+    """What an awaited response waits for (`WAITS_FOR`); empty if the handler names its waits or has none."""
     own_error_count: int
-    """How many error codes a response in rows has besides those of its rows."""
+    """How many error codes a `RowResponse` has in addition to those of its rows."""
 
 
 class RequestDispatcher:
@@ -101,7 +101,7 @@ class RequestDispatcher:
         """By request name: the names of the served APIs, and the `METRIC_NAMES` of their handlers."""
 
     def warm_up(self) -> None:
-        """Compile what every client sends first, so that the first requests are not the slow ones."""
+        """Compile the codecs of the requests that every client sends first, so that the first client does not wait."""
         for key in (API_VERSIONS_KEY, METADATA_KEY):
             api = APIS[key]
             for version in api.versions:
@@ -126,9 +126,9 @@ class RequestDispatcher:
             if request is None:
                 context.is_frame_kept = True
                 serve = self._serve_large if has_time else self._serve_in_turn
-                answering = asyncio.ensure_future(serve(route, kept(frame), position, context))
+                serving = asyncio.ensure_future(serve(route, kept(frame), position, context))
                 # A producer that expects no response may close its connection as soon as it has sent its last request.
-                return asyncio.shield(answering) if header.api_key == PRODUCE_KEY else answering
+                return asyncio.shield(serving) if header.api_key == PRODUCE_KEY else serving
         except Malformed as error:
             raise Malformed(f"{_named(route.api, header)}: {error}") from error
         try:
@@ -146,7 +146,7 @@ class RequestDispatcher:
             try:
                 buffers = self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
             except TooManyElements:
-                return asyncio.ensure_future(self._framed_beside_the_loop(route, context, response))
+                return asyncio.ensure_future(self._framed_in_thread(route, context, response))
             return self._completed(context, buffers)
         if response is None:
             return self._completed(context, None)
@@ -161,7 +161,7 @@ class RequestDispatcher:
             context.begin_wait(route.waits_for, self._monotonic_s())
 
     def _completed(self, context: ServedRequest, buffers: Buffers | None) -> Buffers | Outcome | None:
-        """The outcome of a request whose response is encoded, or that expects none."""
+        """Record the end of a request whose response is encoded, or that expects none, and return its outcome."""
         now_s = context.completed_s = self._monotonic_s()
         if context.waits_for:
             context.end_wait(now_s)
@@ -181,7 +181,7 @@ class RequestDispatcher:
     async def _serve_in_turn(
         self, route: Route, frame: memoryview, position: int, context: ServedRequest
     ) -> Buffers | Outcome | None:
-        """Answer a request that arrived when this turn's slice of new works was over."""
+        """Serve a request that arrived after this turn's slice for new work was over."""
         try:
             return await self._serve_later(
                 route, frame, position, context, self._requests_in_turn, self._decoded_in_turn
@@ -192,10 +192,8 @@ class RequestDispatcher:
     async def _serve_large(
         self, route: Route, frame: memoryview, position: int, context: ServedRequest
     ) -> Buffers | Outcome | None:
-        """Answer a request that has too many elements to be decoded on the event loop."""
-        return await self._serve_later(
-            route, frame, position, context, self._large_requests, self._decoded_beside_the_loop
-        )
+        """Serve a request that has too many elements to be decoded on the event loop."""
+        return await self._serve_later(route, frame, position, context, self._large_requests, self._decoded_in_thread)
 
     async def _serve_later(
         self,
@@ -206,7 +204,7 @@ class RequestDispatcher:
         served: asyncio.Semaphore,
         decode: Callable[[Route, memoryview, int, ServedRequest], Awaitable[object]],
     ) -> Buffers | Outcome | None:
-        """Answer a request of many elements: all that depends on their number is done in threads or in slices.
+        """Serve a request of many elements: every step that depends on their number runs in threads or in slices.
 
         `served` bounds how many such requests are decoded and served at a time.
         """
@@ -229,23 +227,23 @@ class RequestDispatcher:
             response = await services.cpu_pool.run(lambda: self._failure(route, request, context, failure))
         if response is None:
             return self._completed(context, None)
-        return await self._framed_beside_the_loop(route, context, response)
+        return await self._framed_in_thread(route, context, response)
 
     def _decoded_if_few(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object | None:
-        """The request, None if it has too many elements to be decoded on the event loop."""
+        """Return the request, or None if it has too many elements to be decoded on the event loop."""
         try:
             return self._decoded_on_loop(route, frame, position, context)
         except TooManyElements:
             return None
 
     async def _decoded_in_turn(self, route: Route, frame: memoryview, position: int, context: ServedRequest) -> object:
-        """The request, once it is its turn. Raises TooManyElements."""
+        """Wait for a turn in the queue of `SlicedWork` and return the request. Raises TooManyElements."""
         await self._services.sliced_work.turn()
         context.queue_s = self._monotonic_s() - context.received_s
         return self._decoded_on_loop(route, frame, position, context)
 
     def _decoded_on_loop(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object:
-        """Raises TooManyElements."""
+        """Return the request. Raises TooManyElements."""
         try:
             return cast(object, route.decode(frame, position, ELEMENTS_ON_LOOP_MAX))
         except TooManyElements:
@@ -253,7 +251,7 @@ class RequestDispatcher:
         except Malformed as error:
             raise Malformed(f"{_named(route.api, context)}: {error}") from error
 
-    async def _decoded_beside_the_loop(
+    async def _decoded_in_thread(
         self, route: Route, frame: memoryview, position: int, context: ServedRequest
     ) -> object:
         context.queue_s = self._monotonic_s() - context.received_s
@@ -266,8 +264,8 @@ class RequestDispatcher:
     def _promised(
         self, route: Route, request: object, context: ServedRequest, response: Promise[object]
     ) -> Promise[Buffers | Outcome | None]:
-        """The framed answer in the moment in which there is a response."""
-        answer: Promise[Buffers | Outcome | None] = Promise()
+        """Return a promise of the framed response, which is completed synchronously with `response`."""
+        framed: Promise[Buffers | Outcome | None] = Promise()
 
         def frame_it(response: Promise[object]) -> None:
             try:
@@ -276,15 +274,15 @@ class RequestDispatcher:
                     raise error
                 outcome = response.result() if error is None else self._failure(route, request, context, error)
                 buffers = self._framed(route, context, outcome, ELEMENTS_ON_LOOP_MAX)
-                answer.set_result(self._completed(context, buffers))
+                framed.set_result(self._completed(context, buffers))
             except TooManyElements:
-                answer.follow(asyncio.ensure_future(self._framed_beside_the_loop(route, context, outcome)))
+                framed.follow(asyncio.ensure_future(self._framed_in_thread(route, context, outcome)))
             except Exception as failure:
-                answer.set_exception(failure)
+                framed.set_exception(failure)
 
-        answer.on_cancel(response.cancel)
+        framed.on_cancel(response.cancel)
         response.add_done_callback(frame_it)
-        return answer
+        return framed
 
     async def _later(
         self, route: Route, request: object, context: ServedRequest, awaited: Awaitable[object | None]
@@ -300,35 +298,38 @@ class RequestDispatcher:
         try:
             buffers = self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
         except TooManyElements:
-            return await self._framed_beside_the_loop(route, context, response)
+            return await self._framed_in_thread(route, context, response)
         return self._completed(context, buffers)
 
-    async def _framed_beside_the_loop(
+    async def _framed_in_thread(
         self, route: Route, context: ServedRequest, response: object
     ) -> Buffers | Outcome | None:
-        """`_framed` in a thread, for a response of many elements."""
+        """Run `_framed` in a thread, for a response of many elements."""
         if context.waits_for:
             context.end_wait(self._monotonic_s())
         buffers = await self._services.cpu_pool.run(lambda: self._framed(route, context, response, ELEMENTS_UNLIMITED))
         return self._completed(context, buffers)
 
     def _framed(self, route: Route, context: ServedRequest, response: object, elements_left: int) -> Buffers:
-        """The bytes of a response. Raises TooManyElements."""
+        """Return a response as framed buffers. Raises TooManyElements and CloseConnection."""
         correlation_id, tags = context.correlation_id, route.header_tags
         try:
             try:
                 buffers = _framed(route.encode, correlation_id, tags, response, elements_left)
             except (ValueError, struct.error):
-                # A message that says a name of the request again may be longer than a string can be.
+                # An error message that repeats a name of the request may exceed the length of a protocol string.
                 if not _shorten_messages(response):
                     raise
                 buffers = _framed(route.encode, correlation_id, tags, response, elements_left)
         except TooManyElements:
             raise
         except Exception as error:
-            # A response that its own version cannot carry is a bug of ours; this client cannot be told any other way.
+            # A response that its version cannot encode is a bug of ours. Closing the connection is the only way left to
+            # signal it to this client.
             self._report(route, context, error)
-            raise CloseConnection(f"no answer could be made to {route.api.name} v{context.api_version}") from error
+            raise CloseConnection(
+                f"no response could be encoded for {route.api.name} v{context.api_version}"
+            ) from error
         if type(response) is RowResponse:
             context.success_count = response.row_count + route.own_error_count
         else:
@@ -362,12 +363,15 @@ class RequestDispatcher:
         return route
 
     def _metrics_of(self, module: ModuleType) -> Callable[[Any], RequestMetrics] | None:
-        """What finds the metrics of a request whose handler module has a `metric_name`."""
+        """Return a function from a request to its metrics if the handler module has a `metric_name`, else None."""
         metric_name = getattr(module, "metric_name", None)
         return None if metric_name is None else lambda request: self.metrics[metric_name(request)]
 
     def _unsupported_version(self, unsupported: UnsupportedApi) -> Buffers:
-        """ApiVersions alone answers a version that it does not know, in the layout of version 0 (KIP-35)."""
+        """Return the response to an unsupported version of ApiVersions, in the layout of version 0 (KIP-35).
+
+        Raises UnsupportedApi for every other API.
+        """
         if not unsupported.is_api_versions:
             raise unsupported
         api = APIS[API_VERSIONS_KEY]
@@ -376,7 +380,7 @@ class RequestDispatcher:
         return _framed(encoder(api.response, 0), unsupported.header.correlation_id, b"", response)
 
     def _failure(self, route: Route, request: object, context: RequestContext, error: Exception) -> object:
-        """The answer to a request that failed as a whole."""
+        """Return the response to a request that failed as a whole."""
         if isinstance(error, KafkaError):
             code = error.code
         else:
@@ -385,7 +389,7 @@ class RequestDispatcher:
         return failure_response(self._table[route.api.key], route.api, request, context, code)
 
     def _report(self, route: Route, context: RequestContext, error: Exception) -> None:
-        """A bug of ours: count it and log what it takes to find it."""
+        """Count a bug of ours, and log it with the request that met it."""
         self.unexpected_error_count += 1
         logger.error(
             "%s v%d from client %r (correlation id %d) failed unexpectedly",
@@ -406,13 +410,13 @@ def _check_admission(route: Route, header: RequestHeader, size: int, channel: Ch
 
 
 def request_decoder(module: ModuleType, api: Api, version: int) -> Decoder[Any]:
-    """How requests are read for a handler module: scanned if it says into what (`SCANNED`), else decoded."""
+    """Return the decoder of requests for a handler module: the scanner if the module has a `SCANNED` class."""
     scanned = getattr(module, "SCANNED", None)
     return decoder(api.request, version) if scanned is None else scanner(api.request, scanned, version)
 
 
 def failure_response(module: ModuleType, api: Api, request: object, context: RequestContext, code: ErrorCode) -> object:
-    """What `module` answers to a request that failed as a whole: its own `failed`, or the response's error code."""
+    """Return the response to a request that failed as a whole: from the module's `failed` if it has one."""
     failed = getattr(module, "failed", None)
     return failed(request, context, code) if failed is not None else api.response(error_code=code)
 
@@ -420,9 +424,9 @@ def failure_response(module: ModuleType, api: Api, request: object, context: Req
 def _framed(
     encode: Encoder, correlation_id: int, tags: bytes, response: object, elements_left: int = ELEMENTS_UNLIMITED
 ) -> Buffers:
-    """The response as it leaves: length, header and body, small pieces in one buffer. Raises TooManyElements.
+    """Return a response as buffers: length, header and body. Raises TooManyElements.
 
-    `tags` stand in the header behind the correlation id.
+    `tags` follow the correlation id in the header.
     """
     buffers: Buffers = []
     if type(response) is RowResponse:
@@ -436,13 +440,13 @@ def _framed(
     return buffers
 
 
-def _shorten_messages(answer: object) -> bool:
-    """Cut every error message in a response, at any depth, that is longer than anyone reads. False: there is none."""
+def _shorten_messages(response: object) -> bool:
+    """Cut every error message in a response, at any depth, to `ERROR_MESSAGE_MAX`; return whether any was longer."""
     shortened = False
-    for field in answer.__fields__ if isinstance(answer, Struct) else ():
-        value = getattr(answer, field.name)
+    for field in response.__fields__ if isinstance(response, Struct) else ():
+        value = getattr(response, field.name)
         if field.name == "error_message" and value is not None and len(value) > ERROR_MESSAGE_MAX:
-            setattr(answer, field.name, value[:ERROR_MESSAGE_MAX])
+            setattr(response, field.name, value[:ERROR_MESSAGE_MAX])
             shortened = True
         elif field.struct is not None and value is not None:
             for inner in value if field.is_array else [value]:

@@ -1,6 +1,6 @@
 """The error codes in a response, as Kafka counts them: every field for a code, at any depth.
 
-Owns: where a message has error codes. Must not know: what they mean.
+Owns: which fields of a message are error codes. Must not know: what the codes mean.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ The time of a request, from the moment its frame is complete until its response 
     dispatched     decoded, handled, encoded      complete              write            handed over
     |--- queue ---|--- local ---|--- remote ---|--- response queue ---|--- send --------|
 
-`remote` is what the request waited for others (`broker.loop.waits`): replicas, records to come, group members, the
-controller. `local` is the rest, with waits for a disk or for a thread. A throttled client is muted after its response
-(KIP-219); that time is `throttle`, and is part of the total.
+`remote` is the time that the request waited for others (`broker.loop.waits`): for replicas, new records, group members
+or the controller. `local` is the rest, and includes waits for a disk or a thread. A throttled client is muted after its
+response (KIP-219); that time is `throttle` and is part of the total.
 
 Each request adds to counts and sums. Quantiles come from a sample of whole requests (`broker.loop.reservoir`).
 """

@@ -1,6 +1,6 @@
-"""The table of APIs that this broker serves: API key -> handler module. ApiVersions is answered from it.
+"""The table of APIs that this broker serves: API key -> handler module.
 
-Owns which APIs there are, nothing of what they do. What stands here is advertised; what does not is in docs/not-yet.md.
+Owns which APIs are served, not what they do. ApiVersions advertises exactly these; docs/not-yet.md lists the others.
 """
 
 from __future__ import annotations
@@ -160,5 +160,5 @@ WAITS_FOR: Mapping[int, str] = MappingProxyType(
         51: _STORE,
     }
 )
-"""What a response that is awaited waits for; counted as remote time. The handlers of Produce and Fetch name their waits
-themselves. Other responses wait for disks and threads of this broker, which is local time."""
+"""What an awaited response of each API waits for; this counts as remote time. The handlers of Produce and Fetch name
+their waits themselves. Responses of other APIs wait only for disks and threads of this broker, which is local time."""
