@@ -1,11 +1,11 @@
-"""Fetch: read record batches, at once or when there are enough of them.
+"""Fetch: read record batches, at once or when enough bytes are available.
 
-Stored bytes go out untouched. A request that finds too few bytes parks in the purgatory without holding anything; one
-whose bytes are not in the page cache is read in a thread.
+Stored batches are sent unchanged. A request that finds fewer bytes than `min_bytes` parks in the purgatory and holds no
+resources. Bytes that are not in the page cache are read in a thread.
 
 Version notes: v3 request-wide byte limit and whole first batch; v4 isolation levels; v5 log start offset; v7 sessions
 (KIP-227); v9 leader epoch check; v12 last fetched epoch and diverging epoch; v13 topic ids; v15 replica state; v16
-where the leader is, with codes 6 and 74 (KIP-951).
+current leader with codes 6 and 74 (KIP-951).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ RECORDS, RESPONSE_MEMORY = "records", "response memory"  # what a fetch waits fo
 
 Located = tuple[FetchPartition, Partition | None, ErrorCode]
 Response = FetchResponse | RowResponse
-"""The response in rows where all is well."""
+"""A `RowResponse` if no partition has an error."""
 
 
 def handle(
@@ -68,7 +68,7 @@ def handle(
 
 
 def failed(request: ScannedFetch, context: RequestContext, code: ErrorCode) -> FetchResponse:
-    """Before version 7 the only place for an error is each partition."""
+    """Return the response to a request that failed as a whole. Before version 7 only partitions carry error codes."""
     topics: list[FetchableTopicResponse] = []
     if context.api_version < FIRST_VERSION_WITH_SESSIONS:
         for row in request.topics:
@@ -77,17 +77,17 @@ def failed(request: ScannedFetch, context: RequestContext, code: ErrorCode) -> F
 
 
 def _replica_id_of(request: ScannedFetch) -> int:
-    """Return who reads: `CONSUMER`, a follower, or below a tool."""
+    """Return the id of the reader: `CONSUMER`, a follower's above it, a tool's below it."""
     return request.replica_id if request.replica_state is None else request.replica_state.replica_id
 
 
 def metric_name(request: ScannedFetch) -> str:
-    """Return the name that the request is counted under; Fetch is the sum of both."""
+    """Return the request name for metrics; Kafka's `Fetch` is the sum of both."""
     return FETCH_FOLLOWER if _replica_id_of(request) > CONSUMER else FETCH_CONSUMER
 
 
 class _Fetch:
-    """One request on its way."""
+    """One Fetch request."""
 
     __slots__ = ("_bytes_min", "_context", "_limits", "_located", "_request", "_services", "_wanted")
 
@@ -126,25 +126,25 @@ class _Fetch:
         )
         yield from self._locate_all()
         if self._services.unsent_responses.is_full:
-            return self._answer_with_room()
+            return self._serve_when_memory_frees()
         read = yield from self._read_warm()
         if not read.is_cold and not self._is_enough(read):
-            return (yield from self._answer_when_enough())
-        return (yield from self._answer(read)) if self._is_ready(read) else self._answer_soon(read)
+            return (yield from self._respond_when_enough())
+        return (yield from self._respond(read)) if self._is_ready(read) else self._respond_later(read)
 
     def _locate_all(self) -> Slices[None]:
         self._located = yield from each(list(self._wanted.partitions.values()), self._locate)
 
     def _read_warm(self) -> Slices[FetchRead]:
-        """What is in memory."""
+        """Read what the page cache holds, without blocking."""
         return self._read(self._limits_now(), nowait=True)
 
     def _limits_now(self) -> FetchLimits:
-        """What the memory for unsent answers leaves of the request's limits."""
+        """Return the request's limits, lowered to what the memory for unsent responses allows."""
         limits = self._limits
         allowance = self._services.unsent_responses.allowance
         if allowance < limits.bytes_max and limits.is_first_batch_whole:
-            limits = replace(limits, bytes_max=allowance)  # never less than one batch: every reader gets on
+            limits = replace(limits, bytes_max=allowance)  # the first batch is whole, so every reader progresses
         return limits
 
     def _read(self, limits: FetchLimits, *, nowait: bool) -> Slices[FetchRead]:
@@ -158,22 +158,23 @@ class _Fetch:
         return read
 
     def _is_ready(self, read: FetchRead) -> bool:
-        """Whether `read`, which has enough, can be answered as it is."""
+        """Return whether the response can be built from `read` without a disk or a conversion."""
         return not read.is_cold and not needs_conversion(self._context.api_version)
 
-    async def _answer_with_room(self) -> Response:
-        """Answer once other answers are read: they take up all the memory that there is for them."""
-        await self._room()
+    async def _serve_when_memory_frees(self) -> Response:
+        """Serve the request once clients have read other responses, which use all memory for unsent responses now."""
+        await self._memory_freed()
         read = await self._services.sliced_work.finished(self._read_warm())
         is_enough = read.is_cold or self._is_enough(read)
         if is_enough:
-            return await self._answer_soon(read)
-        return await (await self._services.sliced_work.finished(self._answer_when_enough()))
+            return await self._respond_later(read)
+        return await (await self._services.sliced_work.finished(self._respond_when_enough()))
 
-    def _answer_soon(self, read: FetchRead) -> asyncio.Future[Response]:
-        """Answer once what there is is in memory, and in the reader's format.
+    def _respond_later(self, read: FetchRead) -> asyncio.Future[Response]:
+        """Respond once the records are in memory and in the reader's format.
 
-        Its memory counts from now on: hundreds of such requests may come before the first of them is answered.
+        The memory of the response counts from now on: hundreds of such requests may arrive before the first response is
+        written.
         """
         unsent = self._services.unsent_responses
         limits = self._limits_now()
@@ -184,11 +185,11 @@ class _Fetch:
             size *= 2  # the records as they are stored, and as they are sent
         size = max(size, 0)  # limits of a request may be negative
         unsent.reserve(size)
-        answering = asyncio.ensure_future(self._answer_in_time(read, limits))
-        answering.add_done_callback(lambda _: unsent.release(size))
-        return answering
+        responding = asyncio.ensure_future(self._respond_off_loop(read, limits))
+        responding.add_done_callback(lambda _: unsent.release(size))
+        return responding
 
-    async def _answer_in_time(self, read: FetchRead, limits: FetchLimits) -> Response:
+    async def _respond_off_loop(self, read: FetchRead, limits: FetchLimits) -> Response:
         if read.is_cold:
             read = await self._services.run_blocking(lambda: whole(self._read(limits, nowait=False)))
         if needs_conversion(self._context.api_version):
@@ -198,7 +199,7 @@ class _Fetch:
             self._context.temporary_size += read.size
             for partition, count in counts:
                 partition.metrics.fetch_message_conversions += count
-        return await self._services.sliced_work.finished(self._answer(read))
+        return await self._services.sliced_work.finished(self._respond(read))
 
     def _is_enough(self, read: FetchRead) -> bool:
         return (
@@ -208,8 +209,8 @@ class _Fetch:
             or read.size >= self._bytes_min
         )
 
-    def _answer_when_enough(self) -> Slices[Promise[Response]]:
-        """Park until there are enough bytes, something changed, or the time is over; then answer with what there is."""
+    def _respond_when_enough(self) -> Slices[Promise[Response]]:
+        """Park until enough bytes are available, a partition changes or `max_wait_ms` is over; then respond."""
         manager = self._services.replica_manager
         promise: Promise[Response] = Promise()
         self._context.begin_wait(RECORDS, self._services.clock.monotonic_s())
@@ -217,7 +218,7 @@ class _Fetch:
         deadline_ms = end_of_wait_ms(self._services.clock.monotonic_ms(), self._request.max_wait_ms)
         if session is None:
             awaited = [self._awaited(wanted, found) for wanted, found, _ in self._located if found is not None]
-            operation = DelayedFetch(awaited, self._bytes_min, lambda: self._answer_what_there_is(promise))
+            operation = DelayedFetch(awaited, self._bytes_min, lambda: self._respond_with_available(promise))
             promise.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
             manager.await_bytes(operation, deadline_ms)
         else:
@@ -227,7 +228,7 @@ class _Fetch:
     def _await_news(self, session: FetchSession, promise: Promise[Response], deadline_ms: int) -> Slices[None]:
         manager, sessions = self._services.replica_manager, self._services.fetch_sessions
         operation = DelayedFetch(
-            [], self._bytes_min, lambda: self._answer_news(session, on_news, promise), may_grow=True
+            [], self._bytes_min, lambda: self._respond_to_session(session, on_news, promise), may_grow=True
         )
 
         def on_news(wanted: FetchPartition) -> None:
@@ -243,13 +244,13 @@ class _Fetch:
             manager.fetch_purgatory.try_one(operation, awaited.key)
 
         def abandon() -> None:
-            _stop_listening(session, on_news)
+            _ignore_news(session, on_news)
             manager.fetch_purgatory.abandon(operation)
 
         promise.on_cancel(abandon)
         session.on_news = on_news
         manager.await_news(operation, deadline_ms)
-        # All that have news now, also those to which something happened since the request was read.
+        # Includes the partitions that have changed since this request was read.
         try:
             for wanted in list(session.news.values()):
                 if operation.is_completed:
@@ -261,7 +262,7 @@ class _Fetch:
             raise
 
     def _readable(self, wanted: FetchPartition) -> Partition | None:
-        """The partition, None if there is something else to say of it than records."""
+        """Return the partition, or None if the response must carry an error for it."""
         _, found, _ = self._locate(wanted)
         if found is not None:
             try:
@@ -285,54 +286,57 @@ class _Fetch:
         )
 
     def _known_high_watermark(self, wanted: FetchPartition, partition: Partition) -> int | None:
-        """The high watermark last sent to this follower; without a session, the present one. None for consumers."""
+        """Return the high watermark last sent to this follower, or the present one without a session.
+
+        Returns None for consumers.
+        """
         if not self._is_follower:
             return None
         return partition.log.high_watermark if self._wanted.session is None else wanted.sent_high_watermark
 
-    def _answer_news(
+    def _respond_to_session(
         self, session: FetchSession, on_news: Callable[[FetchPartition], None], promise: Promise[Response]
     ) -> None:
-        """Answer a fetch of a session that has waited."""
-        _stop_listening(session, on_news)
-        self._answer_what_there_is(promise)
+        """Respond to a fetch of a session that has waited."""
+        _ignore_news(session, on_news)
+        self._respond_with_available(promise)
 
-    def _answer_what_there_is(self, promise: Promise[Response]) -> None:
+    def _respond_with_available(self, promise: Promise[Response]) -> None:
         self._context.end_wait(self._services.clock.monotonic_s())
         try:
             if self._services.unsent_responses.is_full:
-                promise.follow(asyncio.ensure_future(self._answer_what_there_is_with_room()))
+                promise.follow(asyncio.ensure_future(self._respond_when_memory_frees()))
                 return
-            answer = self._services.sliced_work.run(self._answer_now())
-            if isinstance(answer, FetchResponse | RowResponse):
-                promise.set_result(answer)
+            response = self._services.sliced_work.run(self._read_and_respond())
+            if isinstance(response, FetchResponse | RowResponse):
+                promise.set_result(response)
             else:
-                promise.follow(asyncio.ensure_future(self._settled(answer)))
+                promise.follow(asyncio.ensure_future(self._settled(response)))
         except Exception as error:
             promise.set_exception(error)
 
-    async def _answer_what_there_is_with_room(self) -> Response:
-        await self._room()
-        return await self._settled(self._answer_now())
+    async def _respond_when_memory_frees(self) -> Response:
+        await self._memory_freed()
+        return await self._settled(self._read_and_respond())
 
-    async def _room(self) -> None:
+    async def _memory_freed(self) -> None:
         """Wait until other clients have read enough of their responses."""
         self._context.begin_wait(RESPONSE_MEMORY, self._services.clock.monotonic_s())
         await self._services.unsent_responses.room()
         self._context.end_wait(self._services.clock.monotonic_s())
 
-    def _answer_now(self) -> Slices[Response | Awaitable[Response]]:
-        """Answer with what there is."""
+    def _read_and_respond(self) -> Slices[Response | Awaitable[Response]]:
+        """Read what is available now and respond with it."""
         if self._wanted.session is not None:
             yield from self._locate_all()
         read = yield from self._read_warm()
-        return (yield from self._answer(read)) if self._is_ready(read) else self._answer_soon(read)
+        return (yield from self._respond(read)) if self._is_ready(read) else self._respond_later(read)
 
     async def _settled(self, outcome: object) -> Response:
         return cast(Response, await self._services.sliced_work.settled(outcome))
 
     def _convert(self, read: FetchRead) -> list[tuple[Partition, int]]:
-        """Convert the records of each partition; return how many that were."""
+        """Convert the records of each partition; return the partitions with the number of converted records."""
         counts = []
         for partition_read in read.partitions:
             count = convert(partition_read, self._context.api_version)
@@ -340,8 +344,8 @@ class _Fetch:
                 counts.append((partition_read.partition, count))
         return counts
 
-    def _answer(self, read: FetchRead) -> Slices[Response]:
-        """The response, with what its session has sent by it."""
+    def _respond(self, read: FetchRead) -> Slices[Response]:
+        """Return the response, and record in its session what it sends."""
         yield from self._count(read)
         session = self._wanted.session
         if session is None:
@@ -365,7 +369,7 @@ class _Fetch:
             yield
 
     def _opened(self, reads: Iterable[PartitionRead]) -> Slices[FetchSession | None]:
-        """The session that the request opens, if it does."""
+        """Return the session that the request opens; None if it opens none."""
         session = self._services.fetch_sessions.open(
             self._wanted,
             is_follower=self._is_follower,
@@ -381,7 +385,7 @@ class _Fetch:
         return session
 
     def _note_sent(self, session: FetchSession, reads: Iterable[PartitionRead]) -> Slices[None]:
-        """Partitions of which the client knows all there is are looked at again when something happens to them."""
+        """Record what is sent. Partitions whose client is up to date are not read again before they change."""
         for read in reads:
             if len(read.records):
                 session.served(read.wanted)
@@ -390,7 +394,7 @@ class _Fetch:
             yield
 
     def _is_settled(self, read: PartitionRead) -> bool:
-        """Whether nothing is left to be told of a partition, as it is now: something may have happened since."""
+        """Return whether the client is up to date with the present state, which may be newer than `read`."""
         wanted, partition = read.wanted, read.partition
         return (
             partition is not None
@@ -445,7 +449,7 @@ class _Fetch:
         return self._context.api_version >= FIRST_VERSION_WITH_STORAGE_ERROR
 
     def _with_leaders(self, response: FetchResponse, read: FetchRead) -> Slices[FetchResponse]:
-        """Say of partitions that were asked in the wrong place, or time, where their leader is (version 16 and up)."""
+        """Add the current leader to partitions with an error of `LEADER_ERRORS` (version 16 and up, KIP-951)."""
         if not read.has_news or self._context.api_version < FIRST_VERSION_WITH_LEADERS:
             return response
         nodes: dict[int, NodeEndpoint] = {}
@@ -492,7 +496,7 @@ class _Fetch:
                 yield (topic_id if by_id else topic, index)
 
     def _locate(self, wanted: FetchPartition) -> Located:
-        """Find the hosted partition, or say why there is none."""
+        """Find the hosted partition, or the error code that says why it is missing."""
         services = self._services
         if wanted.topic is None:
             wanted.topic = services.metadata_cache.name_of(wanted.topic_id)
@@ -506,7 +510,7 @@ class _Fetch:
         return wanted, partition, ErrorCode.NONE
 
 
-def _stop_listening(session: FetchSession, on_news: Callable[[FetchPartition], None]) -> None:
+def _ignore_news(session: FetchSession, on_news: Callable[[FetchPartition], None]) -> None:
     if session.on_news is on_news:
         session.on_news = None
 
@@ -522,12 +526,12 @@ def _is_worth_sending(read: PartitionRead) -> bool:
 
 
 def _needs_encoder(read: PartitionRead) -> bool:
-    """Whether the response says more of a partition than numbers and records."""
+    """Return whether the response carries more for a partition than a `RowResponse` can encode."""
     return bool(read.error_code or read.aborted_transactions or read.diverging is not None)
 
 
 def _add(topics: list[FetchableTopicResponse], name: str, topic_id: UUID, data: PartitionData) -> None:
-    """Add one partition's answer; partitions of one topic that follow each other share an entry."""
+    """Add one partition; consecutive partitions of one topic share an entry."""
     if not topics or topics[-1].topic_id != topic_id or topics[-1].topic != name:
         topics.append(FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[]))
     topics[-1].partitions.append(data)
@@ -557,7 +561,7 @@ def _data(read: PartitionRead) -> PartitionData:
 
 
 def _error_data(partition: int, code: ErrorCode) -> PartitionData:
-    # Zero bytes, not null: librdkafka refuses null records.
+    # Empty records, not null: librdkafka rejects null records.
     return PartitionData(
         partition_index=partition, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
     )

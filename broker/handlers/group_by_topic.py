@@ -1,7 +1,7 @@
-"""Answers by partition in the shape that responses have: every topic once, with all of its partitions.
+"""Groups results of partitions as responses do: every topic once, with all of its partitions.
 
-Owns that shape alone. A request may name a topic in several places, or a topic and none of its partitions: the first is
-answered in one place, the second not at all, as Kafka does for most requests.
+Owns that shape alone. A request may name a topic in several entries, which the response merges into one. A topic
+without partitions is left out of the response. Kafka does both for most requests.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 def group_by_topic(answers: Iterable[tuple[tuple[str, int], A]], make: Callable[[str, list[A]], T]) -> Slices[list[T]]:
-    """Return `make(topic, answers)` for each topic, in the order of their first answers.
+    """Return `make(topic, answers)` for each topic, in the order of their first partitions.
 
-    `answers` is (topic, partition) with the answer of that partition; it may compute one at a time.
+    `answers` yields (topic, partition) with the result of that partition; it may be lazy.
     """
     topics: dict[str, list[A]] = {}
     for (topic, _), answer in answers:

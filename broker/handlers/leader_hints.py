@@ -1,6 +1,6 @@
-"""Where a client should have asked, told along with the error, which saves it a Metadata request (KIP-951).
+"""The current leader that accompanies an error, which saves the client a Metadata request (KIP-951).
 
-Owns where the hint is taken from. Must not know which answers carry it, or their layouts.
+Owns where the hint comes from. Must not know which responses carry it, or their layouts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from broker.handlers.services import Services
 
 
 class LeaderHint(NamedTuple):
-    """The leader of one partition as far as it is known here; ids and epochs of -1 where it is not."""
+    """The leader of one partition as this broker knows it; id and epoch are -1 if unknown."""
 
     leader_id: int
     leader_epoch: int
@@ -21,7 +21,7 @@ class LeaderHint(NamedTuple):
 
 
 def leader_hint(services: Services, topic: str, partition: int, listener: str) -> LeaderHint:
-    """Whom to ask about a partition; what this replica was told counts more than what all brokers are told."""
+    """Return the leader of a partition. A hosted replica's LeaderAndIsr state has priority over the metadata cache."""
     hosted = services.replica_manager.find(topic, partition)
     if hosted is not None:
         leader_id, leader_epoch = hosted.leadership.leader_id, hosted.leader_epoch

@@ -1,11 +1,11 @@
 """Produce: append record batches to the partitions that this broker leads.
 
-One bad partition never fails the others; the response lists every partition that was asked.
+One bad partition never fails the others; the response lists every partition of the request.
 
 Version notes: v0-2 may carry message sets of the old formats; v3+ carries exactly one batch of magic 2 a partition,
 with transactional id; v8 record_errors; v10 current leader with code 6 (KIP-951); v11 TRANSACTION_ABORTABLE (KIP-890).
 
-Owns what the request says and how the response is laid out. `broker.replica.appends` appends.
+Owns the meaning of the request and the layout of the response. `broker.replica.appends` appends.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def handle(services: Services, request: ScannedProduce, context: RequestContext)
     if request.acks not in VALID_ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     if len(rows) > PARTITIONS_IN_ONE_STEP_MAX:
-        answering: object = _serve_in_slices(
+        responding: object = _serve_in_slices(
             services, rows if context.is_frame_kept else with_own_records(rows), terms, context
         )
     else:
@@ -76,31 +76,37 @@ def handle(services: Services, request: ScannedProduce, context: RequestContext)
             rows = whole(_last_of_each_partition(rows))
         appended = services.appends.serve(rows, terms)
         if type(appended) is list:
-            return _answer(services, rows, appended, terms, context)
-        answering = _answer_later(services, whole(_without_records(rows)), appended, terms, context)
+            return _response(services, rows, appended, terms, context)
+        responding = _respond_later(services, whole(_without_records(rows)), appended, terms, context)
     if request.acks == ACKS_NONE:
-        # A producer that expects no response may close its connection as soon as it has sent the request, which cancels
-        # what is awaited here.
-        return asyncio.shield(asyncio.ensure_future(services.sliced_work.settled(answering)))
-    return answering
+        # A producer that expects no response may close its connection as soon as it has sent the request. That cancels
+        # the awaited future; `shield` lets the append finish.
+        return asyncio.shield(asyncio.ensure_future(services.sliced_work.settled(responding)))
+    return responding
 
 
 def failed(request: ScannedProduce, context: RequestContext, code: ErrorCode) -> ProduceResponse:
-    """Raises CloseConnection where no response is expected: the client would take it for that to its next request."""
+    """Return the response to a request that failed as a whole.
+
+    Raises:
+        CloseConnection: acks=0. The client would take a response for that to its next request.
+    """
     if request.acks == ACKS_NONE:
         raise CloseConnection(f"produce with acks=0 failed: {code.name}")
     topics: dict[str, list[PartitionProduceResponse]] = {}
     for row in request.topic_data:
-        answer = PartitionProduceResponse(index=row.index_, error_code=code, base_offset=-1)
-        topics.setdefault(row.name, []).append(answer)
+        response = PartitionProduceResponse(index=row.index_, error_code=code, base_offset=-1)
+        topics.setdefault(row.name, []).append(response)
     return ProduceResponse(
-        responses=[TopicProduceResponse(name=name, partition_responses=answers) for name, answers in topics.items()]
+        responses=[TopicProduceResponse(name=name, partition_responses=them) for name, them in topics.items()]
     )
 
 
 def _last_of_each_partition(rows: Sequence[ProduceRow]) -> Slices[Sequence[ProduceRow]]:
-    """Of several rows for one partition only the last counts, as at Kafka, which answers each partition once, and all
-    of a topic in one place."""
+    """Return the last row of each partition, grouped by topic.
+
+    As in Kafka, the response lists each partition once, and all partitions of a topic in one entry.
+    """
     by_topic: dict[str, dict[int, ProduceRow]] = {}
     for row in rows:
         by_topic.setdefault(row[0], {})[row[1]] = row
@@ -118,36 +124,36 @@ def _serve_in_slices(
     rows = yield from _last_of_each_partition(rows)
     appended = yield from services.appends.serve_in_slices(rows, terms)
     if type(appended) is list:
-        return _answer(services, rows, appended, terms, context)
+        return _response(services, rows, appended, terms, context)
     names = yield from _without_records(rows)
-    return _answer_later(services, names, appended, terms, context)
+    return _respond_later(services, names, appended, terms, context)
 
 
 def _without_records(rows: Sequence[ProduceRow]) -> Slices[Sequence[ProduceRow]]:
-    """The rows without what they hold of the frame, which is not kept until there is a response."""
+    """Return the rows without their records, which point into the frame: the frame is not kept until the response."""
     return (yield from each(rows, lambda row: row._replace(records=None)))
 
 
-async def _answer_later(
+async def _respond_later(
     services: Services, rows: Sequence[ProduceRow], appended: object, terms: AppendTerms, context: RequestContext
 ) -> object:
     outcomes = cast(Outcomes, await services.sliced_work.settled(appended))
-    return _answer(services, rows, outcomes, terms, context)
+    return _response(services, rows, outcomes, terms, context)
 
 
-def _answer(
+def _response(
     services: Services,
     rows: Sequence[ProduceRow],
     outcomes: Outcomes,
     terms: AppendTerms,
     context: RequestContext,
 ) -> RowResponse | Slices[ProduceResponse] | None:
-    """The response: in rows where all is well, None with acks=0."""
+    """Return the response: a `RowResponse` if no partition failed; None with acks=0."""
     if terms.acks == ACKS_NONE:
         _close_for_failures(rows, outcomes)
         return None
     if Refusal in map(type, outcomes):
-        return _answer_with_refusals(services, rows, outcomes, context)
+        return _respond_with_errors(services, rows, outcomes, context)
     return RowResponse(len(rows), partial(_write, context.api_version, rows, cast(list[AppendResult], outcomes)))
 
 
@@ -158,7 +164,10 @@ def _write(version: int, rows: Sequence[ProduceRow], outcomes: Sequence[AppendRe
 
 
 def _close_for_failures(rows: Sequence[ProduceRow], outcomes: Outcomes) -> None:
-    """Nobody reads a response to acks=0; closing the connection is how the client learns to refresh its metadata."""
+    """Raise CloseConnection if a partition failed with acks=0.
+
+    The client reads no response, and refreshes its metadata only when its connection is closed.
+    """
     if Refusal not in map(type, outcomes):
         return
     for row, outcome in zip(rows, outcomes, strict=True):
@@ -166,27 +175,27 @@ def _close_for_failures(rows: Sequence[ProduceRow], outcomes: Outcomes) -> None:
             raise CloseConnection(f"produce with acks=0 to {row.name}-{row.index_} failed: {outcome.code.name}")
 
 
-def _answer_with_refusals(
+def _respond_with_errors(
     services: Services, rows: Sequence[ProduceRow], outcomes: Outcomes, context: RequestContext
 ) -> Slices[ProduceResponse]:
     topics: dict[str, TopicProduceResponse] = {}
     response = ProduceResponse(responses=[])
     for row, outcome in zip(rows, outcomes, strict=True):
-        answer = _partition_response(row.index_, outcome)
+        partition = _partition_response(row.index_, outcome)
         topic = topics.get(row.name)
         if topic is None:
             topic = topics[row.name] = TopicProduceResponse(name=row.name, partition_responses=[])
             response.responses.append(topic)
-        topic.partition_responses.append(answer)
-        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            _add_leader(services, context, response, row.name, answer)
+        topic.partition_responses.append(partition)
+        if partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            _add_leader(services, context, response, row.name, partition)
         yield
     return response
 
 
 def _partition_response(index: int, outcome: Outcome) -> PartitionProduceResponse:
     if isinstance(outcome, Refusal):
-        return _refused(index, outcome)
+        return _error_response(index, outcome)
     return PartitionProduceResponse(
         index=index,
         base_offset=outcome.first_offset,
@@ -200,20 +209,20 @@ def _add_leader(
     context: RequestContext,
     response: ProduceResponse,
     topic: str,
-    answer: PartitionProduceResponse,
+    partition: PartitionProduceResponse,
 ) -> None:
-    """Say where the leader of a partition is, from version 10 on."""
+    """Add the current leader of a partition to the response (version 10 and up, KIP-951)."""
     if context.api_version < FIRST_VERSION_WITH_LEADERS:
         return
-    hint = leader_hint(services, topic, answer.index, context.listener)
-    answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
+    hint = leader_hint(services, topic, partition.index, context.listener)
+    partition.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
     if hint.node is not None and all(node.node_id != hint.leader_id for node in response.node_endpoints):
         host, port = hint.node.endpoints[context.listener]
         node = NodeEndpoint(node_id=hint.leader_id, host=host, port=port, rack=hint.node.rack)
         response.node_endpoints = [*response.node_endpoints, node]
 
 
-def _refused(index: int, refusal: Refusal) -> PartitionProduceResponse:
+def _error_response(index: int, refusal: Refusal) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
         error_code=refusal.code,
@@ -222,6 +231,6 @@ def _refused(index: int, refusal: Refusal) -> PartitionProduceResponse:
             BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
             for batch_index, message in refusal.record_errors
         ],
-        # The code has a text of its own at the client; only what says more goes along.
+        # Clients have their own text for each code, so a message is sent only if it says more.
         error_message=None if refusal.message == ERRORS[refusal.code].message else refusal.message,
     )

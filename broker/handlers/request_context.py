@@ -1,7 +1,7 @@
-"""What a handler may know about the request besides its body.
+"""The context of a request: all that a handler may know about it besides its body.
 
-Owns: who asks, over which listener, in which version, and what the request waits for. Must not know: sockets, or what a
-request means.
+Owns: the request's client, listener and version, and what it waits for. Must not know: sockets, or what a request
+means.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from protocol.errors import Malformed
 
 
 class RequestContext(Waits):
-    """One request: its header, its client, and what its time is spent on."""
+    """One request: its header, its client and the parts of its time."""
 
     is_frame_kept = False
     """Whether the request's frame, into which its records point, stays valid after the handler has returned."""
     mute_ms = 0
-    """How long no further request of the connection is served, because its client exceeded a quota."""
+    """Milliseconds during which the connection serves no request because its client exceeded a quota (KIP-219)."""
     conversion_s = 0.0
-    """How long records were converted between formats."""
+    """Seconds spent on converting records between formats."""
     temporary_size = 0
     """Bytes that were allocated to convert or decompress records."""
 

@@ -1,6 +1,6 @@
-"""What handlers work with: the parts of one broker, wired by `broker/assembly.py`.
+"""The parts of one broker that handlers use, wired by `broker/assembly.py`.
 
-Owns nothing but the references and the few questions that concern several parts at once.
+Owns only the references, and the few methods that involve several parts.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class Services:
     sliced_work: SlicedWork
     unsent_responses: UnsentResponses
     served_apis: Sequence[Api]
-    """What ApiVersions lists, by key."""
+    """The APIs that ApiVersions lists, ordered by key."""
     internal_topics: frozenset[str] = INTERNAL_TOPICS
 
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError:
-        """The answer to a request for a partition of which no replica is served here."""
+        """Return the error for a request to a partition of which no replica is served here."""
         return why_not_hosted(self.replica_manager, self.metadata_cache, topic, partition)
 
     def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run something that may wait for a disk off the event loop."""
+        """Run `work`, which may wait for a disk, in a thread."""
         return asyncio.get_running_loop().run_in_executor(self.blocking, work)
