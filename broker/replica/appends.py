@@ -1,19 +1,19 @@
-"""Appending what one Produce request carries to the partitions that are led here.
+"""Appends the batches of one Produce request to the partitions that this broker leads.
 
-Owns the order of the steps: transactional batches are admitted, directories have room, each batch is decided on and
-appended, and what the client asked to be sure of is waited for. Must not know how requests and responses are laid out:
-rows come in, and each gets an outcome.
+Owns the order of the steps: admit transactional batches, wait for room in slow directories, validate and append each
+batch, and wait for the durability that the client requested. Must not know the layout of requests and responses: each
+row gets an outcome.
 
-Most requests take none of the detours and have their outcomes at once. The detours, each a coroutine:
+Most requests have their outcomes synchronously. These cases take a coroutine:
 
-* a transaction's coordinator elsewhere is asked whether the partitions are part of it;
-* a slow log directory has no room for more;
-* records that take milliseconds to decide on are prepared in a thread. The offsets are given on the event loop, when
-  they are appended;
+* the coordinator of the transaction is another broker, which has to verify that the partitions are part of it;
+* a slow log directory has no room for more appends;
+* records take milliseconds to validate, so they are prepared in a thread. The event loop assigns their offsets when it
+  appends them;
 * the append is not written yet (slow directory), not synced as `flush.messages` demands, or not committed (acks=all).
 
-One partition's failure never affects the others. The records of rows lie in the buffer of the request, which does not
-outlast the call: whatever waits copies them before.
+The failure of one partition never affects the others. The records of a row point into the frame, which is valid only
+during the call: code that waits copies them before.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ Batches = list[tuple[TopicPartition, ProducerState, BatchHeader]]
 
 Outcome = AppendResult | Refusal
 Outcomes = list[Outcome]
-"""What became of each row, in order."""
+"""The outcome of each row, in order."""
 Appended = Outcomes | Awaitable["Appended | Slices[Appended]"]
-"""The outcomes, or what comes to them when it is awaited."""
+"""The outcomes, or an awaitable of them."""
 
 
 class AppendTerms(NamedTuple):
-    """What a request says of all its rows."""
+    """The fields of a request that apply to all its rows."""
 
     acks: int
     timeout_ms: int
@@ -74,7 +74,7 @@ class AppendTerms(NamedTuple):
     knows_abortable: bool
     """Whether the client knows TRANSACTION_ABORTABLE."""
     waits: Waits
-    """Where waits for others are noted."""
+    """Records the waits for other brokers."""
 
 
 class _Costly(NamedTuple):
@@ -85,7 +85,7 @@ class _Costly(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """A row whose append is done, but not yet as safe as it has to be."""
+    """A row whose append is not yet as durable as the request demands."""
 
     result: AppendResult
     append: AwaitedAppend
@@ -109,8 +109,10 @@ class Appends:
         in_thread: Callable[[Callable[[], None]], Awaitable[None]],
         internal_topics: frozenset[str],
     ) -> None:
-        """`why_not_hosted(topic, partition)` says why no replica is served here; `in_thread(work)` runs what waits for
-        a disk."""
+        """`why_not_hosted(topic, partition)` returns the error for a partition that is not served here.
+
+        `in_thread(work)` runs `work`, which may wait for a disk, in a thread.
+        """
         self._manager = manager
         self._verifier = verifier
         self._cpu_pool = cpu_pool
@@ -120,9 +122,10 @@ class Appends:
         self._internal_topics = internal_topics
 
     def serve(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Appended:
-        """Append a few rows, which name each partition once; return the outcomes, or what comes to them.
+        """Append a few rows, which name each partition once; return the outcomes, or an awaitable of them.
 
-        Raises KafkaError when the request is refused as a whole.
+        Raises:
+            KafkaError: The request is rejected as a whole.
         """
         admission = None
         if terms.transactional_id is not None or self._manager.has_slow_directory:
@@ -137,7 +140,7 @@ class Appends:
         return self._decided(rows, outcomes, terms, admission)
 
     def serve_in_slices(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Slices[Appended]:
-        """`serve` for many rows, whose records must stay as they are until they are appended."""
+        """Do the same as `serve` for many rows, whose records must stay valid until they are appended."""
         batches = yield from self._transactional_batches(rows, terms)
         admitted = self._admitted(rows, terms, batches)
         if isinstance(admitted, Awaitable):
@@ -154,7 +157,7 @@ class Appends:
     # -- before the append -------------------------------------------------------------------------------------------
 
     def _transactional_batches(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Slices[Batches]:
-        """The transactional batches for partitions that are led here, with what these know of producers."""
+        """Return the transactional batches for partitions led here, with the producer states of these partitions."""
         batches: Batches = []
         if terms.transactional_id is None:
             return batches
@@ -169,8 +172,10 @@ class Appends:
     def _admitted(
         self, rows: Sequence[ProduceRow], terms: AppendTerms, batches: Batches
     ) -> Admission | Awaitable[Admission | None] | None:
-        """What a request's transactional batches may do, None if it has none; awaited if another broker has to be
-        asked, or a log has no room. Raises KafkaError."""
+        """Return the admission of a request's transactional batches, None if it has none.
+
+        Returns an awaitable if another broker has to verify them, or a log has no room. Raises KafkaError.
+        """
         admitted: Admission | Awaitable[Admission] | None = None
         if terms.transactional_id is not None:
             admitted = self._verifier.admit(terms.transactional_id, batches, says_abortable=terms.knows_abortable)
@@ -181,7 +186,7 @@ class Appends:
     async def _admitted_with_room(
         self, rows: Sequence[ProduceRow], terms: AppendTerms, admitted: Admission | Awaitable[Admission] | None
     ) -> Admission | None:
-        """Return when all logs have room. Raises KafkaError: REQUEST_TIMED_OUT; nothing was appended then."""
+        """Wait until all logs have room. Raises KafkaError(REQUEST_TIMED_OUT) before anything is appended."""
         admission = await admitted if isinstance(admitted, Awaitable) else admitted
         loop = asyncio.get_running_loop()
         deadline_ms = self._clock.monotonic_ms() + max(terms.timeout_ms, 0)
@@ -205,7 +210,7 @@ class Appends:
         return self._serve_admitted(rows, terms, admission)
 
     def _log_without_room(self, rows: Sequence[ProduceRow]) -> Log | None:
-        """A log that takes no more of producers for now, because too much waits to be written to its slow directory."""
+        """Return a log that accepts no appends now: too many bytes wait to be written to its slow directory."""
         if self._manager.has_slow_directory:
             for row in rows:
                 found = self._manager.find(row.name, row.index_)
@@ -218,7 +223,7 @@ class Appends:
     def _append_few(
         self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None
     ) -> list[_Undecided]:
-        """Append the rows in one step. A thread prepares those that are left when a slice is over."""
+        """Append the rows in one step. Those that are left when a slice is over are prepared in a thread."""
         now_ms = self._clock.now_ms()
         end_ms = self._clock.monotonic_ms() + SLICE_MS
         return [self._append(row, terms, admission, now_ms, end_ms=end_ms) for row in rows]
@@ -232,7 +237,7 @@ class Appends:
         prepared: PreparedAppend | None = None,
         end_ms: int | None = None,
     ) -> _Undecided:
-        """Append the records of a row, or what was `prepared` of them. From `end_ms` on leave them to a thread."""
+        """Append the records of a row, or the `prepared` append. From `end_ms` on, leave the records to a thread."""
         topic, index, records = row
         found = self._manager.find(topic, index)
         try:
@@ -306,7 +311,8 @@ class Appends:
         terms: AppendTerms,
         admission: Admission | None,
     ) -> Outcomes:
-        """The outcomes once all is written, what flush.messages wants is synced and what acks=all wants committed."""
+        """Return the outcomes once all appends are written, synced as flush.messages demands and, with acks=all,
+        committed."""
         for position, outcome in enumerate(outcomes):
             if isinstance(outcome, _Costly):
                 outcomes[position] = await self._append_prepared(costly[position], outcome, terms, admission)
@@ -341,8 +347,8 @@ class Appends:
     async def _flush(self, partition: Partition) -> None:
         """Sync a partition's log. Raises KafkaError(KAFKA_STORAGE_ERROR).
 
-        If the log moves to another log directory during the sync, the log that has taken its place is synced too: it
-        may hold records that were copied and not synced there.
+        If the log moves to another log directory during the sync, the log that replaces it is synced too: it may hold
+        records that were copied but not synced there.
         """
         while True:
             log = partition.log
@@ -360,7 +366,7 @@ class Appends:
     async def _append_prepared(
         self, row: ProduceRow, costly: _Costly, terms: AppendTerms, admission: Admission | None
     ) -> _Undecided:
-        """Append records that take long to decide on."""
+        """Append records that take long to validate: a thread prepares them first."""
         now_ms = self._clock.now_ms()
         records = memoryview(costly.records)
         prepare = partial(costly.log.prepare, records, now_ms=now_ms, origin=terms.origin)
@@ -371,7 +377,7 @@ class Appends:
         return self._append(row._replace(records=records), terms, admission, now_ms, prepared)
 
     async def _until_decided(self, appends: list[AwaitedAppend], deadline_ms: int) -> None:
-        """Return when each append has its outcome."""
+        """Wait until each append has its outcome."""
         if appends:
             decided = asyncio.get_running_loop().create_future()
             self._manager.await_commit(
@@ -381,21 +387,21 @@ class Appends:
 
 
 async def _flush_released(log: Log) -> None:
-    """Return when `log` may be flushed again, or another one has taken its place."""
+    """Wait until `log` may be flushed again, or another log has replaced it."""
     released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     log.durability.when_flush_released(lambda: None if released.done() else released.set_result(None))
     await released
 
 
 def _check_admission(partition: Partition, header: BatchHeader, admission: Admission | None) -> None:
-    """Let a transactional batch be appended in this very step, or raise KafkaError."""
+    """Check that a transactional batch may be appended in this step. Raises KafkaError."""
     if admission is None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     admission.check((partition.topic, partition.partition), partition.log.producers(), header)
 
 
 def with_own_records(rows: Sequence[ProduceRow]) -> list[ProduceRow]:
-    """The rows with copies of their records, for when the frame does not outlast the call in which it came."""
+    """Return the rows with copies of their records, for a caller whose frame is valid only during the call."""
     return [
         row if row.records is None else ProduceRow(row.name, row.index_, memoryview(bytearray(row.records)))
         for row in rows

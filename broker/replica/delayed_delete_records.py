@@ -1,6 +1,6 @@
 """A DeleteRecords request that waits until every live replica has raised its log's start.
 
-Owns when it is done, a partition at a time. Must not know the answer's layout or what wakes it.
+Owns when each partition is decided. Must not know the layout of the response or what wakes the request.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from protocol.errors import ErrorCode
 
 @dataclass(slots=True)
 class AwaitedDeletion:
-    """One partition whose records below `offset` are to be gone from all live replicas."""
+    """One partition whose records below `offset` all live replicas have to delete."""
 
     partition: Partition
     offset: int
     error: ErrorCode | None = None
     """None while undecided."""
     low_watermark: int = -1
-    """Where all live replicas begin; known without error only."""
+    """The lowest log start offset of all live replicas; set only if `error` is NONE."""
 
     def decide(self, is_live: Callable[[int], bool]) -> bool:
-        """Take over the outcome if there is one; True when decided."""
+        """Set `error` if the outcome is known; return whether it is."""
         if self.error is None:
             if self.partition.log.is_offline:
                 self.error = ErrorCode.KAFKA_STORAGE_ERROR
@@ -37,14 +37,14 @@ class AwaitedDeletion:
 
 
 class DelayedDeleteRecords(DelayedOperation):
-    """Completes when each deletion is decided; what is undecided at the deadline timed out."""
+    """Completes when each deletion is decided; undecided deletions time out at the deadline."""
 
     __slots__ = ("_deletions", "_is_live", "_on_decided")
 
     def __init__(
         self, deletions: list[AwaitedDeletion], is_live: Callable[[int], bool], on_decided: Callable[[], None]
     ) -> None:
-        """`is_live` says of a broker whether to wait for it.
+        """`is_live(broker_id)` returns whether to wait for a broker.
 
         `on_decided` is called once, when every deletion has its `error`.
         """

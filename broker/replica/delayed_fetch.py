@@ -1,7 +1,7 @@
 """A fetch that waits for enough bytes.
 
-Owns when it is done: bytes up to the bound of this reader, leadership, an offset that moved. Must not know the answer's
-layout or what wakes it.
+Owns when it completes: enough readable bytes, changed leadership, or a changed offset. Must not know the layout of the
+response or what wakes it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class AwaitedPartition:
     bytes_max: int
     isolation: FetchIsolation
     known_high_watermark: int | None = None
-    """What the follower that reads knows: a higher one completes its fetch without any bytes. None for consumers."""
+    """The high watermark that the follower knows: a higher one completes the fetch. None for consumers."""
 
     @property
     def key(self) -> Hashable:
-        """What it is watched under."""
+        """The key in the purgatory."""
         return self.partition.topic, self.partition.partition
 
     def bytes_available(self, bytes_wanted: int) -> int | None:
-        """Bytes the reader may see now, or None when it must be answered at once: leadership or offset changed.
+        """Return the bytes that the reader may read now; None if leadership or an offset changed, which ends the wait.
 
-        Counting stops to matter at `bytes_wanted`: whoever wants one byte is not made to look anything up.
+        The result is exact only below `bytes_wanted`: for a reader that wants one byte, no index is searched.
         """
         partition = self.partition
         if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
@@ -56,19 +56,19 @@ class AwaitedPartition:
 
 
 def end_of_wait_ms(now_ms: int, wait_ms_max: int) -> int:
-    """When a wait that begins at `now_ms` ends: at most 1/128 or a quarter of a second later, with others as long.
+    """Return the end of a wait that begins at `now_ms`, rounded up so that equally long waits end together.
 
-    Ten thousand idle consumers whose waits end together, a few dozen at a time, are answered and ask again with one
-    wake-up of the process instead of one each.
+    A wait is extended by at most 1/128 of `wait_ms_max`, and by at most a quarter of a second. So the waits of ten
+    thousand idle consumers end a few dozen at a time, with one wake-up of the process for each group.
     """
     step_ms = min(max(1, wait_ms_max // WAIT_PARTS), LATER_MS_MAX)
     return -(-(now_ms + wait_ms_max) // step_ms) * step_ms
 
 
 class DelayedFetch(DelayedOperation):
-    """Completes when its partitions hold `bytes_min` readable bytes, or one of them has an error to tell.
+    """Completes when its partitions hold `bytes_min` readable bytes, or one of them has an error to report.
 
-    At an event of one partition, only that one is looked at: the bytes found in each are kept, and their sum.
+    An event of one partition checks only that partition: the available bytes of each partition are kept, and their sum.
     """
 
     __slots__ = ("_by_key", "_bytes_min", "_gathered", "_on_ready", "_partitions", "_sizes")
@@ -81,27 +81,27 @@ class DelayedFetch(DelayedOperation):
         *,
         may_grow: bool = False,
     ) -> None:
-        """`on_ready` is called once; it reads again, and answers with what there is. See `await_also`."""
+        """`on_ready` is called once; it reads and responds with what is available. `may_grow`: see `await_also`."""
         super().__init__()
         self._partitions = partitions
         self._bytes_min = bytes_min
         self._on_ready = on_ready
         self._gathered = 0
-        # Of one partition there is nothing to remember, and thousands of consumers may wait like this.
+        # A fetch of one partition needs no dictionaries; thousands of consumers may wait like this.
         self._by_key: dict[Hashable, AwaitedPartition] | None = None
-        self._sizes: dict[Hashable, int] | None = None  # bytes last found, by key, where there were any
+        self._sizes: dict[Hashable, int] | None = None  # bytes last found, by key, if not 0
         if may_grow or len(partitions) != 1:
             self._by_key = {it.key: it for it in partitions}
 
     @property
     def keys(self) -> Iterable[Hashable]:
-        """What to watch it under."""
+        """The keys in the purgatory."""
         if self._by_key is not None:
             return self._by_key.keys()
         return [it.key for it in self._partitions]
 
     def await_also(self, awaited: AwaitedPartition) -> None:
-        """Wait for one more partition, or for something else of one of them. Only for a fetch that `may_grow`."""
+        """Add a partition, or replace what is awaited of one. Only for a fetch that `may_grow`."""
         assert self._by_key is not None
         self._by_key[awaited.key] = awaited
 
@@ -130,7 +130,7 @@ class DelayedFetch(DelayedOperation):
         return False
 
     def _is_enough_with(self, awaited: AwaitedPartition) -> bool:
-        """Whether it is satisfied, once the bytes of one more partition are gathered."""
+        """Add the bytes of one more partition and return whether the fetch is satisfied."""
         available = awaited.bytes_available(self._bytes_min - self._gathered)
         if available is None:
             return True
@@ -139,19 +139,20 @@ class DelayedFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         on_ready = self._on_ready
-        self._let_go()
+        self._release()
         on_ready()
 
     def abandon(self) -> None:
         super().abandon()
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
-        # It stays listed under its other partitions until they are looked at, and the answer must not stay with it.
+    def _release(self) -> None:
+        # The purgatory lists the operation under its other partitions until they are checked. Drop the references, so
+        # that the request is not kept in memory until then.
         self._partitions = ()
         self._by_key = self._sizes = None
         self._on_ready = _nothing
 
 
 def _nothing() -> None:
-    """What is left to do of one that is completed."""
+    """Do nothing: `on_ready` of a completed fetch."""

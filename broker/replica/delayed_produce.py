@@ -1,6 +1,6 @@
 """A produce request that waits until every in-sync replica has its batches, or with acks=1 until they are written.
 
-Owns when it is done, a partition at a time. Must not know the answer's layout or what wakes it.
+Owns when each partition is decided. Must not know the layout of the response or what wakes the request.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class AwaitedAppend:
 
     partition: Partition
     leading_since: int
-    """`Partition.leading_since` at the append. New epochs of the same leader change nothing: it still has the batch."""
+    """`Partition.leading_since` at the append. A new epoch of the same leader keeps it: that leader has the batch."""
     end_offset: int
     """Committed once the high watermark is here or beyond."""
     needs_isr: bool = True
-    """False: it is enough that it is written here."""
+    """False (acks=1): the append is complete once it is written here."""
     error: ErrorCode | None = None
     """None while undecided."""
 
@@ -45,7 +45,7 @@ class AwaitedAppend:
 
 
 class DelayedProduce(DelayedOperation):
-    """Completes when each append is committed or its leader is lost; what is undecided at the deadline timed out."""
+    """Completes when each append is committed or has failed; undecided appends time out at the deadline."""
 
     __slots__ = ("_appends", "_by_key", "_on_decided", "_undecided_count")
 
@@ -62,7 +62,7 @@ class DelayedProduce(DelayedOperation):
 
     @property
     def keys(self) -> Iterable[Hashable]:
-        """What to watch it under: the partitions whose appends were undecided at first."""
+        """The keys in the purgatory: the partitions whose appends were undecided at first."""
         return self._by_key.keys()
 
     def is_satisfied(self) -> bool:
@@ -72,7 +72,7 @@ class DelayedProduce(DelayedOperation):
         return self._are_decided(self._by_key[key])
 
     def _are_decided(self, changed: Iterable[AwaitedAppend]) -> bool:
-        """Whether every append is decided, once those of `changed` that can be are."""
+        """Decide those of `changed` that can be decided; return whether every append is decided."""
         for append in changed:
             if append.error is None:
                 append.error = append.outcome()

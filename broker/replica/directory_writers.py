@@ -1,7 +1,7 @@
-"""The threads that write slow log directories, and waiting for them on the event loop.
+"""The threads that write to slow log directories, and how the event loop waits for them.
 
-Owns the threads, one for each directory, of which none exists before its directory becomes slow. Must not know what is
-written or when a directory is slow (`storage.directory_writer`).
+Owns the threads: one for each directory, created when the directory becomes slow. Must not know what is written or when
+a directory is slow (`storage.directory_writer`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class DirectoryWriters:
-    """Those of one broker."""
+    """The writer threads of one broker."""
 
     def __init__(self, log_manager: LogManager) -> None:
         self._log_manager = log_manager
@@ -28,7 +28,7 @@ class DirectoryWriters:
         log_manager.write_in_threads(self._start_of)
 
     async def stop(self) -> None:
-        """Return when nothing waits any more, and have the rest written directly. Call it before logs are closed."""
+        """Wait until all pending appends are written; later ones are written directly. Call before logs are closed."""
         written = self._loop.create_future()
 
         def stop_using() -> None:
@@ -51,7 +51,7 @@ class DirectoryWriters:
 
 
 async def between_writes(log: Log, change: Callable[[], T]) -> T:
-    """The result of `change`, which is called while no append to `log` is being written. Raises what it raises."""
+    """Call `change` while no append to `log` is being written; return its result, or raise its exception."""
     if not log.planned.is_being_stored:
         return change()
     changed: asyncio.Future[T] = asyncio.get_running_loop().create_future()

@@ -1,10 +1,11 @@
-"""Which partitions of fetch sessions have news, so that the others cost nothing.
+"""Which partitions of fetch sessions have news, so that unchanged partitions cost nothing.
 
-Owns: who is to be told of the next event of a partition. Must not know what an event means or how a session goes on.
+Owns: which watchers are notified of the next event of a partition. Must not know what an event means or how a session
+reacts.
 
-A watch ends with the event that it waits for: whoever is told looks at the partition, and watches it again once there
-is nothing left to be told. So an append costs by the sessions that have seen everything before it, and a fetch by the
-partitions that something happened to.
+A watch ends with its first event: the watcher reads the partition, and watches it again once its client is up to date.
+So the cost of an append depends on the sessions that were up to date, and the cost of a fetch on the partitions that
+have changed.
 """
 
 from __future__ import annotations
@@ -19,32 +20,32 @@ Postpone = Callable[[Callable[[], None]], object]
 logger = logging.getLogger("kafka.server.FetchManager")
 
 WOKEN_TOGETHER_MAX = 64
-"""So many fetches that wait are woken in one step; each is answered in it."""
+"""The most waiting fetches that are woken in one step, which also builds their responses."""
 
 UNWATCHED_TOGETHER_MAX = 2_000
-"""So many watches of a session that has ended are given up in one step."""
+"""The most watches of a closed session that are removed in one step."""
 
 
 class Watcher(Protocol):
-    """Who watches one partition."""
+    """A watch of one partition by one session."""
 
     def has_news(self) -> bool:
-        """Something happened to the partition, and the watch is over. True if a fetch waits for that."""
+        """Record an event of the partition, which ends the watch; return whether a fetch waits for it."""
 
     def wake(self) -> None:
-        """Let the fetch that waits look at the partition."""
+        """Have the waiting fetch check the partition."""
 
 
 class FetchNews:
     """The watches of all fetch sessions of one broker."""
 
     def __init__(self, postpone: Postpone) -> None:
-        """`postpone(callback)` calls back soon, when other work had its turn."""
+        """`postpone(callback)` calls `callback` in a later turn of the event loop."""
         self._postpone = postpone
-        self.watched: dict[Hashable, dict[Watcher, None]] = {}  # for others a quick look whether anybody watches
+        self.watched: dict[Hashable, dict[Watcher, None]] = {}  # callers test it before they call `tell`
 
     def watch(self, key: Hashable, watcher: Watcher) -> None:
-        """Tell `watcher` of the next event of `key`. Harmless when it watches already."""
+        """Notify `watcher` of the next event of `key`. Has no effect if it watches already."""
         watchers = self.watched.get(key)
         if watchers is None:
             self.watched[key] = {watcher: None}
@@ -52,7 +53,7 @@ class FetchNews:
             watchers[watcher] = None
 
     def unwatch(self, key: Hashable, watcher: Watcher) -> None:
-        """Harmless when it does not watch."""
+        """Remove a watch. Has no effect if `watcher` does not watch `key`."""
         watchers = self.watched.get(key)
         if watchers is not None:
             watchers.pop(watcher, None)
@@ -60,18 +61,18 @@ class FetchNews:
                 del self.watched[key]
 
     def unwatch_all(self, watches: deque[tuple[Hashable, Watcher]]) -> None:
-        """End these watches, thousands of them in parts."""
+        """Remove these watches, in several steps if they are many."""
         for _ in range(min(len(watches), UNWATCHED_TOGETHER_MAX)):
             self.unwatch(*watches.popleft())
         if watches:
             self._postpone(lambda: self.unwatch_all(watches))
 
     def tell(self, key: Hashable) -> None:
-        """Something happened to `key`."""
+        """Notify the watchers of `key` of an event."""
         watchers = self.watched.pop(key, None)
         if watchers is None:
             return
-        # All know of it before anything else happens; only the answers are given one after another.
+        # All watchers record the event in this step; only the waiting fetches are woken in parts.
         waiting = deque(watcher for watcher in watchers if watcher.has_news())
         if waiting:
             self._wake_in_parts(waiting)
@@ -84,7 +85,7 @@ class FetchNews:
 
 
 def _wake(watcher: Watcher) -> None:
-    """A fetch that fails is a bug of ours, and neither the others' concern nor that of who caused the event."""
+    """Wake one fetch. An exception is a bug of ours; it must not affect others, nor the cause of the event."""
     try:
         watcher.wake()
     except Exception:

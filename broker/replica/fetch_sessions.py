@@ -1,7 +1,7 @@
-"""Incremental fetch sessions (KIP-227): what a client last asked for, so that it need not ask again.
+"""Incremental fetch sessions (KIP-227): the partitions of a client's fetches, so that requests carry only changes.
 
 Owns: the sessions, their epochs, their order of partitions and what was last sent of each. Must not know: logs, clocks,
-randomness (`now_ms` and `new_id` are passed in), or how a response is laid out.
+randomness (`now_ms` and `new_id` are passed in), or the layout of a response.
 
 A request names a session by (id, epoch):
 
@@ -9,16 +9,15 @@ A request names a session by (id, epoch):
 (0, 0), (id, 0)    full request; opens a session (closing `id`) when a slot is free
 (0, -1)            full request, no session
 (id, -1)           full request, closes the session
-(id, n > 0)        changes to the session's partitions; answers carry changed partitions
+(id, n > 0)        changes to the session's partitions; responses carry changed partitions
 =================  ====================================================================
 
-A cache without a free slot answers with id 0, never with an error. A slot is taken from a session that was unused for
-two minutes, or by a follower from a consumer, or by a larger session from a smaller one that was left alone for two
-minutes.
+Without a free slot the response has id 0, never an error. A new session evicts one that was unused for two minutes; a
+follower's evicts a consumer's; a larger one evicts a smaller one that was created more than two minutes ago.
 
-A session knows which of its partitions have news: those that the client has just named, those that something happened
-to since they were last read to their end (`broker.replica.fetch_news`), and those that are in error or were not read to
-their end. Only they are read. Served ones move to the end, so that one that is always full cannot starve the others.
+A session knows which of its partitions have news: those that the request names, those that changed since they were last
+read to their end (`broker.replica.fetch_news`), and those that are in error or were not read to their end. Only these
+are read. Served partitions move to the end, so that one that always has records cannot starve the others.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ EPOCH_MAX = 2**31 - 1
 EVICTION_MS = 120_000
 
 Reader = tuple[int, bool]
-"""Who reads, and how far: the replica id, and whether read_committed."""
+"""The replica id of the reader, and whether its isolation level is read_committed."""
 
 # By (topic id, partition) from version 13 on, by (name, partition) before.
 PartitionKey = tuple[UUID | str, int]
@@ -46,7 +45,7 @@ PartitionKey = tuple[UUID | str, int]
 
 @dataclass(slots=True, eq=False)
 class FetchPartition:
-    """One partition of a fetch request, and what its session last told the client about it."""
+    """One partition of a fetch request, and what its session last sent to the client."""
 
     key: PartitionKey
     topic: str | None
@@ -78,9 +77,9 @@ class FetchPartition:
     def is_worth_sending(
         self, *, has_records: bool, error_code: int, high_watermark: int, log_start_offset: int
     ) -> bool:
-        """Whether the response of a session must mention this partition; remembers what is sent."""
+        """Return whether the response of a session must include this partition, and record what is sent."""
         if error_code:
-            # Mentioned again once the error is over, whatever the offsets are then.
+            # Include it again once the error is over, even if its offsets have not changed.
             self.sent_high_watermark = -1
             return True
         is_changed = (
@@ -104,25 +103,25 @@ class FetchSession:
     epoch: int = 1
     partitions: dict[PartitionKey, FetchPartition] = field(default_factory=dict)
     news: dict[PartitionKey, FetchPartition] = field(default_factory=dict)
-    """The partitions to read when the client asks next, in this order."""
+    """The partitions to read at the next request, in this order."""
     is_closed: bool = False
     on_news: Callable[[FetchPartition], None] | None = None
-    """Called when something happens to a partition while a fetch of the session waits."""
+    """Called when a partition changes while a fetch of the session waits."""
 
     def served(self, partition: FetchPartition) -> None:
-        """Records of the partition are sent: it is read after the others next time."""
+        """Move a partition whose records are sent to the end of the order."""
         if partition.session is self and self.news.pop(partition.key, None) is not None:
             self.news[partition.key] = partition
 
 
 @dataclass(slots=True)
 class FetchContext:
-    """What one request asks for, once its session was consulted."""
+    """The partitions that one request reads, resolved with its session."""
 
     partitions: dict[PartitionKey, FetchPartition]
-    """What to read."""
+    """The partitions to read."""
     session: FetchSession | None = None
-    """The session whose changes alone are answered; None answers every partition."""
+    """The session, whose response carries only changes; None: the response carries every partition."""
     wants_session: bool = False
 
 
@@ -130,7 +129,7 @@ class FetchSessionCache:
     """All sessions of one broker (`max.incremental.fetch.session.cache.slots`)."""
 
     def __init__(self, slots_max: int, new_id: Callable[[], int], news: FetchNews) -> None:
-        """`new_id` gives random positive int32s; one that is taken is asked for again."""
+        """`new_id` returns a random positive int32; it is called again if that id is in use."""
         self._slots_max = slots_max
         self._new_id = new_id
         self._news = news
@@ -176,7 +175,7 @@ class FetchSessionCache:
         session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
         session.last_used_ms = now_ms
         if session.reader != reader:
-            # What has no news for one reader may have some for another.
+            # A partition without news for one reader may have news for another.
             session.reader = reader
             for known in list(session.partitions.values()):
                 if known.session is session:
@@ -191,7 +190,7 @@ class FetchSessionCache:
     def open(
         self, context: FetchContext, *, is_follower: bool, uses_topic_ids: bool, reader: Reader, now_ms: int
     ) -> FetchSession | None:
-        """After a full response: keep its partitions as a session if there is room. All of them have news."""
+        """Open a session for the partitions of a full response if a slot is free. All of them have news."""
         if not context.wants_session or not context.partitions:
             return None
         if len(self._sessions) >= self._slots_max and not self._evict(len(context.partitions), is_follower, now_ms):
@@ -213,12 +212,12 @@ class FetchSessionCache:
         return session
 
     def settle(self, session: FetchSession, partition: FetchPartition) -> None:
-        """The client knows all there is about the partition: look at it again when something happens to it."""
+        """Remove the news of a partition whose client is up to date, and watch it for the next event."""
         session.news.pop(partition.key, None)
         self.watch(partition)
 
     def watch(self, partition: FetchPartition) -> None:
-        """Have the partition's session told of the next event. Harmless when it is in none any more."""
+        """Notify the partition's session of the next event. Has no effect if the partition has no session."""
         if partition.session is not None and not partition.session.is_closed:
             self._news.watch((partition.topic, partition.partition), partition)
 
@@ -250,7 +249,7 @@ class FetchSessionCache:
         self._news.unwatch((partition.topic, partition.partition), partition)
 
     def _evict(self, size: int, is_follower: bool, now_ms: int) -> bool:
-        """Free one slot for a session of `size` partitions if any may be pushed out."""
+        """Evict a session for a new one of `size` partitions; return whether one was evicted."""
         if not self._sessions:
             return False
         stalest = min(self._sessions.values(), key=lambda session: session.last_used_ms)
@@ -272,7 +271,7 @@ class FetchSessionCache:
     def _close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            # A request of the session that is served in slices may still look at it.
+            # A request of the session that is served in slices may still use it.
             session.is_closed = True
             session.news.clear()
             watches: deque[tuple[Hashable, Watcher]] = deque(

@@ -1,11 +1,11 @@
-"""All partitions of this broker: finds them, appends and reads through them, and wakes whom that concerns.
+"""All partitions of this broker: finds them, appends and reads through them, and completes delayed operations.
 
-Owns: the partitions by topic and number, the produce and fetch purgatories, and which leader epochs are too old to be
-applied. Must not know: wire formats of produce and fetch, clients, or which controller is the present one (that is
-checked before a request comes here).
+Owns: the partitions by topic and number, the purgatories, and which leader epochs are too old to be applied. Must not
+know: wire formats of produce and fetch, clients, or which controller is the present one (which is checked before a
+request comes here).
 
-Wake-ups: an append or a moved high watermark tries the fetches of that partition; a moved high
-watermark tries its produces; lost leadership and removed partitions complete everything that waits on them.
+An append or an advanced high watermark tries the delayed fetches of the partition. An advanced high watermark also
+tries its delayed produces. Lost leadership and the removal of a partition complete all operations that wait for it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ReplicaManager:
         postpone: Postpone | None = None,
         fetch_news: FetchNews | None = None,
     ) -> None:
-        """`topic_config(topic)` gives the effective configuration of a topic whose overrides were read before."""
+        """`topic_config(topic)` returns the effective configuration of a topic whose overrides are loaded."""
         self._broker_id = broker_id
         self._log_manager = log_manager
         self._topic_config = topic_config
@@ -75,9 +75,9 @@ class ReplicaManager:
         self._offline: set[TopicPartition] = set()
         self._not_created: dict[checkpoints.TopicPartition, KafkaError] = {}
         self.on_opened: Callable[[Partition], None] = lambda partition: None
-        """Told of each partition that is hosted from now on."""
+        """Called with each partition that is hosted from now on."""
         self.on_not_opened: Callable[[], None] = lambda: None
-        """Told when a partition could not be opened for lack of descriptors or memory: it is worth another try."""
+        """Called when a partition could not be opened for lack of descriptors or memory, so that it can be retried."""
         self.produce_purgatory = Purgatory("Produce", timer, produce_purge_interval)
         self.fetch_purgatory = Purgatory("Fetch", timer, fetch_purge_interval, postpone)
         self.fetch_news = fetch_news or FetchNews(lambda callback: callback())
@@ -91,14 +91,14 @@ class ReplicaManager:
     # -- looking up --------------------------------------------------------------------------------------------------
 
     def find(self, topic: str, partition: int) -> Partition | None:
-        """The partition if a replica of it is hosted here."""
+        """Return the partition if a replica of it is hosted here, else None."""
         return self._partitions.get((topic, partition))
 
     def hosted(self) -> Iterator[Partition]:
         return iter(list(self._partitions.values()))
 
     def is_offline(self, topic: str, partition: int) -> bool:
-        """Whether a replica is here, in a log directory that has failed, until the broker is started again."""
+        """Return whether this broker has a replica in a failed log directory. It stays offline until a restart."""
         return (topic, partition) in self._offline
 
     @property
@@ -107,7 +107,7 @@ class ReplicaManager:
         return len(self._offline)
 
     def on_leadership(self, topic: str, gained: LeadershipListener, lost: LeadershipListener) -> None:
-        """Tell a coordinator when this broker starts and stops leading partitions of its internal topic."""
+        """Call `gained` and `lost` when this broker starts and stops leading a partition of `topic`."""
         self._leadership_listeners.append((topic, gained, lost))
 
     # -- producing ---------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class ReplicaManager:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         may_take_long: bool = True,
     ) -> AppendResult:
-        """Append as leader, advance the high watermark and wake who waits for either.
+        """Append as leader, advance the high watermark and complete the operations that wait for either.
 
         Raises what `Partition.append` raises.
         """
@@ -139,11 +139,11 @@ class ReplicaManager:
 
     @property
     def has_slow_directory(self) -> bool:
-        """Whether a log of some partition may have no room for now."""
+        """Whether some log directory is slow, so that the logs in it may have no room for appends."""
         return self._log_manager.has_slow_directory
 
     def write_finished(self, log: Log) -> None:
-        """An append that waited for a slow log directory was written, or has failed with its log."""
+        """Complete waiting operations: an append to a slow log directory was written, or failed with its log."""
         partition = self.find(log.topic, log.partition)
         if partition is None or partition.log is not log:
             return
@@ -153,19 +153,19 @@ class ReplicaManager:
         self.wake_readers(partition)
 
     def log_went_offline(self, log: Log) -> None:
-        """A log refuses everything from now on: who waits for it gets KAFKA_STORAGE_ERROR."""
+        """Fail the operations that wait for a log that went offline, with KAFKA_STORAGE_ERROR."""
         partition = self.find(log.topic, log.partition)
         if partition is not None and partition.log is log:
             self._complete_satisfied(partition)
 
     def log_start_raised(self, log: Log) -> None:
-        """Retention has raised the start of a log, which sessions report to their clients."""
+        """Notify fetch sessions, which report a log start offset that retention has raised."""
         partition = self.find(log.topic, log.partition)
         if partition is not None and partition.log is log:
             self.fetch_news.tell((log.topic, log.partition))
 
     def wake_readers(self, partition: Partition) -> None:
-        """Who waits for records of this partition may find some."""
+        """Try the fetches that wait for records of this partition."""
         key = (partition.topic, partition.partition)
         self.fetch_news.tell(key)
         self.fetch_purgatory.check_and_complete(key)
@@ -178,7 +178,7 @@ class ReplicaManager:
     # -- deleting records --------------------------------------------------------------------------------------------
 
     def delete_records(self, partition: Partition, offset: int) -> AwaitedDeletion:
-        """Raise the start of the leader's log, and wake who reads below it. Raises KafkaError."""
+        """Raise the leader's log start offset and complete the fetches below it. Raises KafkaError."""
         deletion = AwaitedDeletion(partition, partition.delete_records_before(offset))
         key = (partition.topic, partition.partition)
         self.wake_readers(partition)
@@ -192,9 +192,10 @@ class ReplicaManager:
         deadline_ms: int,
         on_decided: Callable[[], None],
     ) -> None:
-        """Call `on_decided` once all live replicas begin where asked, failed, or `deadline_ms` (monotonic) has passed.
+        """Call `on_decided` once each deletion is complete or failed, or `deadline_ms` (monotonic) has passed.
 
-        `is_live` says of a broker whether to wait for it.
+        A deletion is complete when the log start offset of all live replicas is raised. `is_live(broker_id)` returns
+        whether to wait for a broker.
         """
         keys = [(one.partition.topic, one.partition.partition) for one in deletions]
         operation = DelayedDeleteRecords(deletions, is_live, on_decided)
@@ -203,19 +204,19 @@ class ReplicaManager:
     # -- fetching ----------------------------------------------------------------------------------------------------
 
     def await_bytes(self, operation: DelayedFetch, deadline_ms: int) -> None:
-        """Let a fetch wait until it has its bytes, something changed, or the deadline (monotonic) has passed."""
+        """Park a fetch until enough bytes are available, a partition changes or the deadline (monotonic ms) passes."""
         self.fetch_purgatory.try_complete_else_watch(operation, operation.keys, deadline_ms)
 
     def await_news(self, operation: DelayedFetch, deadline_ms: int) -> None:
-        """As `await_bytes` for a fetch of a session, which is told of its partitions by `fetch_news`."""
+        """Park a fetch of a session, which `fetch_news` notifies of events of its partitions. See `await_bytes`."""
         self.fetch_purgatory.try_complete_else_watch(operation, (), deadline_ms)
 
-    # -- what the controller says ------------------------------------------------------------------------------------
+    # -- requests of the controller ----------------------------------------------------------------------------------
 
     def create_logs(self, request: LeaderAndIsrRequest, now_ms: int) -> Steps[None]:
         """Create the logs of replicas that are new to this broker, before `become_leader_or_follower`.
 
-        A log that cannot be created gets its error there.
+        `become_leader_or_follower` reports the error of a log that cannot be created.
         """
         wanted: list[NewLog] = []
         for topic in request.topic_states:
@@ -237,16 +238,16 @@ class ReplicaManager:
     def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> Slices[LeaderAndIsrResponse]:
         """Apply the leadership states of one LeaderAndIsr request; each partition gets its own error code.
 
-        `create_logs` comes first.
+        Call `create_logs` first.
         """
         response = LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=[], topics=[])
         for topic in request.topic_states:
             topic_id = _known_id(topic.topic_id)
-            answered = LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=[])
-            response.topics.append(answered)
+            errors = LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=[])
+            response.topics.append(errors)
             for state in topic.partition_states:
                 code = self._apply(topic.topic_name, topic_id, state)
-                answered.partition_errors.append(
+                errors.partition_errors.append(
                     LeaderAndIsrPartitionError(
                         topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
                     )
@@ -255,7 +256,7 @@ class ReplicaManager:
         return response
 
     def stop_replicas(self, request: StopReplicaRequest, now_ms: int) -> Slices[StopReplicaResponse]:
-        """Stop (and where asked, delete) replicas; each partition gets its own error code."""
+        """Stop replicas, and delete those that the request marks; each partition gets its own error code."""
         response = StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=[])
         for topic in request.topic_states:
             for state in topic.partition_states:
@@ -269,10 +270,11 @@ class ReplicaManager:
         return response
 
     def report_unclaimed_logs(self) -> None:
-        """Log which logs the controller has not assigned to this broker, once it has assigned everything else.
+        """Log a warning for each log that the controller has not assigned to this broker.
 
-        As in Kafka with ZooKeeper they stay as they are: a controller that does not know a topic is no proof that its
-        records are not wanted. A topic that gets the name again, with an id of its own, is refused, see `_open`.
+        Call this after the controller has sent its assignments. As in Kafka with ZooKeeper, these logs are kept: a
+        controller that does not know a topic does not prove that its records are not wanted. A new topic of the same
+        name, with another id, is rejected (see `_open`).
         """
         for log in self._log_manager.logs():
             if not log.is_offline and (log.topic, log.partition) not in self._partitions:
@@ -284,22 +286,22 @@ class ReplicaManager:
                 )
 
     def reconfigure(self, topic: str) -> None:
-        """The topic's overrides changed: give its logs the new effective configuration."""
+        """Apply the topic's new effective configuration to its logs, after its overrides changed."""
         config = self._topic_config(topic)
         for partition in self.hosted():
             if partition.topic == topic:
                 partition.log.reconfigure(config)
                 if partition.is_leader and partition.advance_high_watermark():
-                    # min.insync.replicas no longer holds it back.
+                    # A lower min.insync.replicas lets the high watermark advance.
                     self._complete_satisfied(partition)
                 copy = self._log_manager.future(topic, partition.partition)
                 if copy is not None:
                     copy.reconfigure(config)
 
     def directory_failed(self) -> list[TopicPartition]:
-        """Serve no more what lay in log directories that have failed; return what that takes out of service.
+        """Stop serving the partitions in failed log directories, and return them.
 
-        Whoever waits for such a partition is told KAFKA_STORAGE_ERROR.
+        Operations that wait for such a partition fail with KAFKA_STORAGE_ERROR.
         """
         lost = [partition for partition in self.hosted() if partition.log.is_offline]
         for partition in lost:
@@ -308,7 +310,7 @@ class ReplicaManager:
         return [(partition.topic, partition.partition) for partition in lost]
 
     def _apply(self, topic: str, topic_id: UUID | None, state: LeaderAndIsrPartitionState) -> ErrorCode:
-        """`topic_id` is None if the controller is too old to know it."""
+        """Apply the state of one partition; return its error code. `topic_id` is None if the controller has no ids."""
         key = (topic, state.partition_index)
         if key in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -348,15 +350,15 @@ class ReplicaManager:
         name = checkpoints.TopicPartition(topic, state.partition_index)
         log = self._log_manager.get(*name)
         if log is None:
-            # Not removed: a request may name the partition again.
+            # Keep the entry: the request may name the partition twice.
             raise self._not_created.get(name) or KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {topic}-{state.partition_index} was not created"
             )
         _require_same_topic(log, topic_id)
         if log.topic_id is None and topic_id is not None:
-            # Written by a broker of a time before there were ids.
+            # The log was written by a broker without topic ids.
             log.assign_topic_id(topic_id)
-        # `reconfigure` goes over hosted partitions only, so a change since the log was created has not reached it.
+        # `reconfigure` covers only hosted partitions, so the log lacks any change made since its creation.
         config = self._topic_config(topic)
         log.reconfigure(config)
         copy = self._log_manager.future(*name)
@@ -368,9 +370,9 @@ class ReplicaManager:
         return partition
 
     def _may_begin_anew(self, name: TopicPartition) -> bool:
-        """An existing replica has no log; False while a log directory that may hold it is offline."""
+        """Return whether to create an empty log for an existing replica; False while a log directory is offline."""
         if self._log_manager.directories.has_offline:
-            # An empty log in its place would be taken for the whole truth.
+            # The log may be in that directory; an empty log in its place would count as the complete replica.
             self._offline.add(name)
             logger.error("cannot serve %s-%d: its log may lie in a log directory that is offline", *name)
             return False
@@ -392,7 +394,7 @@ class ReplicaManager:
         self._complete_satisfied(partition)
 
     def _complete_satisfied(self, partition: Partition) -> None:
-        """The state of a partition has changed in a way that may concern everybody who waits for it."""
+        """Try all operations that wait for a partition, after its state has changed."""
         key = (partition.topic, partition.partition)
         self.fetch_news.tell(key)
         for purgatory in self.purgatories:
@@ -412,7 +414,7 @@ class ReplicaManager:
             )
             return ErrorCode.FENCED_LEADER_EPOCH
         if partition is not None and not state.delete_partition:
-            # It stays known by its epochs, so that what was sent before the stop does not start it again.
+            # Keep the partition for its epochs, so that a request sent before the stop does not start it again.
             self._end_service(partition)
             return ErrorCode.NONE
         self._close(*key)
@@ -425,14 +427,14 @@ class ReplicaManager:
         return ErrorCode.NONE
 
     def _close(self, topic: str, partition_index: int) -> None:
-        """Host a partition no more, and let nobody wait for it."""
+        """Remove a partition from the hosted ones, and complete all operations that wait for it."""
         partition = self._partitions.pop((topic, partition_index), None)
         if partition is not None:
             self.topic_metrics.closed(topic)
             self._end_service(partition)
 
     def _end_service(self, partition: Partition) -> None:
-        """Lead or follow no more, and let nobody wait."""
+        """Stop leading or following, and complete all operations that wait for the partition."""
         was_leader = partition.is_leader
         partition.stop()
         if was_leader:
@@ -449,12 +451,12 @@ class ReplicaManager:
 
 
 def _known_id(topic_id: UUID) -> UUID | None:
-    """None if the controller is too old to know it."""
+    """Return the topic id, or None if the controller has no topic ids."""
     return None if topic_id == ZERO_UUID else topic_id
 
 
 def _require_same_topic(log: Log, topic_id: UUID | None) -> None:
-    """Raises KafkaError: INCONSISTENT_TOPIC_ID, when the log belongs to another topic of the same name."""
+    """Raise KafkaError(INCONSISTENT_TOPIC_ID) if the log belongs to another topic of the same name."""
     if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_TOPIC_ID,
@@ -463,11 +465,14 @@ def _require_same_topic(log: Log, topic_id: UUID | None) -> None:
 
 
 def _ignore(partition: Partition, topic_id: UUID | None, state: LeaderAndIsrPartitionState) -> ErrorCode:
-    """A state whose leader epoch is not new changes nothing, but it may name the topic's id for the first time.
+    """Ignore a state whose leader epoch is not new, except for a topic id that was unknown; return the error code.
 
-    The leader learns of changes of the ISR by AlterPartition, within its epoch. A request that repeats the epoch may
-    have been sent before such a change: applied, it would take an in-sync replica back out of the ISR, and records that
-    this replica does not have would be committed. Raises KafkaError: KAFKA_STORAGE_ERROR.
+    Within its epoch, the leader learns of ISR changes through AlterPartition. A request that repeats the epoch may have
+    been sent before such a change. Applied, it would remove an in-sync replica from the ISR, and records that this
+    replica does not have would be committed.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR.
     """
     is_repeated = state.leader_epoch == partition.leader_epoch
     if is_repeated and partition.topic_id is None and topic_id is not None:

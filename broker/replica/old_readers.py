@@ -1,7 +1,7 @@
-"""What readers get that do not know today's formats: message sets of magic 0 and 1, and no zstd.
+"""Records for old fetch versions: message sets of magic 0 and 1, and no zstd.
 
-Owns: which version reads which format, and that a reader whose piece of the log has nothing for its eyes is taken
-past it. Must not know: requests or waiting. Conversion opens every record; callers run it off the event loop.
+Owns: which version reads which format, and that a reader is moved past a part of the log without records for it. Must
+not know: requests or waiting. Conversion opens every record; callers run it off the event loop.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ FIRST_VERSION_WITH_ZSTD = 10
 
 
 def needs_conversion(fetch_version: int) -> bool:
-    """Whether answers of this version carry message sets."""
+    """Return whether responses of this version carry message sets."""
     return fetch_version < FIRST_VERSION_WITH_MAGIC_2
 
 
 def refuse_zstd(read: PartitionRead, fetch_version: int) -> None:
-    """Turn a read of a topic whose compression is zstd into its error, for versions before 10 (KIP-110).
+    """Fail the read of a topic with compression.type=zstd, for versions before 10 (KIP-110).
 
-    Only what the topic is set to counts, as in Kafka: what a producer compressed by itself leaves as it came, for
-    clients that ask with versions from 4 on and know zstd all the same.
+    As in Kafka, only the topic's configuration counts. Batches that a producer compressed with zstd are sent unchanged:
+    some clients fetch with versions from 4 on and support zstd all the same.
     """
     if read.partition is None or fetch_version >= FIRST_VERSION_WITH_ZSTD or read.error_code:
         return
@@ -35,7 +35,7 @@ def refuse_zstd(read: PartitionRead, fetch_version: int) -> None:
 
 
 def convert(read: PartitionRead, fetch_version: int) -> int:
-    """Replace what was read by message sets; how many records were converted. Blocks: reads on where it must."""
+    """Replace the records by message sets; return how many records were converted. May block on further reads."""
     partition = read.partition
     if partition is None or read.error_code or not len(read.records):
         return 0
@@ -49,7 +49,7 @@ def convert(read: PartitionRead, fetch_version: int) -> int:
         converted = down_convert(read.records, magic=magic, fetch_offset=fetch_offset, size_max=PLAIN_SIZE_MAX)
         count = converted.records_converted
         while not converted.records and converted.next_offset is not None:
-            # Markers alone: an empty answer would make this reader ask for the same offset for ever.
+            # Only control batches: an empty response would make this reader fetch the same offset forever.
             fetched = log.read(
                 converted.next_offset,
                 read.wanted.bytes_max,
@@ -66,9 +66,9 @@ def convert(read: PartitionRead, fetch_version: int) -> int:
     if converted.next_offset is not None:
         read.records = converted.records
     else:
-        # Not even one batch fits the reader's buffer. Its first bytes are the offset and size of a message in the old
-        # formats as well: cut off behind them, they are how a reader before version 3 learns to ask for more. What
-        # follows is not for it: a reader may look at the magic first and give up.
+        # Not even one batch fits the reader's buffer. A batch begins with offset and size, as a message of the old
+        # formats does. From a message that is cut off after them, a reader before version 3 learns to fetch more bytes.
+        # The magic byte must not follow: a reader that checks it first would fail.
         read.records = read.records[:LOG_OVERHEAD]
     return count
 

@@ -1,16 +1,16 @@
-"""One partition on this broker: who leads it, who is in sync, how far it is committed.
+"""One partition on this broker: its leader, its in-sync replicas, and how far it is committed.
 
-Owns: the leadership state told by the controller, and the high watermark's advance. Must not know: requests, waiters or
-other partitions; the manager wakes whom an append concerns.
+Owns: the leadership state sent by the controller, and the advance of the high watermark. Must not know: requests,
+waiting operations or other partitions. After an append the manager completes the operations that wait for it.
 
-Events, all of which are decided by the state of the partition alone:
+Events, each of which depends on the state of the partition alone:
 
 ============================  ==========================================================================
 leader began                  followers' positions are unknown; the epoch begins at the end of the log
 same leader, new epoch        the ISR and the replicas change; positions and waiting producers stay
-follower began                appends are rejected, whoever waits for the leader fails
+follower began                appends are rejected, operations that wait for the leader fail
 replica stopped               as follower, without a leader
-follower fetched              the follower has everything below the offset that it asks for
+follower fetched              the follower has every record below its fetch offset
 appended                      the high watermark advances if that is all the ISR needs
 ============================  ==========================================================================
 
@@ -40,15 +40,15 @@ class FetchIsolation(Enum):
     """How far a reader may read."""
 
     LOG_END = auto()
-    """Followers, and tools that read a replica as it is."""
+    """For followers, and for tools that read any replica."""
     HIGH_WATERMARK = auto()
     LAST_STABLE_OFFSET = auto()
-    """Consumers with read_committed."""
+    """For consumers with read_committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """What LeaderAndIsr says about one partition."""
+    """The state of one partition in a LeaderAndIsr request."""
 
     controller_epoch: int
     leader_id: int
@@ -79,7 +79,7 @@ class Partition:
     def __init__(
         self, topic: str, partition: int, broker_id: int, log: Log, metrics: TopicMetrics | None = None
     ) -> None:
-        """`metrics` are the counts of the topic; its own if none are given."""
+        """`metrics` are the metrics of the topic; None: the partition gets its own."""
         self.metrics = TopicMetrics() if metrics is None else metrics
         self.topic = topic
         self.partition = partition
@@ -99,10 +99,13 @@ class Partition:
         return self.log.topic_id
 
     def lead(self, leadership: Leadership) -> bool:
-        """Lead in a leader epoch above the present one; True when this broker did not lead before.
+        """Lead in a leader epoch above the present one; return whether this broker did not lead before.
 
-        A new leader forgets how far followers are. A new epoch of the same leader keeps that: it has lost nothing, and
-        what producers wait for is committed as before. Raises KafkaError: KAFKA_STORAGE_ERROR; nothing has changed.
+        A new leader discards the positions of followers. In a new epoch of the same leader they stay valid: it has lost
+        no records, and appends that producers wait for are committed as before.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the state is unchanged.
         """
         self.log.assign_epoch(leadership.leader_epoch)
         is_new_leader = not self.is_leader
@@ -111,7 +114,7 @@ class Partition:
         kept = () if is_new_leader else leadership.replicas
         self._end_offsets = {it: self._end_offsets[it] for it in kept if it in self._end_offsets}
         self._start_offsets = {it: self._start_offsets[it] for it in kept if it in self._start_offsets}
-        self._take(leadership)
+        self._apply(leadership)
         self.is_leader = True
         self._is_alone = len(leadership.replicas) == 1
         self.advance_high_watermark()
@@ -119,11 +122,11 @@ class Partition:
 
     def follow(self, leadership: Leadership) -> None:
         """Follow in a leader epoch above the present one."""
-        self._take(leadership)
+        self._apply(leadership)
         self._resign()
 
     def stop(self) -> None:
-        """Neither lead nor follow until a newer leader epoch says otherwise."""
+        """Neither lead nor follow until a LeaderAndIsr request with a newer leader epoch."""
         self.leadership = replace(self.leadership, leader_id=NO_LEADER)
         self._resign()
 
@@ -133,7 +136,7 @@ class Partition:
         self._is_alone = False
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Check a client's view (KIP-320).
+        """Check that this broker leads, and that the client's leader epoch is the present one (KIP-320).
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
         """
@@ -144,14 +147,15 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """Where records of `epoch` end as the leader knows it: see `LeaderEpochs.end_offset_for`."""
+        """Return where the records of `epoch` end in the leader's log; see `LeaderEpochs.end_offset_for`."""
         return self.log.leader_epochs.end_offset_for(epoch, self.log.log_end_offset)
 
     def require_follower(self, replica_id: int, current_leader_epoch: int) -> None:
-        """Check that whoever reads as a replica is one of this partition's.
+        """Check that the replica id of a fetch is assigned to this partition.
 
-        Raises KafkaError: UNKNOWN_LEADER_EPOCH, so that a replica which was just assigned tries again; for those that
-        know no epochs NOT_LEADER_OR_FOLLOWER.
+        Raises:
+            KafkaError: UNKNOWN_LEADER_EPOCH, so that a replica which was just assigned retries; NOT_LEADER_OR_FOLLOWER
+                if the fetch has no leader epoch.
         """
         if replica_id not in self.leadership.replicas or replica_id == self._broker_id:
             knows_epoch = current_leader_epoch != NO_EPOCH
@@ -190,7 +194,7 @@ class Partition:
 
     @property
     def min_in_sync(self) -> int:
-        """How many in-sync replicas its settings ask for; no more than it has replicas."""
+        """`min.insync.replicas`, but at most the number of replicas."""
         return min(self.log.config.min_insync_replicas, len(self.leadership.replicas))
 
     @property
@@ -200,22 +204,22 @@ class Partition:
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether this broker leads it and fewer replicas are in sync than are asked for."""
+        """Whether this broker leads it and fewer replicas are in sync than `min_in_sync`."""
         return self.is_leader and len(self.leadership.isr) < self.min_in_sync
 
     @property
     def is_at_min_isr(self) -> bool:
-        """Whether this broker leads it and no in-sync replica may be lost."""
+        """Whether this broker leads it and exactly `min_in_sync` replicas are in sync."""
         return self.is_leader and len(self.leadership.isr) == self.min_in_sync
 
     def is_committed(self, end_offset: int) -> bool:
-        """Whether what was appended here up to `end_offset` is on every in-sync replica, and on enough of them."""
+        """Return whether every in-sync replica has all records below `end_offset`, and enough replicas are in sync."""
         return self.log.high_watermark >= end_offset and self.has_enough_in_sync
 
     def advance_high_watermark(self) -> bool:
-        """Commit what every in-sync replica has, if enough are in sync; True when the high watermark moved.
+        """Commit the records that every in-sync replica has; return whether the high watermark advanced.
 
-        While fewer are in sync than `min.insync.replicas` asks for, nothing is committed (KIP-966).
+        While fewer than `min.insync.replicas` replicas are in sync, nothing is committed (KIP-966).
         """
         log = self.log
         if self._is_alone:  # every append is committed, and this is the hot path
@@ -228,16 +232,18 @@ class Partition:
         )
 
     def follower_fetched(self, replica_id: int, fetch_offset: int, log_start_offset: int) -> bool:
-        """A follower of this partition has everything below `fetch_offset`; True when the high watermark moved."""
+        """Record that a follower has all records below `fetch_offset`; return whether the high watermark advanced."""
         self._end_offsets[replica_id] = fetch_offset
         self._start_offsets[replica_id] = log_start_offset
         return self.advance_high_watermark()
 
     def delete_records_before(self, offset: int) -> int:
-        """Raise the log's start to `offset`, HIGH_WATERMARK for all that is committed; return where it is to be now.
+        """Raise the log start offset to `offset` and return the target; HIGH_WATERMARK stands for the high watermark.
 
-        Below the present start nothing happens. Raises KafkaError: NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION,
-        OFFSET_OUT_OF_RANGE.
+        An offset below the present start changes nothing.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION, OFFSET_OUT_OF_RANGE.
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -257,20 +263,20 @@ class Partition:
         return target
 
     def low_watermark(self, is_live: Callable[[int], bool]) -> int:
-        """The lowest start of the logs of all live replicas, as far as this leader was told."""
+        """Return the lowest log start offset of all live replicas, as their last fetches reported it."""
         self._start_offsets[self._broker_id] = self.log.log_start_offset
         waited_for = (it for it in self.leadership.replicas if it == self._broker_id or is_live(it))
         return low_watermark(waited_for, self._start_offsets)
 
     def readable_end_offset(self, isolation: FetchIsolation) -> int:
-        """Where a reader's view of this partition ends (exclusive)."""
+        """Return the offset up to which (exclusive) a reader with this isolation may read."""
         if isolation is FetchIsolation.HIGH_WATERMARK:
             return self.log.high_watermark
         if isolation is FetchIsolation.LAST_STABLE_OFFSET:
             return self.log.last_stable_offset
         return self.log.log_end_offset
 
-    def _take(self, leadership: Leadership) -> None:
+    def _apply(self, leadership: Leadership) -> None:
         assert leadership.leader_epoch > self.leader_epoch, "the manager refuses what is not newer"
         self.leadership = leadership
         self.leader_epoch = leadership.leader_epoch

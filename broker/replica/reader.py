@@ -3,8 +3,8 @@
 Owns: how a request's byte budget is spent over its partitions, and which error each gets. Must not know: sessions,
 response layouts or waiting.
 
-A read first takes only what the page cache has, because a disk must never stop the event loop; partitions that need the
-disk are marked and read again in a thread by the caller (`PartitionRead.is_cold`).
+The first read uses only the page cache, because a disk must never block the event loop. Partitions whose bytes are on
+disk are marked (`PartitionRead.is_cold`), and the caller reads them again in a thread.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from storage.transaction_index import AbortedTransaction
 
 CONSUMER = -1
-"""The replica id of who is no replica. Ids below are of tools that read a replica as it is, ids above of followers."""
+"""The replica id of consumers. Lower ids are of tools that read any replica, higher ids are of followers."""
 
 Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """The byte budget of one request, and how far its sender may read."""
+    """The byte budget of one request, and how far its client may read."""
 
     bytes_max: int
     read_committed: bool
     is_first_batch_whole: bool
     """The first batch of the first non-empty partition is returned whole, even above the limits (version 3 and up)."""
     replica_id: int = CONSUMER
-    """Who reads: consumers read what is committed, all others up to the log's end."""
+    """The reader's id: consumers read committed records, all others read up to the log end offset."""
     may_slice: bool = False
-    """Whether records may stay in their file, because nobody here looks at them."""
+    """Whether records may be returned as a slice of their file, because this broker does not inspect them."""
 
     @property
     def isolation(self) -> FetchIsolation:
@@ -49,7 +49,7 @@ class FetchLimits:
 
 @dataclass(slots=True)
 class PartitionRead:
-    """What one partition answers."""
+    """The result of reading one partition."""
 
     wanted: FetchPartition
     error_code: ErrorCode = ErrorCode.NONE
@@ -57,23 +57,23 @@ class PartitionRead:
     last_stable_offset: int = -1
     log_start_offset: int = -1
     records: Buffer = b""
-    """With `FetchLimits.may_slice` perhaps a slice, of which nothing but its length may be asked."""
+    """With `FetchLimits.may_slice` possibly a slice of a file, which supports only `len`."""
     aborted_transactions: Sequence[AbortedTransaction] | None = None
     diverging: tuple[int, int] | None = None
-    """(epoch, end offset) where the reader's log and ours part (KIP-595)."""
+    """(epoch, end offset) where the reader's log diverges from the leader's (KIP-595)."""
     partition: Partition | None = None
     is_cold: bool = False
-    """The bytes are there, but not in memory; `records` is empty so far."""
+    """Whether the bytes are on disk but not in the page cache; `records` is empty then."""
 
 
 @dataclass(slots=True)
 class FetchRead:
-    """What all partitions of one request answer."""
+    """The results of reading all partitions of one request."""
 
     partitions: list[PartitionRead] = field(default_factory=list)
     size: int = 0
     has_news: bool = False
-    """An error or a divergence: the answer cannot wait for more bytes."""
+    """Whether a partition has an error or a divergence, so that the response must not wait for more bytes."""
     is_cold: bool = False
 
 
@@ -83,35 +83,35 @@ def read_partitions(
     *,
     nowait: bool,
 ) -> Slices[FetchRead]:
-    """Read in request order until the budget is spent.
+    """Read partitions in request order until the byte budget is spent.
 
-    Each item carries the hosted partition, or None and the error that says why there is none. With `nowait`, nothing
-    blocks; otherwise cold bytes are read from disk, and the caller runs this in a thread.
+    Each item carries the hosted partition, or None and the error code that says why it is missing. With `nowait`, no
+    read blocks; otherwise cold bytes are read from disk, and the caller runs this in a thread.
     """
-    answer = FetchRead()
+    total = FetchRead()
     bytes_left = limits.bytes_max
     needs_whole_batch = limits.is_first_batch_whole
     isolation = limits.isolation
     for wanted, partition, error_code in partitions:
         read = PartitionRead(wanted, error_code, partition=partition)
-        answer.partitions.append(read)
+        total.partitions.append(read)
         if partition is not None:
             try:
                 _read_one(read, partition, wanted, bytes_left, limits, isolation, needs_whole_batch, nowait)
             except KafkaError as error:
                 read.error_code = error.code
         if read.error_code or read.diverging is not None:
-            answer.has_news = True
+            total.has_news = True
             yield
             continue
         size = len(read.records)
         if size:
             needs_whole_batch = False
             bytes_left = max(0, bytes_left - size)
-            answer.size += size
-        answer.is_cold = answer.is_cold or read.is_cold
+            total.size += size
+        total.is_cold = total.is_cold or read.is_cold
         yield
-    return answer
+    return total
 
 
 def _read_one(
