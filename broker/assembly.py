@@ -1,6 +1,6 @@
-"""Puts the parts of a broker together: what is made of what, and who is told of whom.
+"""Builds the parts of a broker and connects them.
 
-Owns: the wiring, nothing else. Nothing here waits, starts or touches a disk; `broker/server.py` does, in its order.
+Owns: the wiring, nothing else. Nothing here waits, starts or touches a disk; `broker/server.py` does that in order.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Foundation:
-    """What there is before the first part: who this broker is, and what all parts stand on."""
+    """The identity of this broker and the objects that all parts use; they exist before the first part."""
 
     broker_id: int
     cluster_id: str
@@ -76,20 +76,20 @@ class Foundation:
     unsent_responses: UnsentResponses
 
     def in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
-        """Run what may wait for a disk."""
+        """Run `work`, which may wait for a disk, in a thread."""
         return asyncio.get_running_loop().run_in_executor(self.blocking, work)
 
 
 @dataclass(frozen=True, slots=True)
 class Reconfiguration:
-    """Whom the server wants to hear from when settings changed while it runs."""
+    """The server's callbacks for settings that change while the broker runs."""
 
     topic: Callable[[str], None]
     broker: Callable[[], None]
 
 
 def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[], int]) -> Services:
-    """All parts of one broker. `broker_epoch()` is asked once the broker is registered."""
+    """Build all parts of one broker. `broker_epoch()` returns -1 before the broker is registered."""
     config, clock, timer = on.config, on.clock, on.timer
     sliced_work = SlicedWork(clock.monotonic_ms)
     metadata = MetadataCache(on.cluster_id)
@@ -204,7 +204,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
 
 
 def _call_soon(callback: Callable[[], None]) -> None:
-    """Call back in a later turn of the event loop."""
+    """Call `callback` in a later turn of the event loop."""
     asyncio.get_running_loop().call_soon(callback)
 
 
@@ -229,7 +229,7 @@ def _metadata_listener(
 
 def _offsets_listener(groups: GroupCoordinator) -> Callable[[str, int, Marker], None]:
     def replicated(topic: str, partition: int, marker: Marker) -> None:
-        # In the groups' own topic a marker decides about pending offsets.
+        # In __consumer_offsets a marker commits or aborts pending offsets.
         if topic == GROUP_METADATA_TOPIC:
             groups.offsets.end_transaction(partition, marker.producer_id, is_committed=marker.is_committed)
 

@@ -1,10 +1,10 @@
-"""The composition root: builds one broker from its configuration, runs it until it is told to stop, and takes it apart.
+"""The composition root: builds one broker from its configuration, runs it until SIGTERM or SIGINT, and shuts it down.
 
 Owns: the order of start and stop. Must not know: how any part works.
 
-Start: listening sockets (an address in use stops the start before any file is touched), log directories, metadata
-store, identity, partition logs, registration, controller; only then are connections accepted, so that the first
-answer is a good one. Stop: no new connections, controller and groups resign, logs are flushed and marked clean, the
+Start: listening sockets (an address in use fails the start before any file is touched), log directories, metadata
+store, identity, partition logs, registration, controller. Only then connections are accepted, so that the first
+response is correct. Stop: no new connections, controller and groups resign, logs are flushed and marked clean, the
 store closes.
 """
 
@@ -84,12 +84,12 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 T = TypeVar("T")
 
 GROUP_PROTOCOLS = {"classic"}
-# What start-up builds never dies: scanning it over and over would take a fifth of a start with thousands of partitions,
-# and would stall the loop afterwards. A garbage collection stops all threads for some 100 ns an object that it scans.
-# The first two thresholds bound what it scans of large requests that are being served to 110,000 objects; a request of
-# 64,000 elements may have half a million. All objects since the start are scanned after 50 million new ones.
+# Objects built at start-up are never freed. Scanning them repeatedly would take a fifth of a start with thousands of
+# partitions, and would block the event loop afterwards. A garbage collection stops all threads for some 100 ns per
+# scanned object. The first two thresholds limit a scan of the objects of large requests to 110,000; a request of 64,000
+# elements may have half a million. All objects since the start are scanned after 50 million new ones.
 GC_THRESHOLDS = (10_000, 10, 500)
-# How long the event loop waits at the most for a thread that computes; Python's own 5 ms would be felt.
+# The longest time that the event loop waits for a computing thread. Python's default of 5 ms would add latency.
 SWITCH_INTERVAL_S = 0.001
 REOPEN_DELAY_S = 1.0
 
@@ -110,11 +110,11 @@ STARTUP_ERRORS = (
 
 
 class StartupError(Exception):
-    """The broker cannot start; the text says which key or path is wrong and what was expected."""
+    """The broker cannot start; the message names the wrong key or path and what was expected."""
 
 
 def run(config: BrokerConfig) -> int:
-    """Serve until SIGTERM or SIGINT; the exit status. Raises StartupError."""
+    """Serve until SIGTERM or SIGINT; return the exit status. Raises StartupError."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)
     raise_limit()
@@ -139,7 +139,7 @@ async def _serve(config: BrokerConfig) -> int:
 
 
 class Server:
-    """One broker. Several may live in one process; they share nothing."""
+    """One broker. Several may run in one process; they share no state."""
 
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
         self._config = config
@@ -164,17 +164,20 @@ class Server:
         self._state = BrokerState.NOT_RUNNING
         self.dispatcher: RequestDispatcher
         self.has_failed = False
-        """The broker stopped because it could not go on."""
+        """Whether the broker stopped because of a fatal error."""
 
     @property
     def metrics_port(self) -> int | None:
-        """The port that metrics are served on; None without `metrics.http.listener` or before the start."""
+        """The port of the metrics endpoint; None without `metrics.http.listener` or before the start."""
         return None if self._metrics_endpoint is None else self._metrics_endpoint.port
 
     async def start(self, on_fatal: Callable[[], None] = lambda: None) -> None:
-        """Return when clients are served. Raises StartupError; what was begun is undone by `stop`.
+        """Start the broker; return when clients are served.
 
-        `on_fatal` is called when the broker cannot go on, for example because its last log directory failed.
+        `on_fatal` is called at a fatal error, for example when the last log directory has failed.
+
+        Raises:
+            StartupError: The broker cannot start. `stop` undoes the steps that were done.
         """
         self._on_fatal = on_fatal
         try:
@@ -183,7 +186,7 @@ class Server:
             raise StartupError(str(error)) from error
 
     async def stop(self) -> None:
-        """Undo the start, last thing first. Harmless when nothing was started, or twice."""
+        """Undo the start in reverse order. Has no effect before the start, or when called twice."""
         self._state = BrokerState.SHUTTING_DOWN
         if self._reopening is not None:
             self._reopening.cancel()
@@ -192,7 +195,7 @@ class Server:
 
     async def _start(self) -> None:
         self._state = BrokerState.STARTING
-        _refuse_what_is_not_served(self._config)
+        _reject_unsupported_settings(self._config)
         self._loop = asyncio.get_running_loop()
         self._blocking = ThreadPool(self._config[properties.NUM_IO_THREADS], "blocking")
         self._undo.callback(self._blocking.shutdown)
@@ -201,18 +204,18 @@ class Server:
         self._cpu_pool = CpuPool(self._config[properties.QUEUED_MAX_REQUESTS])
         self._undo.callback(self._cpu_pool.stop)
         self._bind()
-        foundation = await self._lay_foundation()
+        foundation = await self._build_foundation()
         services = self._services = assemble(
             foundation, Reconfiguration(self._topic_reconfigured, self._broker_reconfigured), lambda: self._broker_epoch
         )
         self.dispatcher = RequestDispatcher(services)
         await services.config_changes.load_dynamic_layers()
-        self._take_over_settings()
+        self._apply_settings()
         await self._serve_metrics(services)
         self._state = BrokerState.RECOVERY
         await self._load_logs(foundation)
         self._broker_epoch = await register_broker(foundation.store, self._registration(foundation.broker_id))
-        await self._begin(foundation, services)
+        await self._start_background_work(foundation, services)
         self._log_manager.on_write_finished = services.replica_manager.write_finished
         self._log_manager.on_log_start_raised = services.replica_manager.log_start_raised
         self._log_manager.on_log_offline = lambda log: self._loop.call_soon_threadsafe(
@@ -220,14 +223,14 @@ class Server:
         )
         services.replica_manager.on_not_opened = lambda: self._reopen_later(foundation)
         self._on_directory_lost = lambda: self._lose_directory(foundation, services)
-        self._lose_directory(foundation, services)  # one that failed meanwhile
-        self._warn_of_unmet_settings(services)
-        await self._open_doors(services)
+        self._lose_directory(foundation, services)  # a directory that failed during the start
+        self._warn_unmet_settings(services)
+        await self._accept_connections(services)
         self._state = BrokerState.RUNNING
         logger.info("[KafkaServer id=%d] started", foundation.broker_id)
 
-    async def _lay_foundation(self) -> Foundation:
-        """Lock the log directories, open the store, agree on who this broker is."""
+    async def _build_foundation(self) -> Foundation:
+        """Lock the log directories, open the metadata store, and determine the cluster id and broker id."""
         config, clock = self._config, self._clock
         log_manager = self._log_manager = LogManager(
             config.log_dirs,
@@ -244,7 +247,9 @@ class Server:
             clock,
             self._blocking,
             accepts_changed=config[properties.LOG_DIRS_ACCEPT_CHANGED],
-            on_lost=lambda error: self._give_up(f"no copy of the metadata store can be written any more: {error}"),
+            on_lost=lambda error: self._stop_after_fatal(
+                f"no copy of the metadata store can be written any more: {error}"
+            ),
         )
         self._store = store
         self._undo.push_async_callback(store.close)
@@ -276,7 +281,7 @@ class Server:
         )
 
     async def _load_logs(self, foundation: Foundation) -> None:
-        """Open every log with its topic's settings, repairing what an unclean stop has left."""
+        """Open every log with its topic's configuration, with recovery after an unclean shutdown."""
         topic_configs = self._services.topic_configs
         await topic_configs.load_all(await foundation.store.children(paths.TOPICS))
         now_ms = self._clock.now_ms()
@@ -288,8 +293,8 @@ class Server:
         writers = DirectoryWriters(self._log_manager)
         self._undo.push_async_callback(writers.stop)
 
-    async def _begin(self, foundation: Foundation, services: Services) -> None:
-        """Start what runs by itself: elections first, because they say what this broker leads."""
+    async def _start_background_work(self, foundation: Foundation, services: Services) -> None:
+        """Start background work: the controller first, as its elections assign the partitions to lead."""
         change_listener = ConfigChangeListener(foundation.store, self._clock, services.config_changes.apply)
         await change_listener.start()
         self._undo.callback(change_listener.stop)
@@ -317,21 +322,21 @@ class Server:
         housekeeping.start()
         self._undo.push_async_callback(housekeeping.stop)
 
-    async def _open_doors(self, services: Services) -> None:
-        """Accept connections."""
+    async def _accept_connections(self, services: Services) -> None:
+        """Accept connections and serve requests."""
         self.dispatcher.warm_up()
         self._sockets.start(self.dispatcher)
         self._undo.callback(self._sockets.close_connections)
         self._undo.callback(self._sockets.stop_accepting)
 
-    def _warn_of_unmet_settings(self, services: Services) -> None:
-        """A broker without ZooKeeper is the only one of its cluster."""
+    def _warn_unmet_settings(self, services: Services) -> None:
+        """Log a warning for each setting that a single broker cannot satisfy. Without ZooKeeper there is only one."""
         topics = {name: services.topic_configs.overrides(name) for name in services.metadata_cache.topics}
         for line in unmet_by_one_broker(self._config, topics):
             logger.warning("%s", line)
 
     async def _start_cleaning(self) -> None:
-        """Begin to compact, unless `log.cleaner.enable` says otherwise."""
+        """Start the log cleaner unless `log.cleaner.enable` is false."""
         config = self._config
         if not config[properties.LOG_CLEANER_ENABLE]:
             logger.warning("log.cleaner.enable=false: compacted topics, __consumer_offsets among them, only grow")
@@ -352,7 +357,7 @@ class Server:
         self._services.directory_moves.on_moved = cleaner.log_moved
 
     def _bind(self) -> None:
-        """Take every listener's address, that of the metrics too. Raises ListenError."""
+        """Bind the addresses of all listeners and of the metrics endpoint. Raises ListenError."""
         control_plane = self._config.control_plane_listener
         self._sockets = SocketServer(
             listener_settings(self._config),
@@ -365,17 +370,19 @@ class Server:
         self._cpu_pool.when_full(self._sockets.hold, self._sockets.release)
         metrics_listener = self._config[properties.METRICS_HTTP_LISTENER]
         if metrics_listener is not None:
-            from broker.metrics.endpoint import MetricsEndpoint  # its libraries take time and memory
+            from broker.metrics.endpoint import (
+                MetricsEndpoint,
+            )  # imported on demand: its libraries take time and memory
 
             self._metrics_endpoint = MetricsEndpoint(HostAndPort.parse(metrics_listener), self._blocking)
             self._undo.push_async_callback(self._metrics_endpoint.stop)
 
     async def _serve_metrics(self, services: Services) -> None:
-        """From before the logs are loaded, so that one can see how far that is; until all is stopped."""
+        """Serve metrics from before the logs are loaded, so that they show the progress of loading, until the end."""
         endpoint, loop = self._metrics_endpoint, self._loop
         if endpoint is None:
             return
-        # Here, because a broker without the endpoint starts the faster.
+        # Imported here because a broker without the endpoint starts faster.
         from broker.metrics.catalog import all_metrics
         from broker.metrics.histogram import Histogram
         from broker.metrics.loop_idle import LoopIdle
@@ -403,7 +410,7 @@ class Server:
         logger.info("metrics are served on port %d", endpoint.port)
 
     def _registration(self, broker_id: int) -> BrokerRegistration:
-        """What this broker tells the cluster about itself: its advertised addresses, with the real ports."""
+        """Return the registration of this broker: its advertised addresses, with the real ports."""
         ports = self._sockets.ports
         endpoints = tuple(
             Endpoint(one.name, one.host or socket.getfqdn(), one.port or ports[one.name], one.security_protocol.name)
@@ -414,47 +421,47 @@ class Server:
         return BrokerRegistration(broker, self._clock.now_ms(), jmx_port)
 
     def _directory_failed(self, path: str, error: Exception) -> None:
-        """Called from any thread."""
+        """Handle the failure of a log directory. Called from any thread."""
         if self._store is not None:
             self._store.leave(Path(path) / METADATA_FILE)
         if self._log_manager.directories.live:
             self._loop.call_soon_threadsafe(self._on_directory_lost)
         else:
-            self._give_up(f"all log directories have failed, the last one was {path}: {error}")
+            self._stop_after_fatal(f"all log directories have failed, the last one was {path}: {error}")
 
-    def _give_up(self, reason: str) -> None:
-        """The broker cannot go on. Called from any thread; what follows from the first reason is not reported."""
+    def _stop_after_fatal(self, reason: str) -> None:
+        """Stop the broker after a fatal error. Called from any thread; only the first reason is logged."""
         if not self.has_failed:
             self.has_failed = True
             logger.critical("stopping: %s", reason)
             self._loop.call_soon_threadsafe(self._on_fatal)
 
     def _lose_directory(self, foundation: Foundation, services: Services) -> None:
-        """Stop serving what lay in log directories that have failed, and tell the controller."""
+        """Stop serving the partitions of failed log directories, and notify the controller."""
         lost = services.replica_manager.directory_failed()
         if not lost:
             return
         logger.error("%d partitions are offline with their log directory", len(lost))
-        self._ask_for_states(foundation)
+        self._request_replica_states(foundation)
 
     def _reopen_later(self, foundation: Foundation) -> None:
-        """Have replicas that could not be opened for lack of descriptors or memory opened once there may be some."""
+        """Retry later to open replicas that could not be opened for lack of descriptors or memory."""
         if self._reopening is None:
 
             def ask() -> None:
                 self._reopening = None
-                self._ask_for_states(foundation)
+                self._request_replica_states(foundation)
 
             self._reopening = self._loop.call_later(REOPEN_DELAY_S, ask)
 
-    def _ask_for_states(self, foundation: Foundation) -> None:
-        """Have the controller send the states of all replicas of this broker again: it learns which can be opened."""
+    def _request_replica_states(self, foundation: Foundation) -> None:
+        """Have the controller send the states of all replicas again; it learns which of them cannot be opened."""
         notice = asyncio.create_task(_announce_lost_log_dir(foundation), name="notice of a lost log directory")
         self._notices.add(notice)
         notice.add_done_callback(self._notices.discard)
 
-    def _take_over_settings(self) -> None:
-        """The dynamic layers of the configuration are known now, or have changed."""
+    def _apply_settings(self) -> None:
+        """Apply the broker's configuration after its dynamic layers were loaded or changed."""
         self._blocking.resize(self._config[properties.NUM_IO_THREADS])
         self._background.resize(self._config[properties.BACKGROUND_THREADS])
         self._log_manager.settings = LogManagerSettings.of(self._config)
@@ -466,12 +473,12 @@ class Server:
         self._sockets.quotas.reconfigure(limits)
 
     def _broker_reconfigured(self) -> None:
-        """The broker's settings changed while it runs: bring what runs with them up to date."""
+        """Apply changed settings of the running broker to all parts."""
         config, services = self._config, self._services
         services.topic_configs.defaults_changed()
         for topic in {partition.topic for partition in services.replica_manager.hosted()}:
             services.replica_manager.reconfigure(topic)
-        self._take_over_settings()
+        self._apply_settings()
         if self._cleaner is not None:
             self._cleaner.reconfigure(CleanerSettings.of(config), backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS])
         services.controller.reconfigure(controller_settings(config))
@@ -479,7 +486,7 @@ class Server:
             services.controller.enable_unclean_election(None)
 
     def _topic_reconfigured(self, topic: str) -> None:
-        """The overrides of `topic` were read again: bring what runs with them up to date."""
+        """Apply changed overrides of `topic` to all parts."""
         services = self._services
         services.replica_manager.reconfigure(topic)
         is_set = UNCLEAN_LEADER_ELECTION_ENABLE.name in services.topic_configs.overrides(topic)
@@ -493,8 +500,12 @@ class Server:
         return self._loop.run_in_executor(self._blocking, work)
 
 
-def _refuse_what_is_not_served(config: BrokerConfig) -> None:
-    """Better no start than a listener without the protection that was asked for. Raises StartupError."""
+def _reject_unsupported_settings(config: BrokerConfig) -> None:
+    """Reject settings that are not supported, such as a listener without its configured protection.
+
+    Raises:
+        StartupError: A setting is not supported.
+    """
     for listener in config.listeners:
         if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
             raise StartupError(
