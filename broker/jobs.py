@@ -1,6 +1,6 @@
-"""The table of what is done again and again, and how often.
+"""The table of periodic jobs and their intervals.
 
-Owns the intervals, and whether a job runs on the loop or in a thread. Must not know how any of them works.
+Owns the intervals, and whether a job runs on the event loop or in a thread. Must not know how any job works.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def storage_jobs(
     sliced_work: SlicedWork,
     background: Executor,
 ) -> list[Job]:
-    """What keeps the logs in order: on the loop what belongs to its thread, off it what waits for a disk."""
+    """Return the jobs on logs. Work that waits for a disk runs in threads, the rest on the event loop."""
 
     async def on_loop(steps: Iterable[object]) -> None:
         pace = sliced_work.pace()
@@ -94,7 +94,7 @@ def storage_jobs(
 
 
 def transaction_jobs(clock: Clock, late: LateTransactions, sliced_work: SlicedWork) -> list[Job]:
-    """What watches over transactions beside their coordinator."""
+    """Return the jobs that watch transactions independently of their coordinator."""
     return [
         Job(
             "late transactions",

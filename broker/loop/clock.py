@@ -1,6 +1,6 @@
-"""The broker's two clocks. Everything below the edge takes times as arguments; this is where they come from.
+"""The broker's two clocks. Pure code takes times as arguments; they are read here.
 
-Owns the one place where time is read. Must not know what it is read for.
+Owns the one place where time is read. Must not know what it is used for.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time for what is stored and compared between machines, monotonic time for waiting."""
+    """Wall time for stored times and for comparisons between machines, monotonic time for waits."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since an arbitrary start, never going back."""
+        """Milliseconds since an arbitrary start; never decreases."""
 
     def monotonic_s(self) -> float:
-        """The same clock in seconds, as exact as the machine has it: for measuring how long something took."""
+        """Seconds of the same clock at its full resolution, to measure durations."""
 
 
 class SystemClock:

@@ -1,10 +1,10 @@
-"""Work of requests that keeps a processor busy: recompression, conversion between formats.
+"""Threads for CPU-bound work of requests: recompression, conversion between formats.
 
-Owns the threads for it, and how many requests may wait for them (`queued.max.requests`). Must not know what is
-computed, or sockets: it says when there is no room, and whoever reads requests stops until there is.
+Owns the threads, and how many requests may wait for them (`queued.max.requests`). Must not know what is computed, or
+sockets: its callbacks report when the queue is full, and the listeners then read no requests until it has room.
 
-The codecs let go of the interpreter while they work, and what does not is interrupted for the event loop every
-millisecond, so that the other connections go on.
+The codecs release the GIL while they work. Other work is interrupted for the event loop every millisecond, so that the
+other connections are served.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# More threads would only take the interpreter from each other.
+# More threads would only compete for the GIL.
 THREADS = 2
 
 
 class CpuPool:
-    """Runs what takes long beside the event loop."""
+    """Runs CPU-bound work in threads."""
 
     def __init__(self, queued_max: int) -> None:
         self._threads = ThreadPoolExecutor(THREADS, "computing")
@@ -31,11 +31,11 @@ class CpuPool:
         self._on_room: Callable[[], None] = lambda: None
 
     def when_full(self, on_full: Callable[[], None], on_room: Callable[[], None]) -> None:
-        """Have `on_full` called when as many requests wait as may, and `on_room` when one of them is done then."""
+        """Call `on_full` when the queue is full, and `on_room` when a request of a full queue is done."""
         self._on_full, self._on_room = on_full, on_room
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What `work` returns or raises, in a thread. A call beyond the bound is served as well, after the others."""
+        """Run `work` in a thread; return its result or exception. Calls above the bound wait for the others."""
         self._queued_count += 1
         if self._queued_count == self._queued_max:
             self._on_full()
@@ -47,5 +47,5 @@ class CpuPool:
             self._queued_count -= 1
 
     def stop(self) -> None:
-        """Return when nothing runs any more."""
+        """Wait until all work is done and end the threads."""
         self._threads.shutdown()

@@ -1,6 +1,6 @@
-"""Drives the broker's tick timer from the event loop: wakes up when the next deadline is due, and not otherwise.
+"""Drives the broker's tick timer from the event loop: wakes up only when the next deadline is due.
 
-Owns the one timer of the event loop that stands for all of them. Must not know what is due.
+Owns the one event-loop timer for all deadlines. Must not know what is due.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class LoopTimer:
         self.timer = Timer(self._wake_up_at)
 
     def close(self) -> None:
-        """Stop advancing; what is armed stays armed."""
+        """Stop advancing; armed deadlines stay armed."""
         if self._wake_up is not None:
             self._wake_up.cancel()
             self._wake_up = None

@@ -1,6 +1,6 @@
-"""Periodic work: checkpoints, retention, flushes. A table of jobs, each run again a fixed time after it ended.
+"""Periodic jobs such as checkpoints, retention and flushes. Each runs again a fixed time after it ended.
 
-Owns: when jobs run, and that a failing one is logged and tried again. Must not know: what they do.
+Owns: when jobs run, and that a failed job is logged and runs again. Must not know: what they do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Job:
     interval_ms: int
     run: Callable[[], Awaitable[object]]
     initial_delay_ms: int | None = None
-    """Before the first run; None: one interval."""
+    """The delay before the first run; None: one interval."""
 
 
 class PeriodicJobs:
@@ -42,7 +42,7 @@ class PeriodicJobs:
         self._tasks = [asyncio.create_task(_repeat(job), name=job.name) for job in self._jobs]
 
     async def stop(self) -> None:
-        """Cancel what waits and wait for what runs."""
+        """Cancel waiting jobs, and wait until running jobs have ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -50,7 +50,7 @@ class PeriodicJobs:
 
 
 async def take_steps(steps: Steps[T], sliced_work: SlicedWork, blocking: Executor) -> T:
-    """Run work on logs to its end: what waits for a disk in a thread, all else in slices."""
+    """Run all steps of work on logs and return its result. Steps that wait for a disk run in a thread."""
     pace = sliced_work.pace()
     while True:
         try:
@@ -70,10 +70,10 @@ async def _repeat(job: Job) -> None:
         await asyncio.sleep(delay_ms / 1000)
         running = asyncio.ensure_future(job.run())
         try:
-            # Shielded: a stop must not leave a checkpoint half written.
+            # Shielded so that a stop leaves no checkpoint half written.
             await asyncio.shield(running)
         except asyncio.CancelledError:
-            # Nor may it go on beside what the stop does next, which closes the logs and gives their locks back.
+            # The job must end before the next step of the stop, which closes the logs and releases their locks.
             await asyncio.wait([running])
             if not running.cancelled() and (error := running.exception()):
                 logger.error("%s failed while the broker stopped", job.name, exc_info=error)

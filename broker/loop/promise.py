@@ -1,12 +1,12 @@
-"""A value that comes later and is handed on in the very moment in which it is there.
+"""A future that calls back synchronously when its value is set.
 
-Owns: that moment. Must not know what the value means.
+Owns: the time of the callback. Must not know what the value means.
 
-It is used like asyncio's future where a handler's answer is concerned. That one calls back a turn of the event loop
-later, and a task that awaits it another turn: between a record and the consumer that waits for it, both cost more than
-everything else that there is to do.
+Handlers return it in place of an `asyncio.Future`. An asyncio future calls back one turn of the event loop later, and a
+task that awaits it continues another turn later. Between an append and the waiting consumer, these two turns cost more
+than all other work.
 
-Invariant: once it has handed on a failure, it keeps it without its traceback.
+Invariant: after the callback, a failure is kept without its traceback.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Promise(Generic[T]):
-    """What a future of asyncio is to one who waits, without a loop: one callback, called at once."""
+    """A future without an event loop. It has one callback, which is called synchronously."""
 
     __slots__ = ("_callback", "_error", "_is_cancelled", "_is_done", "_on_cancel", "_value")
 
@@ -34,55 +34,55 @@ class Promise(Generic[T]):
         self._value: T | None = None
 
     def done(self) -> bool:
-        """Whether there is an outcome, or none will be waited for."""
+        """Return whether the promise has a result or an exception, or is cancelled."""
         return self._is_done
 
     def cancelled(self) -> bool:
         return self._is_cancelled
 
     def exception(self) -> Exception | None:
-        """What it failed with."""
+        """Return the exception that was set, or None."""
         return self._error
 
     def result(self) -> T:
-        """The value of one that is done. Raises what it failed with."""
+        """Return the value of a promise that is done, or raise its exception."""
         error = self._error
         if error is not None:
             self._error = without_frames(error)
             try:
                 raise error
             finally:
-                del error  # which would hold this frame, and this frame it
+                del error  # breaks the reference cycle between the exception and this frame
         return self._value  # type: ignore[return-value]
 
     def add_done_callback(self, callback: Callable[[Promise[T]], None]) -> None:
-        """Call back when it is done, or now if it is. There is one who waits."""
+        """Call `callback` when the promise is done, or now if it is. A second callback replaces the first."""
         self._callback = callback
         if self._is_done:
             self._call_back()
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
-        """Tell `callback`, and nobody else any more, if nobody waits any more."""
+        """Call `callback` if the promise is cancelled. A later callback replaces an earlier one."""
         if not self._is_done:
             self._on_cancel = callback
 
     def follow(self, other: Awaited[T]) -> None:
-        """Become what `other` becomes."""
+        """Complete with the outcome of `other`, and cancel `other` if this promise is cancelled."""
         self.on_cancel(other.cancel)
-        other.add_done_callback(self._take_over)
+        other.add_done_callback(self._copy_outcome)
 
     def set_result(self, value: T) -> None:
-        """Hand on the value. Nothing happens once it is done."""
+        """Set the value and call back. Has no effect on a promise that is done."""
         self._value = value if not self._is_done else self._value
         self._finish()
 
     def set_exception(self, error: Exception) -> None:
-        """Hand on a failure. Nothing happens once it is done."""
+        """Set an exception and call back. Has no effect on a promise that is done."""
         self._error = error if not self._is_done else self._error
         self._finish()
 
     def cancel(self) -> None:
-        """Nobody waits any more."""
+        """Mark the promise as done without calling back: no code waits for it any more."""
         if not self._is_done:
             self._is_done = self._is_cancelled = True
             self._callback = None
@@ -90,7 +90,7 @@ class Promise(Generic[T]):
                 self._on_cancel()
 
     def __await__(self) -> Generator[object, None, T]:
-        """For those who are in a task and in no hurry."""
+        """Support `await` in a task, which continues one turn of the event loop later."""
         if not self._is_done:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             failure: list[Exception] = []
@@ -111,9 +111,9 @@ class Promise(Generic[T]):
                 raise failure.pop()
         return self.result()
 
-    def _take_over(self, other: Awaited[T]) -> None:
+    def _copy_outcome(self, other: Awaited[T]) -> None:
         if other.cancelled():
-            # If this promise was cancelled, it is done and nothing happens; else those who wait must not wait for ever.
+            # If this promise was cancelled itself, this has no effect; otherwise the callback must not wait forever.
             self.set_exception(RuntimeError("the work was cancelled"))
         elif (error := other.exception()) is not None:
             self.set_exception(cast(Exception, error))
@@ -134,4 +134,4 @@ class Promise(Generic[T]):
 
 
 Awaited = asyncio.Future[T] | Promise[T]
-"""What has its value later."""
+"""A future or a promise."""

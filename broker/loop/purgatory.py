@@ -3,9 +3,9 @@
 Owns: parked operations, the keys they are watched under, and the promise that each completes exactly once. Must not
 know: what an operation means, sockets, or clocks (deadlines go to the `Timer`).
 
-The verbs are Kafka's (try, force once, expire, watch keys). Everything runs on one event loop, so an operation is
-tried, watched and tried again without another event in between; what remains of Kafka's dance is that `try_complete`
-may itself complete others.
+The verbs are Kafka's (try, force once, expire, watch keys). All code runs on one event loop, so no event can happen
+between the first try of an operation and its watch. One complication of Kafka's remains: `try_complete` may complete
+other operations.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ logger = logging.getLogger("kafka.server.DelayedOperationPurgatory")
 
 
 class DelayedOperation:
-    """One parked operation. Subclasses say when it is satisfied and what completing means.
+    """One parked operation. Subclasses define when it is satisfied and what completion does.
 
-    One that waits under many keys overrides `is_satisfied_after` and keeps what it found under each, or else every
-    event of one key would cost a look at all of them.
+    An operation with many keys overrides `is_satisfied_after` and keeps its state per key. Otherwise every event of one
+    key would check all of them.
     """
 
     __slots__ = ("_timer_handle", "is_completed")
@@ -38,27 +38,27 @@ class DelayedOperation:
         self._timer_handle: TimerHandle | None = None
 
     def is_satisfied(self) -> bool:
-        """Whether the operation can complete now, whatever has happened. Called on parking."""
+        """Return whether the operation can complete now, by checking all its keys. Called on parking."""
         raise NotImplementedError
 
     def is_satisfied_after(self, key: Hashable) -> bool:
-        """Whether the operation can complete now. Called at every event of a watched key; the others had none."""
+        """Return whether the operation can complete after an event of `key`. Its other keys had no event."""
         return self.is_satisfied()
 
     def on_complete(self) -> None:
-        """The effect; called exactly once, whether satisfied, forced or expired."""
+        """Perform the effect. Called exactly once, whether the operation is satisfied, forced or expired."""
         raise NotImplementedError
 
     def try_complete(self) -> bool:
-        """Complete if satisfied; True when this very call completed it."""
+        """Complete if satisfied; return whether this call completed the operation."""
         return not self.is_completed and self.is_satisfied() and self.force_complete()
 
     def try_complete_after(self, key: Hashable) -> bool:
-        """Complete if an event of `key` satisfies it; True when this very call completed it."""
+        """Complete if an event of `key` satisfies it; return whether this call completed the operation."""
         return not self.is_completed and self.is_satisfied_after(key) and self.force_complete()
 
     def force_complete(self) -> bool:
-        """Complete now unless already completed; True when this very call completed it."""
+        """Complete now unless already completed; return whether this call completed the operation."""
         if self.is_completed:
             return False
         self.is_completed = True
@@ -69,7 +69,7 @@ class DelayedOperation:
         return True
 
     def abandon(self) -> None:
-        """Nobody waits any more (the client is gone): never complete, release the deadline."""
+        """Cancel the deadline and never complete: the client is disconnected."""
         self.is_completed = True
         if self._timer_handle is not None:
             self._timer_handle.cancel()
@@ -80,17 +80,17 @@ class Purgatory:
     """Watches operations under keys; an event on a key tries all operations of that key."""
 
     def __init__(self, name: str, timer: Timer, purge_interval: int = 1000, postpone: Postpone | None = None) -> None:
-        """`purge_interval`: completed operations that are still listed are swept after so many completions, or as many
-        as there are operations that wait.
+        """Completed operations that are still listed are purged after `purge_interval` completions, or after as many
+        completions as operations wait, whichever is more.
 
-        `postpone(callback)` calls back soon, when other work had its turn. With it, what thousands wait for is told to
-        them in parts, so that they do not all go on in the same moment.
+        `postpone(callback)` calls `callback` in a later turn of the event loop. If it is given, an event for which
+        thousands of operations wait tries them in parts, so that they do not all complete in one turn.
         """
         self.name = name
         self._timer = timer
         self._purge_interval = purge_interval
         self._postpone = postpone
-        self.watched: dict[Hashable, list[DelayedOperation]] = {}  # for others a quick look whether anybody waits
+        self.watched: dict[Hashable, list[DelayedOperation]] = {}  # callers test it before they call a method
         self._completed_since_purge = 0
         self.delayed_count = 0
         self.expired_count = 0
@@ -115,7 +115,7 @@ class Purgatory:
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Something happened to `key`: try its operations, return how many completed now."""
+        """Try the operations of `key` after an event; return how many completed now."""
         watchers = self.watched.pop(key, None)
         if watchers is None:
             return 0
@@ -126,7 +126,7 @@ class Purgatory:
         return self._try(key, watchers)
 
     def _try_later(self, key: Hashable, rest: deque[DelayedOperation]) -> None:
-        """Try `rest` part by part. What happens to `key` meanwhile, each of them sees when it is tried."""
+        """Try `rest` in parts, in later turns. Each operation sees the state of `key` at the time when it is tried."""
 
         def try_part() -> None:
             part = [rest.popleft() for _ in range(min(len(rest), TRIED_TOGETHER_MAX))]
@@ -138,7 +138,7 @@ class Purgatory:
         self._postpone(try_part)
 
     def _try(self, key: Hashable, watchers: list[DelayedOperation]) -> int:
-        """Try operations that are not listed under `key` now, and list those that go on waiting."""
+        """Try operations that are not listed under `key` now, and list those that still wait."""
         completed = 0
         waiting = []
         for operation in watchers:
@@ -147,32 +147,31 @@ class Purgatory:
             elif not operation.is_completed:
                 waiting.append(operation)
         if waiting:
-            # Completing an operation may have parked others under this key meanwhile.
+            # Completing an operation may have parked others under this key.
             self.watched.setdefault(key, []).extend(waiting)
         self._finished(completed)
         return completed
 
     def force_complete_all(self, key: Hashable) -> int:
-        """The subject of `key` changed under the waiters (leader lost, partition gone): complete them with what is."""
+        """Complete all operations of `key` at once: its leader is lost or its partition removed."""
         completed = sum(_forced(operation) for operation in self.watched.pop(key, ()))
         self._finished(completed)
         return completed
 
     def try_one(self, operation: DelayedOperation, key: Hashable) -> bool:
-        """Something happened to `key`, of which this operation learns by other ways than a watch; True if it completed
-        now."""
+        """Try one operation after an event of `key` that it does not watch here; return whether it completed now."""
         is_completed = not operation.is_completed and _tried(operation, key)
         self._finished(is_completed)
         return is_completed
 
     def force_one(self, operation: DelayedOperation) -> bool:
-        """As `try_one`, where nothing is left to wait for."""
+        """Complete one operation without a check; return whether it completed now."""
         is_completed = not operation.is_completed and _forced(operation)
         self._finished(is_completed)
         return is_completed
 
     def abandon(self, operation: DelayedOperation) -> None:
-        """Forget an operation whose client is gone; counts as finished, completes nothing."""
+        """Drop an operation whose client is disconnected. It counts as finished but is not completed."""
         if not operation.is_completed:
             operation.abandon()
             self._finished(1)
@@ -185,7 +184,7 @@ class Purgatory:
     def _finished(self, count: int) -> None:
         self.delayed_count -= count
         self._completed_since_purge += count
-        # While many wait, to look at them all costs as much as many completions.
+        # A purge checks all waiting operations, so it runs after at least as many completions.
         if self._completed_since_purge >= max(self._purge_interval, self.delayed_count):
             self._completed_since_purge = 0
             self._purge()
@@ -200,7 +199,7 @@ class Purgatory:
 def _tried(operation: DelayedOperation, key: Hashable) -> bool:
     """Try `operation` after an event of `key`.
 
-    One that fails is a bug of its own, and neither the others' nor of who caused the event.
+    An exception is a bug of this operation; it must affect neither other operations nor the cause of the event.
     """
     try:
         return operation.try_complete_after(key)
@@ -210,7 +209,7 @@ def _tried(operation: DelayedOperation, key: Hashable) -> bool:
 
 
 def _forced(operation: DelayedOperation) -> bool:
-    """Complete `operation` if it is not completed; one that fails at that is done with all the same."""
+    """Complete `operation` unless it is completed; return whether it completed now, also if that raised."""
     try:
         return operation.force_complete()
     except Exception:

@@ -1,6 +1,6 @@
-"""A sample of values in which a value counts the less the older it is.
+"""A sample of values in which older values have less weight.
 
-Owns: the sample. Must not know what the values are. Pure: times are arguments, in seconds of any clock that only rises.
+Owns: the sample. Must not know what the values are. Pure: times are arguments, in seconds of a monotonic clock.
 
 Forward decay (Cormode et al., 2009): each value gets the priority weight / random, the weight growing exponentially
 with its time, and the highest priorities stay. Priorities are kept as logarithms, so they never overflow.
@@ -21,7 +21,7 @@ from typing import Final, Generic, TypeVar
 
 SAMPLE_SIZE: Final = 1028
 ALPHA: Final = 0.015
-"""A value of five minutes ago counts a hundredth of one of now."""
+"""The decay per second: a value of five minutes ago has a hundredth of the weight of a new one."""
 REDRAW_S: Final = 1.0
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Reservoir(Generic[T]):
         return self._is_due_after_drawing(now_s)
 
     def add(self, value: T, now_s: float) -> None:
-        """Put in a value that is due, in place of the one with the lowest priority if the sample is full."""
+        """Add a value that is due. In a full sample it replaces the value with the lowest priority."""
         entry = (ALPHA * now_s - math.log(self._entering(now_s) * (1.0 - self._uniform())), next(self._arrivals), value)
         if len(self._heap) < SAMPLE_SIZE:
             heapq.heappush(self._heap, entry)
@@ -73,7 +73,7 @@ class Reservoir(Generic[T]):
         self._passed_over = 0 if entering >= 1.0 else int(math.log(1.0 - self._uniform()) / math.log1p(-entering))
 
     def _entering(self, now_s: float) -> float:
-        """The probability that a value of `now_s` enters, which bounds the random number in its priority."""
+        """Return the probability that a value of `now_s` enters, which bounds the random number in its priority."""
         if len(self._heap) < SAMPLE_SIZE:
             return 1.0
         return min(math.exp(min(ALPHA * now_s - self._heap[0][0], 0.0)), 1.0)

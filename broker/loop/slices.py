@@ -1,12 +1,12 @@
-"""Long work on the event loop, cut into slices so that other requests get their turn in between.
+"""Long work on the event loop, cut into slices so that other requests are served in between.
 
-Such work is a generator that yields wherever it may be interrupted, say after each partition of a request, and returns
-its result. Whatever it looked at may have changed after a yield.
+A work is a generator that yields wherever it may be interrupted, for example after each partition of a request, and
+returns its result. State that it has read may have changed after a yield.
 
-Owns how long a slice lasts and whose slice is next. Must not know the work.
+Owns the length of a slice and which work gets the next one. Must not know the work.
 
-Invariant: in a turn of the event loop, the works in the queue share one slice, and those that come in that turn share
-another, so that a hundred of them delay the other connections little more than one does.
+Invariant: in a turn of the event loop, the queued works share one slice and the new works share another. So a hundred
+works delay the other connections little more than one does.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ T = TypeVar("T")
 Slices = Generator[None, None, T]
 
 SLICE_MS = 5
-"""How long work computes before the other connections are served; the last step of a slice may exceed it."""
+"""Milliseconds of computation before other connections are served; the last step of a slice may exceed them."""
 
 
 STEPS_MIN = 16
-"""Work of fewer steps is done in one slice, however busy the machine is; a step takes less than a millisecond."""
+"""Work of fewer steps runs in one slice even on a busy machine; a step takes less than a millisecond."""
 
 
 class SlicedWork:
     """All work of one broker that is done in slices."""
 
     def __init__(self, monotonic_ms: Callable[[], int], steps_min: int = STEPS_MIN) -> None:
-        """`monotonic_ms` is the clock that slices are measured with; `steps_min` as `STEPS_MIN`."""
+        """`monotonic_ms` measures slices; `steps_min` as `STEPS_MIN`."""
         self._monotonic_ms = monotonic_ms
         self._steps_min = steps_min
         self._queue: deque[tuple[Slices[Any], asyncio.Future[Any]]] = deque()
         self._newcomers_end_ms: int | None = None
-        """Until then new works may compute in this turn of the event loop. None: none has come in it yet, and the queue
-        is empty."""
+        """New works may compute until this time in the present turn of the event loop. None: there is no new work in
+        this turn, and the queue is empty."""
 
     def run(self, work: Slices[T]) -> T | asyncio.Future[T]:
-        """The result if the first slice is all of it, else a future of it. To cancel the future ends the work."""
+        """Return the result if the first slice ends the work, else a future of it, whose cancellation ends the work."""
         try:
             for _ in range(self._steps_min):
                 next(work)
@@ -56,19 +56,19 @@ class SlicedWork:
         return self._wait_in_line(work)
 
     def newcomers_end_ms(self) -> int:
-        """Until when work that comes now may compute before it has to wait in the queue."""
+        """Return the time until which new work may compute before it has to wait in the queue."""
         if self._newcomers_end_ms is None:
             self._newcomers_end_ms = self._monotonic_ms() + SLICE_MS
             asyncio.get_running_loop().call_soon(self._next_turn)
         return self._newcomers_end_ms
 
     def has_time(self) -> bool:
-        """Whether work that comes now may compute before it has to wait in the queue."""
+        """Return whether new work may compute now, before it has to wait in the queue."""
         end_ms = self.newcomers_end_ms()
         return self._monotonic_ms() < end_ms
 
     async def turn(self) -> None:
-        """Wait in the queue; the caller may compute for a slice then."""
+        """Wait in the queue; afterwards the caller may compute for one slice."""
         await self._wait_in_line(_nothing())
 
     def _wait_in_line(self, work: Slices[T]) -> asyncio.Future[T]:
@@ -78,12 +78,12 @@ class SlicedWork:
         return future
 
     async def finished(self, work: Slices[T]) -> T:
-        """The result of the work, in a coroutine."""
+        """Run the work in slices and return its result."""
         done = self.run(work)
         return await _outcome_of(done) if isinstance(done, asyncio.Future) else done
 
     async def settled(self, outcome: object) -> object:
-        """What an outcome comes to: work is done in slices, and what is awaitable is awaited, as often as it takes."""
+        """Resolve an outcome: run works in slices and await awaitables until the result is neither; return it."""
         while True:
             if is_sliced(outcome):
                 outcome = self.run(cast(Slices[object], outcome))
@@ -95,27 +95,27 @@ class SlicedWork:
                 return outcome
 
     def pace(self) -> Pace:
-        """For a loop of a coroutine that may go round often without ever waiting."""
+        """Return a `Pace` for a coroutine's loop that may run many rounds without awaiting anything."""
         return Pace(self, self._monotonic_ms)
 
     def _compute(self, work: Slices[Any], end_ms: int) -> None:
-        """Work until `end_ms`, at least a step. Raises StopIteration when the work is done, and whatever it raises."""
+        """Run steps until `end_ms`, at least one. Raises StopIteration when the work is done, or its exception."""
         while True:
             next(work)
             if self._monotonic_ms() >= end_ms:
                 return
 
     def _next_turn(self) -> None:
-        """A turn of the event loop: one slice of the work whose turn it is, and a new one for those that come."""
+        """Begin a turn of the event loop: run one slice of the first queued work, then begin the slice of new works."""
         self._newcomers_end_ms = None
         if self._queue:
             work, future = self._queue.popleft()
             try:
-                self._go_on(work, future)
+                self._run_slice(work, future)
             finally:
                 self.newcomers_end_ms()
 
-    def _go_on(self, work: Slices[Any], future: asyncio.Future[Any]) -> None:
+    def _run_slice(self, work: Slices[Any], future: asyncio.Future[Any]) -> None:
         if future.cancelled():
             work.close()
             return
@@ -134,7 +134,7 @@ class SlicedWork:
 
 
 class Pace:
-    """Gives the other connections their turn in a coroutine's long loop."""
+    """Lets other connections be served during the long loop of a coroutine."""
 
     def __init__(self, sliced_work: SlicedWork, monotonic_ms: Callable[[], int]) -> None:
         self._sliced_work = sliced_work
@@ -142,14 +142,14 @@ class Pace:
         self._end_ms = sliced_work.newcomers_end_ms()
 
     async def keep(self) -> None:
-        """Wait in the queue of all sliced works once the slice is over; to be called once a round."""
+        """Wait in the queue of works if the slice is over. Call this once per round."""
         if self._monotonic_ms() >= self._end_ms:
             await self._sliced_work.turn()
             self._end_ms = self._monotonic_ms() + SLICE_MS
 
 
 async def _outcome_of(future: asyncio.Future[T]) -> T:
-    """The result of a future. If nobody waits any more, what it came to is cancelled as well: it may be parked."""
+    """Return the result of a future. If the caller is cancelled, also cancel the result, which may be parked."""
     try:
         return await future
     except asyncio.CancelledError:
@@ -169,7 +169,7 @@ def _nothing() -> Slices[None]:
 
 
 def each(items: Iterable[S], work: Callable[[S], T]) -> Slices[list[T]]:
-    """What `work` returns for each item, in order; may be interrupted after each."""
+    """Return the results of `work` for each item, in order. Yields after each item."""
     results = []
     for item in items:
         results.append(work(item))
@@ -178,7 +178,7 @@ def each(items: Iterable[S], work: Callable[[S], T]) -> Slices[list[T]]:
 
 
 def whole(work: Slices[T]) -> T:
-    """What the work comes to when it is done in one step, in a thread."""
+    """Run the work in one step, for few steps or in a thread; return its result."""
     while True:
         try:
             next(work)
@@ -188,5 +188,5 @@ def whole(work: Slices[T]) -> T:
 
 
 def is_sliced(outcome: object) -> bool:
-    """Whether a handler returned work that is to be done in slices, not a response."""
+    """Return whether a handler returned a work to run in slices, not a response."""
     return type(outcome) is GeneratorType

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class ThreadPool(Executor):
-    """An executor of `size` threads. `submit` and `resize` are called by one thread, that of the event loop."""
+    """An executor of `size` threads. Only the thread of the event loop may call `submit` and `resize`."""
 
     def __init__(self, size: int, name: str) -> None:
         self._name = name
@@ -23,7 +23,7 @@ class ThreadPool(Executor):
         self._replaced: list[ThreadPoolExecutor] = []
 
     def resize(self, size: int) -> None:
-        """Run what is submitted from now on in `size` threads; the old ones finish what was submitted before."""
+        """Run work submitted from now on in `size` threads; the old threads finish the work submitted before."""
         if size == self._size:
             return
         self._current.shutdown(wait=False)
@@ -34,6 +34,6 @@ class ThreadPool(Executor):
         return self._current.submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more work; with `wait`, return when all of it is done."""
+        """Accept no more work; with `wait`, return when all submitted work is done."""
         for threads in (*self._replaced, self._current):
             threads.shutdown(wait, cancel_futures=cancel_futures)

@@ -1,12 +1,12 @@
-"""A tick timer: deadlines that thousands of parked requests can arm and cancel for next to nothing.
+"""A tick timer: thousands of parked requests can arm and cancel deadlines at almost no cost.
 
 Owns: which callbacks are due when. Must not know: clocks or event loops; the caller passes the time in and drives
 `advance`, so that tests and the simulation jump it by hand.
 
 Deadlines are rounded up to whole ticks and kept in one bucket a tick (a dict), with a heap of the ticks that have a
-bucket. Arming is a dict look-up and an append, cancelling clears a slot; cancelled entries leave with their bucket, or
-earlier when they are most of all. A hierarchy of wheels as in Kafka's purgatory saves nothing here: the heap holds
-ticks, not entries, and a millisecond holds many entries under load, where it matters.
+bucket. Arming is a dict look-up and an append; cancelling clears a slot. Cancelled entries are removed with their
+bucket, or earlier when they are the majority. Hierarchical timing wheels as in Kafka's purgatory would save nothing:
+the heap holds ticks, not entries, and under load a tick has many entries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 logger = logging.getLogger("kafka.utils.timer.SystemTimer")
 
 TICK_MS = 1
-# So many cancelled entries are nothing to care about.
+# Up to this many cancelled entries are kept until their tick.
 CANCELLED_MAX = 1_000
 
 
@@ -41,7 +41,7 @@ class Timer:
     """Callbacks by deadline, in milliseconds of whatever monotonic clock the driver advances it with."""
 
     def __init__(self, on_earlier_deadline: Callable[[int], None] | None = None) -> None:
-        """`on_earlier_deadline(deadline_ms)` tells the driver that it must wake up sooner than it planned to."""
+        """`on_earlier_deadline(deadline_ms)` is called when the driver has to wake up earlier than it planned."""
         self._buckets: dict[int, list[TimerHandle]] = {}
         self._armed_count = 0
         self._cancelled_count = 0
@@ -69,14 +69,14 @@ class Timer:
         return self._armed_count + self._cancelled_count
 
     def next_deadline_ms(self) -> int | None:
-        """When `advance` has to be called next, or None while nothing is armed."""
+        """Return when `advance` has to be called next; None while nothing is armed."""
         return self._ticks[0] * TICK_MS if self._ticks else None
 
     def advance(self, now_ms: int) -> int:
-        """Run everything that is due, in deadline order, and return how many callbacks ran.
+        """Run all due callbacks in deadline order; return how many ran.
 
-        A callback may schedule and cancel; what it schedules for `now_ms` or earlier runs in this same call. One that
-        fails is a bug of its own, and neither the others' nor the driver's, who would never come back.
+        A callback may schedule and cancel; callbacks that it schedules for `now_ms` or earlier run in the same call. An
+        exception is a bug of its callback: it is logged, and must stop neither the other callbacks nor the driver.
         """
         ran = 0
         ticks = self._ticks
@@ -96,9 +96,9 @@ class Timer:
         return ran
 
     def note_cancelled(self) -> None:
-        """One more entry is of no use. They leave with their tick; when they are most of all, they leave at once.
+        """Count a cancelled entry, and remove all cancelled entries once they are the majority.
 
-        A far deadline that is armed and cancelled for every request would otherwise pile up until it is due.
+        Otherwise far deadlines that are armed and cancelled for every request would accumulate until they are due.
         """
         self._armed_count -= 1
         self._cancelled_count += 1

@@ -1,4 +1,4 @@
-"""What the time of a request is spent on while its response is not complete.
+"""The time that a request waits for others before its response is complete.
 
 Owns: the sum of its waits for others. Must not know what is waited for.
 """
@@ -12,17 +12,17 @@ class Waits:
     waits_for = ""
     """What the open wait is for; empty while none is open."""
     waited_s = 0.0
-    """How long the closed waits took together."""
+    """The total time of the ended waits."""
     _since_s = 0.0
 
     def begin_wait(self, waits_for: str, now_s: float) -> None:
-        """The work cannot go on before others do something, which `waits_for` names. Ends the wait before it."""
+        """Begin to wait for `waits_for`, such as replicas. Ends an open wait."""
         self.end_wait(now_s)
         self.waits_for = waits_for
         self._since_s = now_s
 
     def end_wait(self, now_s: float) -> None:
-        """The work goes on. Does nothing if it was not waiting."""
+        """End the open wait. Has no effect if none is open."""
         if self.waits_for:
             self.waited_s += now_s - self._since_s
             self.waits_for = ""
