@@ -1,8 +1,8 @@
-"""The controller's way to this broker: the same requests as over the wire, applied by a direct call.
+"""Control requests of the controller to this broker: the same requests as over the wire, applied by a direct call.
 
-Owns: the order in which the controller's requests are applied here, what each of them touches, and which requests come
-from a controller, or are for a registration of this broker, that is not the present one. Must not know: how the
-controller decided, or the leader epochs of partitions.
+Owns: the order in which they are applied, the parts that each changes, and the rejection of requests from an old
+controller or for an old registration of this broker. Must not know: how the controller decided, or the leader epochs of
+partitions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNKNOWN_BROKER_EPOCH = -1
 
 
 class ControlFence:
-    """Refuses control requests of controllers that were replaced, and those for an earlier registration of this broker.
+    """Rejects control requests of replaced controllers, and those for an earlier registration of this broker.
 
     All three kinds of requests share the highest controller epoch seen. A broker epoch above the own one is accepted:
     the controller may learn of a new registration before this broker does (KIP-380).
@@ -41,7 +41,7 @@ class ControlFence:
         self._controller_epoch = -1
 
     def admit(self, request: ControlRequest) -> ErrorCode:
-        """NONE when `request` may be applied; then older controllers are refused from now on."""
+        """Return NONE if `request` may be applied, and reject older controllers from then on; else return its error."""
         if request.broker_epoch != UNKNOWN_BROKER_EPOCH and request.broker_epoch < self._broker_epoch():
             error = ErrorCode.STALE_BROKER_EPOCH
         elif request.controller_epoch < self._controller_epoch:
@@ -63,7 +63,7 @@ class ControlFence:
 
 
 class LocalChannels:
-    """`BrokerChannels` of a cluster that is this broker alone."""
+    """`BrokerChannels` of a cluster that consists of this broker."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class LocalChannels:
         blocking: Executor,
         broker_epoch: Callable[[], int],
     ) -> None:
-        """`blocking` runs what waits for a disk.
+        """`blocking` runs work that waits for a disk.
 
         `broker_epoch()` is the epoch of this broker's registration, -1 before it is registered.
         """
@@ -87,11 +87,11 @@ class LocalChannels:
         self._sliced_work = sliced_work
         self._blocking = blocking
         self.on_metadata: Callable[[set[str]], None] = lambda topics: None
-        """Told which topics an UpdateMetadata touched, once it is in force."""
+        """Called with the topics that an UpdateMetadata changed, after it is applied."""
         self._in_order = asyncio.Lock()
 
     async def send(self, broker_id: int, request: ControlRequest) -> ControlResponse:
-        # An asyncio lock is fair: requests are applied in the order of the calls, also where one reads the store.
+        # asyncio.Lock is fair: requests are applied in the order of the calls, even if one has to read the store.
         async with self._in_order:
             error = self._fence.admit(request)
             if error:
@@ -103,7 +103,7 @@ class LocalChannels:
                     self._replica_manager.stop_replicas(request, self._clock.now_ms())
                 )
             await self._load_configs(request)
-            # Shielded: a log is known only after the last step.
+            # Shielded: a log is registered only after the last step.
             creating = take_steps(
                 self._replica_manager.create_logs(request, self._clock.now_ms()), self._sliced_work, self._blocking
             )

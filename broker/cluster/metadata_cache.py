@@ -1,7 +1,7 @@
-"""What this broker knows of the cluster: brokers, topics and leaders, as the controller last told it.
+"""The metadata of the cluster: brokers, topics and leaders, as the controller last sent them.
 
-Owns: the picture that Metadata, FindCoordinator and DescribeCluster answer from. Must not know: how it was decided, or
-requests; it is written by UpdateMetadata only and read by everyone.
+Owns: the state that Metadata, FindCoordinator and DescribeCluster respond with. Must not know: how it was decided, or
+requests of clients. Only UpdateMetadata writes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEADER_OF_DELETED_TOPIC = -2
 NO_LEADER = -1
 NO_EPOCH = -1
 TOLD_MAX: Final = 8
-"""Ways to ask for a topic whose answer is kept: versions in use times listeners."""
+"""How many encoded responses are kept per topic: one for each version and listener in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class TopicState:
     topic_id: UUID
     partitions: dict[int, UpdateMetadataPartitionState] = field(default_factory=dict)
     told: dict[Hashable, Encoded] = field(default_factory=dict)
-    """What clients were told of it, by what they asked; gone when anything of it changes."""
+    """Encoded responses by the request's key; cleared when the topic changes."""
 
     def remember(self, asked: Hashable, told: Encoded) -> None:
         if len(self.told) >= TOLD_MAX:
@@ -89,7 +89,7 @@ class MetadataCache:
         return NO_LEADER if known is None else known.replicas[0]
 
     def has_leaders(self, topic: str, partition_count: int) -> bool:
-        """Whether the first `partition_count` partitions of the topic all have a live leader."""
+        """Return whether the first `partition_count` partitions of the topic all have a live leader."""
         state = self.topics.get(topic)
         if state is None:
             return False
@@ -97,7 +97,7 @@ class MetadataCache:
         return all(index in known and known[index].leader in self.brokers for index in range(partition_count))
 
     def update(self, request: UpdateMetadataRequest) -> set[str]:
-        """Take over one UpdateMetadata and return the names of the topics that changed."""
+        """Apply one UpdateMetadata request; return the names of the topics that changed."""
         self.controller_id = request.controller_id
         brokers = {
             broker.id: BrokerNode(
@@ -110,7 +110,7 @@ class MetadataCache:
         if brokers != self.brokers:
             self.brokers = brokers
             for state in self.topics.values():
-                state.told.clear()  # it says which leaders are there
+                state.told.clear()  # encoded responses depend on which leaders are alive
         changed = set()
         for topic in request.topic_states:
             changed.add(topic.topic_name)

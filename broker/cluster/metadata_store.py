@@ -1,7 +1,7 @@
 """Opens the embedded metadata store over the log directories of this broker, and decides which of them are used.
 
-Owns: where the copies of the store lie, what a failed disk means for store and log directory alike, and the refusal of
-a log directory that is not what it was. Must not know: how copies are kept, or what happens to partitions.
+Owns: where the copies of the store are, the effect of a failed disk on store and log directory, and the rejection of a
+log directory that has changed. Must not know: how copies are kept, or what happens to partitions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from storage.log_manager import LogManager
 
 
 class NoMetadataError(Exception):
-    """No log directory that can be used holds the metadata, and one that cannot may hold it."""
+    """No usable log directory holds the metadata, and an unusable one may hold it."""
 
 
 class MetadataCopyError(Exception):
@@ -36,7 +36,7 @@ class MetadataCopyError(Exception):
 
 
 class ChangedDirectoryError(Exception):
-    """A log directory is not what it was. The text says why, and what to do."""
+    """A log directory has changed since it was last used. The message says why, and what to do."""
 
 
 async def open_store(
@@ -77,7 +77,7 @@ async def open_store(
 
 
 async def record_directories(store: StateStore, log_manager: LogManager, accepted: Iterable[LogDirectory]) -> None:
-    """Have the next start notice when a directory that is used now has changed. Raises StoreError, StoreUnavailable."""
+    """Record the used directories, so that the next start detects changed ones. Raises StoreError, StoreUnavailable."""
     await log_dir_record.write(
         store,
         in_use=[_absolute(one) for one in log_manager.directories.live],
@@ -87,12 +87,12 @@ async def record_directories(store: StateStore, log_manager: LogManager, accepte
 
 
 def _named(path: Path, error: Exception) -> Exception:
-    """SQLite's errors name no file."""
+    """Return an error that names the file, which SQLite's errors do not."""
     return MetadataCopyError(f"{path.name}: {error}") if isinstance(error, sqlite3.Error) else error
 
 
 def _refuse_while_offline(log_manager: LogManager) -> None:
-    """Raises NoMetadataError rather than beginning a new cluster while the old one may be out of reach."""
+    """Raise NoMetadataError if a directory is offline: a new cluster must not replace one that cannot be read now."""
     offline = [one.path for one in log_manager.directories if one.is_offline]
     if offline:
         raise NoMetadataError(
@@ -105,7 +105,7 @@ def _refuse_while_offline(log_manager: LogManager) -> None:
 def _changed(
     copies: Iterable[FoundCopy], places: Mapping[Path, LogDirectory], in_use_since: Mapping[str, int]
 ) -> dict[LogDirectory, str]:
-    """The live directories that are not what they were, each with the reason."""
+    """Return the live directories that have changed, each with the reason."""
     directories = {_absolute(directory): directory for directory in places.values()}
     found = [
         FoundDirectory(_absolute(places[copy.path]), places[copy.path].is_claimed, copy.zxid)
@@ -132,7 +132,7 @@ async def _take_offline(
 
 
 async def _partitions(store: StateStore) -> set[TopicPartition]:
-    """All that the metadata knows and that can be read."""
+    """Return all partitions in the metadata, except those of topics that cannot be decoded."""
     try:
         topics = await store.children(paths.TOPICS)
     except NoNode:
@@ -146,7 +146,10 @@ async def _partitions(store: StateStore) -> set[TopicPartition]:
 
 
 def _logs_in(directories: Sequence[LogDirectory]) -> set[TopicPartition]:
-    """Without those of a directory that cannot be listed: loading its logs will report that. Any thread."""
+    """Return the partitions with a log in `directories`. Called in any thread.
+
+    A directory that cannot be listed is skipped; loading its logs reports the error.
+    """
     found: set[TopicPartition] = set()
     for directory in directories:
         with suppress(OSError):

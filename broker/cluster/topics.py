@@ -1,10 +1,10 @@
-"""Creating, growing and deleting topics on behalf of clients, and waiting until the result can be seen here.
+"""Creates, grows and deletes topics for clients, and waits until this broker's metadata shows the result.
 
 Owns: the purgatory of requests that wait for topics (Kafka's `Topic` kind), automatic and internal creation, the report
 of internal topics that cannot be created. Must not know: how the controller decides, or response layouts.
 
-The controller answers when the change is durable; the client is answered when this broker's metadata shows it, or after
-the request's timeout with REQUEST_TIMED_OUT although the change goes on.
+The controller returns when the change is durable. The client gets its response when this broker's metadata shows the
+change. After the request's timeout the response is REQUEST_TIMED_OUT, although the change continues.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ logger = logging.getLogger("kafka.server.AutoTopicCreationManager")
 FROM_DEFAULTS = -1
 AUTOMATIC_CREATION_TIMEOUT_MS = 5_000
 AUTOMATIC_CREATIONS_MAX = 100
-"""Topics of one request that are created at the same time. Each is an event of the controller and a task here."""
-# Clients ask again every 100 ms for as long as an internal topic is missing.
+"""How many topics of one request are created at the same time. Each is an event of the controller and a task here."""
+# Clients retry every 100 ms while an internal topic is missing.
 FAILURE_REPORT_INTERVAL_MS = 60_000
 
 REPLICATION_FACTORS = {
@@ -66,14 +66,14 @@ class _AwaitedTopic(DelayedOperation):
 
 @dataclass(slots=True)
 class _Failures:
-    """Failed creations of one internal topic: when they were reported last, and how many failed since."""
+    """Failed creations of one internal topic: the time of the last report, and how many failed since then."""
 
     reported_ms: int
     unreported_count: int = 0
 
 
 class TopicAdministration:
-    """The admin path of one broker."""
+    """Topic administration of one broker."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class TopicAdministration:
         self.purgatory = Purgatory("topic", timer)
 
     def metadata_changed(self, topics: Iterable[str]) -> None:
-        """This broker's metadata of `topics` was updated."""
+        """Try the requests that wait for `topics`, whose metadata was updated."""
         for topic in topics:
             self.purgatory.check_and_complete(topic)
 
@@ -121,7 +121,7 @@ class TopicAdministration:
         return results
 
     async def delete(self, names: Sequence[str], *, timeout_ms: int) -> list[TopicResult]:
-        """Delete topics; one result a name, in order. Who gives no time is told REQUEST_TIMED_OUT, as at Kafka."""
+        """Delete topics; one result a name, in order. As in Kafka, a timeout of 0 gets REQUEST_TIMED_OUT."""
         results = await self._controller.delete_topics(names)
         await self._confirm(
             results, lambda result: timeout_ms > 0 and result.name not in self._metadata.topics, timeout_ms
@@ -131,7 +131,7 @@ class TopicAdministration:
     async def elect_leaders(
         self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None, *, timeout_ms: int
     ) -> dict[TopicPartition, ApiError]:
-        """Elect leaders of `partitions`, or with None wherever one is needed; one result a partition."""
+        """Elect leaders of `partitions`, with None of all that need an election; one result a partition."""
         results = await self._controller.elect_leaders(election_type, partitions)
 
         def is_led(partition: TopicPartition) -> bool:
@@ -151,10 +151,10 @@ class TopicAdministration:
         return results
 
     async def create_automatically(self, names: Collection[str]) -> dict[str, ErrorCode]:
-        """Create topics that a client named, with this broker's defaults; for each of them, what the client is told.
+        """Create the named topics with this broker's defaults; return the error code of each for the response.
 
-        That is why it could not be created, or LEADER_NOT_AVAILABLE: ask again. Kafka answers so too, since it does
-        not wait for the leaders, and clients tell by it that the topic was not there. Concurrent callers share one
+        A created topic has LEADER_NOT_AVAILABLE, so that the client retries. Kafka returns the same, since it does not
+        wait for the leaders, and clients conclude from it that the topic was missing. Concurrent callers share one
         creation of a topic.
         """
         codes: dict[str, ErrorCode] = {}
@@ -174,7 +174,7 @@ class TopicAdministration:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"internal topic {name} could not be created")
 
     def why_unknown(self, name: str) -> ErrorCode:
-        """The code for a topic that is not in the metadata and was not created."""
+        """Return the error code for a topic that is not in the metadata and was not created."""
         return ErrorCode.INVALID_TOPIC_EXCEPTION if topic_name_problem(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _creation_of(self, name: str) -> asyncio.Task[ErrorCode]:
@@ -194,7 +194,7 @@ class TopicAdministration:
             raise
         code = results[0].error_code
         if code in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
-            # A topic none of whose partitions has a leader is there, and not to be seen.
+            # A topic may exist but be missing from the metadata while none of its partitions has a leader.
             code = ErrorCode.NONE if name in self._metadata.topics else ErrorCode.LEADER_NOT_AVAILABLE
         self._report(name, code, results[0].message)
         return code
@@ -256,7 +256,7 @@ class TopicAdministration:
     async def _confirm(
         self, results: Iterable[TopicResult], is_visible: Callable[[TopicResult], bool], timeout_ms: int
     ) -> None:
-        """Wait until what succeeded can be seen here. What cannot in time gets REQUEST_TIMED_OUT."""
+        """Wait until the metadata shows the successful results. Those not shown in time get REQUEST_TIMED_OUT."""
         deadline_ms = self._deadline_ms(timeout_ms)
         pace = self._sliced_work.pace()
         for result in results:
@@ -269,7 +269,7 @@ class TopicAdministration:
         return self._clock.monotonic_ms() + max(timeout_ms, 0)
 
     async def _holds_in_time(self, topic: str, condition: Callable[[], bool], deadline_ms: int) -> bool:
-        """Whether a condition on this broker's metadata of `topic` comes true before `deadline_ms` (monotonic)."""
+        """Wait until `deadline_ms` (monotonic) for a condition on the metadata of `topic`; return whether it holds."""
         if not condition() and self._clock.monotonic_ms() < deadline_ms:
             done = asyncio.get_running_loop().create_future()
             operation = _AwaitedTopic(condition, lambda: None if done.done() else done.set_result(None))
