@@ -1,6 +1,6 @@
-"""AlterConfigs: replace all settings of topics and brokers; each resource is answered by itself.
+"""AlterConfigs: replace all settings of topics and brokers; each resource has its own result.
 
-What a request does not name goes back to its default, which is why IncrementalAlterConfigs took its place (KIP-339).
+Settings that the request does not name return to their defaults, so IncrementalAlterConfigs replaced it (KIP-339).
 Log levels and client metrics cannot be changed this way.
 """
 

@@ -1,6 +1,6 @@
 """AlterPartitionReassignments: begin to move replicas to other brokers, or cancel a move (KIP-455).
 
-Each partition is answered by itself when its move has begun; ListPartitionReassignments shows how it goes on.
+Each partition has its own result when its move has begun; ListPartitionReassignments shows the progress.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""AlterReplicaLogDirs: move logs to other log directories of this broker (KIP-113); each is answered by itself.
+"""AlterReplicaLogDirs: move logs to other log directories of this broker (KIP-113); each partition has its own result.
 
-Success says that the move has begun: DescribeLogDirs shows the copy until it is in service. To name the directory where
-the log lies gives up a move. For a replica that is not here yet the answer is REPLICA_NOT_AVAILABLE, and its log will
-be made in that directory.
+Success means that the move has begun: DescribeLogDirs shows the copy until it replaces the log. A request with the
+present directory of the log cancels a move. A replica that is not here yet gets REPLICA_NOT_AVAILABLE, and its log will
+be created in that directory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker serves, derived from the table of handlers.
+"""ApiVersions: the APIs that this broker serves, from the table of handlers.
 
 Version notes: v3 client software name and version (KIP-511), features; the response header is version 0 always, and a
 version that is not known is answered in the layout of version 0 by the dispatcher.

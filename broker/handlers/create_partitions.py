@@ -1,4 +1,4 @@
-"""CreatePartitions: raise a topic's partition count; each topic is answered by itself."""
+"""CreatePartitions: raise the partition counts of topics; each topic has its own result."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""CreateTopics: hand new topics to the controller; each topic is answered by itself.
+"""CreateTopics: send new topics to the controller; each topic has its own result.
 
 Version notes: v1 validate_only and messages; v4 defaults for partitions and replication factor (-1, KIP-464); v5 the
-answer describes the topic (KIP-525); v7 topic id.
+response describes the topic (KIP-525); v7 topic id.
 """
 
 from __future__ import annotations

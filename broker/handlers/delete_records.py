@@ -1,7 +1,7 @@
-"""DeleteRecords: raise the start of logs, and answer when all live replicas did (KIP-107).
+"""DeleteRecords: raise log start offsets, and respond when all live replicas have done so (KIP-107).
 
-Each partition is answered by itself, with the offset at which its replicas begin now. Segments below it go with the
-next retention run.
+Each partition has its own result: the lowest log start offset of its replicas. The next retention run deletes the
+segments below it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def failed(request: DeleteRecordsRequest, context: RequestContext, code: ErrorCo
 
 
 def _wanted(request: DeleteRecordsRequest) -> Slices[dict[TopicPartition, int]]:
-    """The offset of each partition; of several for one the last counts."""
+    """Return the requested offset of each partition; the last one if a partition is named repeatedly."""
     wanted = {}
     for topic in request.topics:
         yield

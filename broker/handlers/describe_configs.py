@@ -1,6 +1,6 @@
-"""DescribeConfigs: effective settings of brokers and topics with where they come from.
+"""DescribeConfigs: effective settings of brokers and topics, with their sources.
 
-Version notes: v0 says is_default instead of a source; v1 synonyms; v3 types and documentation.
+Version notes: v0 has is_default instead of a source; v1 synonyms; v3 types and documentation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KNOWN_TYPES = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS})
 def handle(
     services: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> Slices[DescribeConfigsResponse]:
-    """Each resource once, with the keys of the first place that names it."""
+    """Return each resource once, with the keys of its first entry in the request."""
     for resource in request.resources:
         if resource.resource_type not in KNOWN_TYPES:
             # Groups (4.0) among them: whoever asks for one is refused everything.
@@ -59,7 +59,7 @@ def failed(request: DescribeConfigsRequest, context: RequestContext, code: Error
 def _written(
     services: Services, resource: DescribeConfigsResource, request: DescribeConfigsRequest, version: int
 ) -> DescribeConfigsResult:
-    """The result for a resource in its encoded form: its hundreds of small objects take far more memory than that."""
+    """Return the encoded result for a resource, which takes far less memory than its hundreds of small objects."""
     result = _result(services, resource, request)
     if result.error_code:
         return result

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: what lies in each log directory and how full its disk is.
+"""DescribeLogDirs: the logs in each log directory, and the size and free space of its disk.
 
 Version notes: v3 an error code of the whole request; v4 total and usable bytes (KIP-827).
 """
@@ -40,7 +40,7 @@ async def handle(
 
 
 def _wanted(request: DescribeLogDirsRequest) -> Slices[set[TopicPartition] | None]:
-    """The partitions that are asked for, None for all."""
+    """Return the requested partitions, None for all."""
     if request.topics is None:
         return None
     wanted = set()
@@ -93,7 +93,7 @@ def _partition(services: Services, log: Log) -> DescribeLogDirsPartition:
 
 
 def _lag(services: Services, log: Log) -> int:
-    """How far a copy is behind its log, or a log behind what is committed."""
+    """Return by how many offsets a copy is behind its log, or a log behind the high watermark."""
     served = services.replica_manager.find(log.topic, log.partition)
     if served is None:
         return UNKNOWN_LAG

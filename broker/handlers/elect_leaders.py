@@ -1,7 +1,7 @@
 """ElectLeaders: have preferred or, from version 1 on, unclean leaders elected (KIP-183, KIP-460).
 
-Each partition is answered by itself. Without partitions all are meant that need an election, and those alone are
-answered.
+Each partition has its own result. A request without partitions means all that need an election; the response lists only
+these.
 """
 
 from __future__ import annotations

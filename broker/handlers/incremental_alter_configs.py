@@ -1,5 +1,6 @@
-"""IncrementalAlterConfigs: change single settings of topics, brokers and loggers (KIP-339, KIP-412); each resource is
-answered by itself.
+"""IncrementalAlterConfigs: change single settings of topics, brokers and loggers (KIP-339, KIP-412).
+
+Each resource has its own result.
 """
 
 from __future__ import annotations

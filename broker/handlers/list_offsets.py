@@ -1,6 +1,6 @@
 """ListOffsets: offsets by timestamp, or the ends of the log.
 
-Version notes: v0 answers segment base offsets by file time; v1+ one offset by record time; v2 isolation level; v4
+Version notes: v0 returns segment base offsets by file time; v1+ one offset by record time; v2 isolation level; v4
 leader epoch; v7 -3 (largest timestamp); v8 -4 (earliest local); v9 -5 (latest tiered).
 """
 
@@ -30,7 +30,7 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
-# The first version in which each special timestamp may be asked for.
+# The first version that supports each special timestamp.
 SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 UNKNOWN_OFFSET = -1
@@ -53,14 +53,14 @@ def handle(
 
 
 def _reads_records(timestamp: int) -> bool:
-    """Whether the answer is looked up in the log, which may wait for a disk."""
+    """Return whether the offset is looked up in the log, which may wait for a disk."""
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
 def _answer_all(
     services: Services, request: ListOffsetsRequest, context: RequestContext, asked: Mapping[tuple[str, int], int]
 ) -> Slices[ListOffsetsResponse]:
-    """`asked` is how often the request names each partition."""
+    """Respond for all partitions; `asked` is how often the request names each partition."""
     response = ListOffsetsResponse(topics=[])
     for topic in request.topics:
         partitions = []
@@ -135,7 +135,7 @@ def _require_known(timestamp: int, version: int) -> None:
 
 
 def _look_up(partition: Partition, timestamp: int, end_offset: int) -> tuple[int, int, int] | None:
-    """(timestamp, offset, leader epoch) of what was asked for, or None when there is no such record."""
+    """Return (timestamp, offset, leader epoch) of the requested record, or None if there is none."""
     log = partition.log
     if timestamp == LATEST:
         return UNKNOWN_TIMESTAMP, end_offset, partition.leader_epoch
@@ -151,7 +151,7 @@ def _look_up(partition: Partition, timestamp: int, end_offset: int) -> tuple[int
 
 
 def _epoch_of_start(partition: Partition) -> int:
-    """The leader epoch of the first record; of an empty log, the one that its first record will have."""
+    """Return the leader epoch of the first record; for an empty log, the epoch that its first record will have."""
     log = partition.log
     if log.log_start_offset == log.log_end_offset:
         return partition.leader_epoch

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: moves that are under way, of some partitions or of all (KIP-455)."""
+"""ListPartitionReassignments: moves in progress, of the named partitions or of all (KIP-455)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def handle(
 
 
 def _wanted(request: ListPartitionReassignmentsRequest) -> Slices[set[TopicPartition] | None]:
-    """The partitions that are asked for, None for all."""
+    """Return the requested partitions, None for all."""
     if request.topics is None:
         return None
     wanted = set()

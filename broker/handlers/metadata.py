@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics, leaders; asking for a missing topic may create it.
+"""Metadata: brokers, topics, leaders; a request for a missing topic may create it.
 
 Version notes: v0 an empty list asks for all topics, v1+ null does; v4 allow_auto_topic_creation; v5 offline replicas;
 v7 leader epoch; v8 authorised operations; v10 topic ids; v12 look-up by id.
@@ -87,7 +87,7 @@ def _answer(
     wanted: list[MetadataRequestTopic],
     codes: dict[str, ErrorCode],
 ) -> Slices[MetadataResponse]:
-    """Each topic once, however often it was asked for. If one is asked for by id, Kafka ignores those by name."""
+    """Return each requested topic once. As in Kafka, names are ignored if the request has a topic id."""
     by_name: dict[str | None, MetadataRequestTopic] = {}
     by_id: dict[tuple[str | None, UUID], MetadataRequestTopic] = {}
     for topic in wanted:
@@ -102,7 +102,7 @@ def _answer(
 
 
 def _may_create(services: Services, request: MetadataRequest, context: RequestContext) -> bool:
-    # Before version 4 the request could not say no.
+    # Before version 4 a request cannot disallow automatic creation.
     is_allowed = context.api_version < 4 or request.allow_auto_topic_creation
     return is_allowed and services.config[properties.AUTO_CREATE_TOPICS_ENABLE]
 
@@ -134,11 +134,11 @@ def _one(
     topic: MetadataRequestTopic,
     codes: dict[str, ErrorCode],
 ) -> MetadataResponseTopic:
-    """The answer for one topic that was asked for by name or id; `codes` are those of the names it had to create."""
+    """Return the response for one topic, by name or id; `codes` has the error codes of topics to create."""
     metadata = services.metadata_cache
     if context.api_version < FIRST_VERSION_WITH_LOOK_UP_BY_ID and (topic.name is None or topic.topic_id != NO_ID):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "topics are looked up by id from version 12 on")
-    # An id says more than a name: the topic of that name may be another one by now.
+    # The id has priority over the name: another topic may have that name by now.
     name = topic.name if topic.topic_id == NO_ID else metadata.name_of(topic.topic_id)
     state = metadata.topics.get(name) if name is not None else None
     if state is not None and name not in codes:
@@ -206,7 +206,7 @@ def _partition(
         code, leader_id = ErrorCode.LISTENER_NOT_FOUND if is_new else ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
     replicas, isr = partition.replicas, partition.isr
     if context.api_version == 0:
-        # Clients of version 0 cannot cope with a replica that is not in the list of brokers.
+        # Clients of version 0 fail on a replica that is not in the list of brokers.
         replicas = [replica for replica in replicas if replica in live]
         isr = [replica for replica in isr if replica in live]
         if code is ErrorCode.NONE and len(replicas) < len(partition.replicas):
