@@ -1,4 +1,4 @@
-"""What a broker is doing at the moment, from its start to its stop.
+"""The states of a broker from its start to its stop.
 
 Owns the names of the states. Must not know when they change (`broker/server.py`).
 """

@@ -1,4 +1,4 @@
-"""The topics that the broker keeps for itself. Owns their names; what is in them is their coordinators'."""
+"""Internal topics. Owns their names; their coordinators own the records."""
 
 from __future__ import annotations
 

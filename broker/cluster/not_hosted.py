@@ -14,7 +14,7 @@ def why_not_hosted(manager: ReplicaManager, metadata: MetadataCache, topic: str,
     """Return the error for a request to a partition of which no replica is served here.
 
     KAFKA_STORAGE_ERROR: its log directory is offline. NOT_LEADER_OR_FOLLOWER: other brokers have it.
-    UNKNOWN_TOPIC_OR_PARTITION: nobody has it.
+    UNKNOWN_TOPIC_OR_PARTITION: no broker has it.
     """
     if manager.is_offline(topic, partition):
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {topic}-{partition} is offline")

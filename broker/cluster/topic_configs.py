@@ -32,11 +32,11 @@ class TopicConfigs:
         self._effective: dict[str, LogConfig] = {}
 
     def overrides(self, topic: str) -> Mapping[str, str]:
-        """What was set for this topic itself; empty for one that was never loaded."""
+        """Return the overrides of this topic; empty if they were never loaded."""
         return self._overrides.get(topic, {})
 
     def effective(self, topic: str) -> LogConfig:
-        """What its logs run with."""
+        """Return the effective configuration of the topic's logs."""
         known = self._effective.get(topic)
         if known is None:
             known = self._effective[topic] = LogConfig.from_overrides(self._config, self.overrides(topic))
@@ -51,7 +51,7 @@ class TopicConfigs:
             logger.warning("%d more overrides of topics have no effect", others)
 
     async def load(self, topic: str, *, again: bool = False) -> bool:
-        """Read the topic's overrides unless they are known; True when they were read."""
+        """Read the topic's overrides unless they are known; return whether they were read."""
         if topic in self._overrides and not again:
             return False
         for warning in await self._read(topic):
@@ -68,11 +68,11 @@ class TopicConfigs:
         return self._config.without_effect_on_topic(topic, changed)
 
     def defaults_changed(self) -> None:
-        """This broker's values, which stand behind the overrides, are others now."""
+        """Discard the effective configurations after this broker's own values have changed."""
         self._effective.clear()
 
     def forget(self, topic: str) -> None:
-        """The topic is gone; a new one of the same name has overrides of its own."""
+        """Drop the overrides of a deleted topic; a new topic of the same name has its own."""
         self._overrides.pop(topic, None)
         self._effective.pop(topic, None)
 

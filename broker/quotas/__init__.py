@@ -1,1 +1,1 @@
-"""Client quotas: who has which."""
+"""Client quotas: the quotas of each user, client id and address."""

@@ -1,4 +1,4 @@
-"""What is counted of each topic (`BrokerTopicMetrics` of Kafka).
+"""Metrics of topics (`BrokerTopicMetrics` of Kafka).
 
 Owns: the counts, and the totals over all topics. Must not know: how metrics are shown.
 
@@ -140,7 +140,7 @@ class AllTopicMetrics:
     def __init__(self) -> None:
         self._topics: dict[str, TopicMetrics] = {}
         self.others = TopicMetrics()
-        """Counts of partitions that are not here, or no longer."""
+        """Counts of partitions that are not hosted here, or no longer."""
 
     @property
     def by_topic(self) -> Mapping[str, TopicMetrics]:
@@ -153,7 +153,7 @@ class AllTopicMetrics:
         return metrics
 
     def closed(self, topic: str) -> None:
-        """One partition of `topic` is not hosted here any more. With the last one the topic's own counts end."""
+        """Note that a partition of `topic` is no longer hosted here. The last one ends the topic's own counts."""
         metrics = self._topics[topic]
         metrics.partition_count -= 1
         if not metrics.partition_count:
