@@ -3,9 +3,9 @@
 Owns: which moves run, how many at a time, how fast all of them together, and the one step in which a copy takes the
 place of its log. Must not know: requests, or how a copy catches up (`storage.log_moves`).
 
-A move needs nobody to stop it: it goes on while its partition is hosted, with the log and the copy that it began with,
-and ends by itself when one of them went. A copy that is left over on the disk is taken up again when its partition is
-opened. While a copy exists, retention and the cleaner leave the log alone.
+A move runs while its partition is hosted with the same log and copy, and ends by itself when one of them is removed. A
+copy left on the disk is resumed when its partition is opened. While a copy exists, retention and the cleaner skip the
+log.
 
 Invariants: only the thread of its move changes a copy; the change from log to copy happens between two requests, when
 the copy holds everything, and what was synced in the log is synced in the copy. What is synced after the change began

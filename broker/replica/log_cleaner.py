@@ -3,10 +3,10 @@
 Owns: the worker processes and the tasks that keep them busy. Must not know: which log is due or what a pass does
 (`storage.log_cleaning`, `storage.cleaner`).
 
-Each task has a worker of its own, so that one that dies, or is ended because its log went, takes no other pass with it.
-Workers are spawned, because forking and uvloop do not mix, only when there is something to clean, and end when there is
-nothing more: an idle broker carries no second interpreter. One whose broker was killed ends itself: it must not go on
-in a directory that the next broker has opened.
+Each task has its own worker, so that a worker that dies, or is ended because its log was removed, affects no other
+pass. Workers are spawned, because forking and uvloop do not mix. They start only when there is something to clean, and
+then end, so that an idle broker has no second interpreter. A worker whose broker was killed ends itself: it must not
+write in a directory that the next broker has opened.
 """
 
 from __future__ import annotations

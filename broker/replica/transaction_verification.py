@@ -1,16 +1,15 @@
 """No transactional batch without a transaction: asking the coordinator before the first one of a partition (KIP-890).
 
-Without this a batch that arrives after its transaction has ended (delayed by a slow network or a paused client) would
-open a transaction that nobody knows of and nobody ends, and the last stable offset would stand still for ever.
+Without verification, a batch that arrives after the end of its transaction, delayed by a slow network or a paused
+client, would open a hanging transaction: no coordinator would end it, and the last stable offset would never advance.
 
-Owns: which batches need the question, the guards that tie an answer to one append, and what a producer is told. Must
-not know: where the coordinator is (the port's), requests, or logs beyond their producer state.
+Owns: which batches need verification, the guards that tie a verification to one append, and the producer's error codes.
+Must not know: where the coordinator is (the port's), requests, or logs beyond their producer state.
 
-A guard is made before the question and looked at after the answer. A marker that is appended between the two cancels
-it: the answer was about the transaction that the marker ended. It also remembers the lowest sequence number that was
-seen of the producer here, so that a later batch cannot overtake an earlier one that was refused while the partition
-knows nothing of the producer. Once the transaction has data here, its guard is of no concern until the marker removes
-it.
+A guard is created before the verification and checked after it. A marker appended in between cancels the guard, because
+the verification concerned the transaction that the marker ended. A guard also keeps the lowest sequence number of the
+producer. So a later batch cannot overtake an earlier, rejected one while the partition has no state of the producer.
+Once the transaction has data here, its guard is not used until the marker removes it.
 """
 
 from __future__ import annotations
