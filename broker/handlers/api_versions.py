@@ -21,7 +21,6 @@ def handle(services: Services, request: ApiVersionsRequest, context: RequestCont
         name, version = request.client_software_name, request.client_software_version
         if not SOFTWARE.fullmatch(name) or not SOFTWARE.fullmatch(version):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software name {name!r}, version {version!r}")
-        context.channel.client_software_name, context.channel.client_software_version = name, version
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.versions.start, max_version=api.versions.stop - 1)

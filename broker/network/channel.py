@@ -59,8 +59,6 @@ class Channel:
         "authentication",
         "client_host",
         "client_port",
-        "client_software_name",
-        "client_software_version",
         "holds",
         "is_closed",
         "listener",
@@ -77,9 +75,6 @@ class Channel:
         self.listener = listener
         self.principal = principal
         self.authentication = Authentication.COMPLETE
-        self.client_software_name = ""
-        """From ApiVersions v3 and up (KIP-511); empty for older clients."""
-        self.client_software_version = ""
         self.holds = 0
         """A bit set of `Hold`."""
         self.is_closed = False
