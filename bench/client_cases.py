@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import cycle, islice, repeat
 
 from confluent_kafka import Producer
 from kafka import KafkaProducer
@@ -32,6 +33,8 @@ THREADS = 16
 TEN = range(10)
 SMALL_VALUE = 100
 FETCH_VERSION = 11
+ANY_PARTITION = repeat(-1)
+"""Lets the client's partitioner choose for each record."""
 RECORDS = 1_000_000
 """Records of an unmodified client; a tenth of it for kafka-python."""
 
@@ -64,13 +67,18 @@ def java_producer(subject: Subject, scale: Scale, *, record_size: int) -> Values
 
 
 def java_consumer(subject: Subject, scale: Scale, *, record_size: int) -> Values:
-    """Run kafka-consumer-perf-test over ten partitions."""
+    """Run kafka-consumer-perf-test over ten partitions that hold the same number of records.
+
+    Kafka's consumer has one fetch in flight. While it polls for partitions that it has read to their end, it cannot
+    fetch from the others. With uneven partitions such polls of 500 ms decide the figure on either server, and a
+    partitioner fills differently each time.
+    """
     count = scale.count(RECORDS) if record_size < 1000 else scale.count(RECORDS // 4)
     topic = f"bench-consumed-{record_size}-{count}"
     if topic not in subject.kept_topics:
         create_topic(subject.port, topic, len(TEN))
         producer = Producer({"bootstrap.servers": f"127.0.0.1:{subject.port}", "acks": 1, "linger.ms": 5})
-        _produce(producer, topic, count, record_size)
+        _produce(producer, topic, count, record_size, partitions=cycle(TEN))
         subject.kept_topics.add(topic)
     arguments = ["--bootstrap-server", f"127.0.0.1:{subject.port}", "--topic", topic, "--messages", str(count)]
     return _client_run(subject, count, lambda: _java("ConsumerPerformance", [*arguments, "--timeout", "60000"]))
@@ -119,7 +127,9 @@ def _java(tool: str, arguments: Sequence[str]) -> None:
         raise RuntimeError(f"{tool} failed: {done.stderr[-2000:]}")
 
 
-def _produce(producer: Producer, topic: str, count: int, record_size: int) -> None:
+def _produce(
+    producer: Producer, topic: str, count: int, record_size: int, *, partitions: Iterable[int] = ANY_PARTITION
+) -> None:
     failed: list[object] = []
 
     def delivered(error: object, _: object) -> None:
@@ -127,10 +137,10 @@ def _produce(producer: Producer, topic: str, count: int, record_size: int) -> No
             failed.append(error)
 
     value = bytes(record_size)
-    for _ in range(count):
+    for partition in islice(partitions, count):
         while True:
             try:
-                producer.produce(topic, value, on_delivery=delivered)
+                producer.produce(topic, value, partition=partition, on_delivery=delivered)
                 break
             except BufferError:
                 producer.poll(0.1)
