@@ -23,9 +23,8 @@ from broker.coordination.led_partitions import LedPartitions
 from broker.coordination.producer_ids import ProducerIds
 from broker.coordination.replicated_log import ReplicatedLog
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.legacy_offsets import StoredLegacyOffsets
+from broker.groups.legacy_offsets import LegacyOffsets
 from broker.groups.settings import CoordinatorSettings
-from broker.handlers.services import Services
 from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SlicedWork
@@ -39,6 +38,7 @@ from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.manager import ReplicaManager
 from broker.replica.transaction_verification import Guards, TransactionVerifier
 from broker.requests.routes import TABLE
+from broker.requests.services import Services
 from broker.security.scram_credentials import ScramCredentials
 from broker.settings.component_settings import controller_settings
 from broker.settings.config_changes import ConfigChanges
@@ -125,7 +125,6 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         timer,
         clock,
         topics.ensure_internal,
-        StoredLegacyOffsets(on.store),
         sliced_work,
     )
     channels.on_metadata = _metadata_listener(metadata, groups, topics)
@@ -191,6 +190,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         scram_credentials=ScramCredentials(on.store, sliced_work),
         producer_ids=producer_ids,
         groups=groups,
+        legacy_offsets=LegacyOffsets(on.store),
         transactions=transactions,
         verifier=verifier,
         marker_writer=marker_writer,

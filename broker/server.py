@@ -28,7 +28,6 @@ from broker.assembly import Foundation, Reconfiguration, assemble
 from broker.cluster.broker_state import BrokerState
 from broker.cluster.metadata_store import NoMetadataError, open_store, record_directories
 from broker.console.load_display import load_display
-from broker.handlers.services import Services
 from broker.jobs import storage_jobs, transaction_jobs
 from broker.loop.clock import Clock, SystemClock
 from broker.loop.cpu_pool import CpuPool
@@ -41,6 +40,7 @@ from broker.network.socket_server import SocketServer
 from broker.replica.directory_writers import DirectoryWriters
 from broker.replica.log_cleaner import LogCleaner, WorkerProcess
 from broker.requests.dispatch import RequestDispatcher
+from broker.requests.services import Services
 from broker.settings.component_settings import (
     UnknownHostError,
     connection_limits,

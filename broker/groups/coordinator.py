@@ -20,7 +20,6 @@ from broker.groups.events import JoinRequest, JoinResult, SyncRequest, SyncResul
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.inspection import GroupInspection
 from broker.groups.offset_commits import OffsetCommits
-from broker.groups.ports import LegacyOffsets
 from broker.groups.removal import Removal
 from broker.groups.runner import GroupRunner
 from broker.groups.settings import CoordinatorSettings
@@ -40,12 +39,10 @@ class GroupCoordinator:
         timer: Timer,
         clock: Clock,
         ensure_internal_topic: Callable[[str], Awaitable[None]],
-        legacy_offsets: LegacyOffsets,
         sliced_work: SlicedWork,
     ) -> None:
         """`ensure_internal_topic(name)` creates the topic unless it exists, and raises KafkaError if it cannot."""
         self.settings = settings
-        self.legacy_offsets = legacy_offsets
         self.runner = GroupRunner(settings, log, timer, clock)
         self._groups = HostedGroups(settings, log, self.runner, clock, ensure_internal_topic)
         self.partitions = self._groups.partitions

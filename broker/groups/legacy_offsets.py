@@ -1,4 +1,4 @@
-"""Offsets in the metadata store, where consumers of 0.8 store them (`LegacyOffsets` over the state store).
+"""Offsets in the metadata store, where consumers of 0.8 store them with version 0 of OffsetCommit.
 
 Membership is not checked: any client may read and write the offsets of a group.
 
@@ -12,13 +12,14 @@ from controller.state_store import NodeExists, NoNode, StateStore, StoreError, S
 from protocol.errors import ErrorCode, KafkaError
 
 
-class StoredLegacyOffsets:
+class LegacyOffsets:
     """Reads and writes `/consumers/<group>/offsets/<topic>/<partition>`."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
 
     async def read(self, group_id: str, topic: str, partition: int) -> int | None:
+        """Return the stored offset; None if there is none. Raises KafkaError."""
         path = _path(group_id, topic, partition)
         try:
             return paths.decode_consumer_offset((await self._store.get(path)).data)
@@ -28,6 +29,7 @@ class StoredLegacyOffsets:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
 
     async def write(self, group_id: str, topic: str, partition: int, offset: int) -> None:
+        """Store an offset. Raises KafkaError."""
         path, data = _path(group_id, topic, partition), paths.encode_consumer_offset(offset)
         try:
             try:

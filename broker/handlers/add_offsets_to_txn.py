@@ -5,10 +5,13 @@ Version notes: v2 PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH in older vers
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.coordination.partitioner import partition_for
+from broker.groups.coordinator import GroupCoordinator
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
+from broker.transactions.coordinator import TransactionCoordinator
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from storage.producer_state import Producer
@@ -16,9 +19,14 @@ from storage.producer_state import Producer
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 
 
-async def handle(
-    services: Services, request: AddOffsetsToTxnRequest, context: RequestContext
-) -> AddOffsetsToTxnResponse:
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+
+
+async def handle(services: Needs, request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
     # The topic may not exist yet: no client may have sent FindCoordinator for a group, which would create it.
     partition = partition_for(request.group_id, await services.groups.partitions.ensure_topic())
     producer = Producer(request.producer_id, request.producer_epoch)

@@ -9,11 +9,13 @@ TRANSACTION_ABORTABLE, in v4 too.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Mapping, Sequence
+from typing import Protocol
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.loop.slices import whole
+from broker.loop.slices import SlicedWork, whole
+from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn import (
@@ -36,8 +38,17 @@ Outcome = ErrorCode | Mapping[TopicPartition, int]
 """One code for the whole transaction, or one for each partition."""
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    metadata_cache: MetadataCache
+    transactions: TransactionCoordinator
+    sliced_work: SlicedWork
+    internal_topics: frozenset[str]
+
+
 def handle(
-    services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
+    services: Needs, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     if context.api_version >= FIRST_VERSION_OF_BROKERS:
         return _serve_broker(services, request, context)
@@ -66,7 +77,7 @@ def failed(request: AddPartitionsToTxnRequest, context: RequestContext, code: Er
 
 
 def _rejected(
-    services: Services, topics: Sequence[AddPartitionsToTxnTopic], forbidden: Collection[str]
+    services: Needs, topics: Sequence[AddPartitionsToTxnTopic], forbidden: Collection[str]
 ) -> Mapping[TopicPartition, ErrorCode]:
     """Return the code of each partition if one of them must not be added; empty if all may be.
 
@@ -87,7 +98,7 @@ async def _when_stored(storing: Awaitable[None], response: AddPartitionsToTxnRes
 
 
 async def _serve_broker(
-    services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
+    services: Needs, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
     response = AddPartitionsToTxnResponse(results_by_transaction=[])
     pace = services.sliced_work.pace()
@@ -102,7 +113,7 @@ async def _serve_broker(
     return response
 
 
-async def _serve_transaction(services: Services, transaction: AddPartitionsToTxnTransaction) -> Outcome:
+async def _serve_transaction(services: Needs, transaction: AddPartitionsToTxnTransaction) -> Outcome:
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
     partitions = _names(transaction.topics)
     rejected = _rejected(services, transaction.topics, ())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from operator import attrgetter
+from typing import Protocol
 
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.quotas.client_quotas import QuotaChange
+from broker.quotas.client_quotas import ClientQuotas, QuotaChange
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -16,8 +16,14 @@ from protocol.messages.alter_client_quotas import (
 )
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    client_quotas: ClientQuotas
+
+
 async def handle(
-    services: Services, request: AlterClientQuotasRequest, context: RequestContext
+    services: Needs, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
     """Entries for one entity are carried out in order, and answered once with what the last one came to."""
     results = {}
@@ -36,7 +42,7 @@ def failed(request: AlterClientQuotasRequest, context: RequestContext, code: Err
     )
 
 
-async def _alter(services: Services, entry: EntryData, *, validate_only: bool) -> EntryResult:
+async def _alter(services: Needs, entry: EntryData, *, validate_only: bool) -> EntryResult:
     names = [(part.entity_type, part.entity_name) for part in entry.entity]
     changes = [QuotaChange(op.key, None if op.remove else op.value) for op in entry.ops]
     try:

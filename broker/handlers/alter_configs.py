@@ -6,10 +6,11 @@ Log levels and client metrics cannot be changed this way.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.loop.slices import Slices, each
-from broker.settings.config_changes import STATED_CHANGES_MAX, Alteration, KeyChange, Operation
+from broker.loop.slices import SlicedWork, Slices, each
+from broker.settings.config_changes import STATED_CHANGES_MAX, Alteration, ConfigChanges, KeyChange, Operation
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -19,8 +20,15 @@ from protocol.messages.alter_configs import (
 )
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    config_changes: ConfigChanges
+    sliced_work: SlicedWork
+
+
 async def handle(
-    services: Services, request: AlterConfigsRequest, context: RequestContext
+    services: Needs, request: AlterConfigsRequest, context: RequestContext
 ) -> Slices[AlterConfigsResponse]:
     alterations = await services.sliced_work.finished(each(request.resources, _alteration))
     results = await services.config_changes.alter(alterations, validate_only=request.validate_only)

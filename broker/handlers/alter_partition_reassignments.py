@@ -6,11 +6,12 @@ Each partition has its own result when its move has begun; ListPartitionReassign
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.loop.slices import Slices
+from broker.loop.slices import SlicedWork, Slices
+from controller.controller import Controller
 from controller.model import ApiError, TopicPartition
 from protocol.errors import ERRORS
 from protocol.messages.alter_partition_reassignments import (
@@ -21,8 +22,15 @@ from protocol.messages.alter_partition_reassignments import (
 )
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    controller: Controller
+    sliced_work: SlicedWork
+
+
 async def handle(
-    services: Services, request: AlterPartitionReassignmentsRequest, context: RequestContext
+    services: Needs, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> Slices[AlterPartitionReassignmentsResponse]:
     targets = await services.sliced_work.finished(_targets(request))
     return _response(await services.controller.alter_partition_reassignments(targets))

@@ -7,9 +7,12 @@ be created in that directory.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from broker.loop.slices import Slices, whole
+from broker.replica.directory_moves import DirectoryMoves
+from broker.replica.manager import ReplicaManager
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -17,11 +20,22 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from storage.log_manager import LogManager
 from storage.names import can_have_future
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    log_manager: LogManager
+    replica_manager: ReplicaManager
+    directory_moves: DirectoryMoves
+
+    def why_not_hosted(self, topic: str, partition: int) -> KafkaError: ...
+
+
 def handle(
-    services: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
+    services: Needs, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> Slices[AlterReplicaLogDirsResponse]:
     answers: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
@@ -42,7 +56,7 @@ def failed(
     return whole(_response({topic.name: dict.fromkeys(topic.partitions, code) for topic in topics}))
 
 
-def _outcome(services: Services, path: str, topic: str, index: int) -> ErrorCode:
+def _outcome(services: Needs, path: str, topic: str, index: int) -> ErrorCode:
     try:
         _move(services, path, topic, index)
     except KafkaError as error:
@@ -52,7 +66,7 @@ def _outcome(services: Services, path: str, topic: str, index: int) -> ErrorCode
     return ErrorCode.NONE
 
 
-def _move(services: Services, path: str, topic: str, index: int) -> None:
+def _move(services: Needs, path: str, topic: str, index: int) -> None:
     """Raises KafkaError."""
     if not can_have_future(topic, index):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.security.scram_credentials import Deletion, Upsertion
+from broker.security.scram_credentials import Deletion, ScramCredentials, Upsertion
+from controller.controller import Controller
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -13,8 +15,15 @@ from protocol.messages.alter_user_scram_credentials import (
 )
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    controller: Controller
+    scram_credentials: ScramCredentials
+
+
 async def handle(
-    services: Services, request: AlterUserScramCredentialsRequest, context: RequestContext
+    services: Needs, request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
     if not services.controller.is_active:
         return failed(request, context, ErrorCode.NOT_CONTROLLER)

@@ -7,16 +7,24 @@ version that is not known is answered in the layout of version 0 by the dispatch
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Protocol
 
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
+from protocol.api import Api
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[-.a-zA-Z0-9]*[a-zA-Z0-9])?")
 
 
-def handle(services: Services, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    served_apis: Sequence[Api]
+
+
+def handle(services: Needs, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     if context.api_version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not SOFTWARE.fullmatch(name) or not SOFTWARE.fullmatch(version):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -13,7 +12,7 @@ from protocol.messages.consumer_group_describe import (
 
 
 def handle(
-    services: Services, request: ConsumerGroupDescribeRequest, context: RequestContext
+    services: object, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
     return failed(request, context, ErrorCode.UNSUPPORTED_VERSION)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 
 def handle(
-    services: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+    services: object, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:
     return failed(request, context, ErrorCode.UNSUPPORTED_VERSION)
 

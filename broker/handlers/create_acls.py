@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from broker.handlers.request_context import RequestContext
 from broker.handlers.security_disabled import NO_AUTHORIZER, refuse_unknown
-from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 
-def handle(services: Services, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+def handle(services: object, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
     for each in request.creations:
         refuse_unknown(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
     return CreateAclsResponse(

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from broker.handlers.request_context import RequestContext
 from broker.handlers.security_disabled import why_no_tokens
-from broker.handlers.services import Services
 from protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 
 
 def handle(
-    services: Services, request: CreateDelegationTokenRequest, context: RequestContext
+    services: object, request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:
     requester_type, _, requester_name = context.principal.partition(":")
     return CreateDelegationTokenResponse(

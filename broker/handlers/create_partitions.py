@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from broker.cluster.topics import TopicAdministration
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -12,8 +14,14 @@ from protocol.messages.create_partitions import (
 )
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    topics: TopicAdministration
+
+
 async def handle(
-    services: Services, request: CreatePartitionsRequest, context: RequestContext
+    services: Needs, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
     results = await services.topics.add_partitions(
         request.topics, validate_only=request.validate_only, timeout_ms=request.timeout_ms

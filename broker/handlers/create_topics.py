@@ -7,11 +7,12 @@ response describes the topic (KIP-525); v7 topic id.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
+from typing import Protocol, cast
 
+from broker.cluster.topics import TopicAdministration
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from broker.loop.slices import Slices, each
+from config.broker import BrokerConfig
 from config.describe import describe_topic
 from controller.topic_creation import TopicResult
 from protocol.codec import encode_element
@@ -25,8 +26,15 @@ from protocol.messages.create_topics import (
 from protocol.schema import ZERO_UUID
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    config: BrokerConfig
+    topics: TopicAdministration
+
+
 async def handle(
-    services: Services, request: CreateTopicsRequest, context: RequestContext
+    services: Needs, request: CreateTopicsRequest, context: RequestContext
 ) -> Slices[CreateTopicsResponse]:
     results = await services.topics.create(
         request.topics, validate_only=request.validate_only, timeout_ms=request.timeout_ms
@@ -34,7 +42,7 @@ async def handle(
     return _response(services, results, context.api_version)
 
 
-def _response(services: Services, results: Iterable[TopicResult], version: int) -> Slices[CreateTopicsResponse]:
+def _response(services: Needs, results: Iterable[TopicResult], version: int) -> Slices[CreateTopicsResponse]:
     topics = yield from each(results, lambda result: _written(_result(services, result), version))
     return CreateTopicsResponse(topics=topics)
 
@@ -52,7 +60,7 @@ def failed(request: CreateTopicsRequest, context: RequestContext, code: ErrorCod
     )
 
 
-def _result(services: Services, result: TopicResult) -> CreatableTopicResult:
+def _result(services: Needs, result: TopicResult) -> CreatableTopicResult:
     if result.error_code:
         # No configs, which differs from null: that says that the client may not see them.
         return CreatableTopicResult(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from broker.handlers.request_context import RequestContext
 from broker.handlers.security_disabled import NO_AUTHORIZER, refuse_unknown
-from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 
 
-def handle(services: Services, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
+def handle(services: object, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
     for each in request.filters:
         refuse_unknown(each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type)
     return DeleteAclsResponse(

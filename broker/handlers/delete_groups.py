@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from broker.groups.coordinator import GroupCoordinator
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
+from broker.loop.slices import SlicedWork
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
-async def handle(services: Services, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    groups: GroupCoordinator
+    sliced_work: SlicedWork
+
+
+async def handle(services: Needs, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     response = DeleteGroupsResponse(results=[])
     pace = services.sliced_work.pace()
     for group_id in dict.fromkeys(request.groups_names):
@@ -24,7 +34,7 @@ def failed(request: DeleteGroupsRequest, context: RequestContext, code: ErrorCod
     )
 
 
-async def _delete(services: Services, group_id: str) -> ErrorCode:
+async def _delete(services: Needs, group_id: str) -> ErrorCode:
     try:
         deleted = services.groups.removal.delete_group(group_id)
         return deleted if isinstance(deleted, ErrorCode) else await deleted

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
+from typing import Protocol
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.loop.slices import Slices, whole
+from broker.loop.clock import Clock
+from broker.loop.slices import SlicedWork, Slices, whole
 from broker.replica.delayed_delete_records import AwaitedDeletion
 from broker.replica.directory_writers import between_writes
+from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import (
@@ -28,8 +31,20 @@ from protocol.messages.delete_records import (
 TopicPartition = tuple[str, int]
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    clock: Clock
+    metadata_cache: MetadataCache
+    replica_manager: ReplicaManager
+    sliced_work: SlicedWork
+    internal_topics: frozenset[str]
+
+    def why_not_hosted(self, topic: str, partition: int) -> KafkaError: ...
+
+
 async def handle(
-    services: Services, request: DeleteRecordsRequest, context: RequestContext
+    services: Needs, request: DeleteRecordsRequest, context: RequestContext
 ) -> Slices[DeleteRecordsResponse]:
     deletions: dict[TopicPartition, AwaitedDeletion] = {}
     refused: dict[TopicPartition, ErrorCode] = {}
@@ -82,7 +97,7 @@ def _response(results: Iterable[tuple[TopicPartition, DeleteRecordsPartitionResu
     return DeleteRecordsResponse(topics=topics)
 
 
-def _partition(services: Services, topic: str, partition_index: int) -> Partition:
+def _partition(services: Needs, topic: str, partition_index: int) -> Partition:
     if topic in services.internal_topics:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
     partition = services.replica_manager.find(topic, partition_index)
@@ -91,7 +106,7 @@ def _partition(services: Services, topic: str, partition_index: int) -> Partitio
     return partition
 
 
-async def _until_decided(services: Services, deletions: list[AwaitedDeletion], timeout_ms: int) -> None:
+async def _until_decided(services: Needs, deletions: list[AwaitedDeletion], timeout_ms: int) -> None:
     decided = asyncio.get_running_loop().create_future()
     services.replica_manager.await_deletions(
         deletions,

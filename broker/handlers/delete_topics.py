@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.topics import TopicAdministration
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from config import broker_properties as properties
+from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -18,7 +22,15 @@ FIRST_VERSION_WITH_STATES = 6
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
 
 
-async def handle(services: Services, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    config: BrokerConfig
+    metadata_cache: MetadataCache
+    topics: TopicAdministration
+
+
+async def handle(services: Needs, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     states = _states(request, context)
     if not services.config[properties.DELETE_TOPIC_ENABLE]:
         is_new = context.api_version >= FIRST_VERSION_WITH_DELETION_DISABLED
@@ -52,7 +64,7 @@ def _states(request: DeleteTopicsRequest, context: RequestContext) -> list[Delet
     return [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
 
 
-def _name(services: Services, state: DeleteTopicState) -> str | None:
+def _name(services: Needs, state: DeleteTopicState) -> str | None:
     return state.name if state.name is not None else services.metadata_cache.name_of(state.topic_id)
 
 

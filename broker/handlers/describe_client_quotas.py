@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.quotas.client_quotas import ENTITY_TYPES, FilterComponent
+from broker.quotas.client_quotas import ENTITY_TYPES, ClientQuotas, FilterComponent
 from protocol.errors import KafkaError
 from protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -15,8 +16,14 @@ from protocol.messages.describe_client_quotas import (
 )
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    client_quotas: ClientQuotas
+
+
 async def handle(
-    services: Services, request: DescribeClientQuotasRequest, context: RequestContext
+    services: Needs, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     components = [FilterComponent(it.entity_type, it.match_type, it.match) for it in request.components]
     try:

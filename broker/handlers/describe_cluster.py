@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from broker.security.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
@@ -11,7 +13,13 @@ from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeCl
 BROKERS, CONTROLLERS = 1, 2
 
 
-def handle(services: Services, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    metadata_cache: MetadataCache
+
+
+def handle(services: Needs, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     metadata = services.metadata_cache
     if context.api_version >= 1 and request.endpoint_type != BROKERS:
         return _refused(request.endpoint_type)

@@ -5,12 +5,14 @@ Version notes: v0 has is_default instead of a source; v1 synonyms; v3 types and 
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Protocol, cast
 
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.topic_configs import TopicConfigs
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from broker.loop.slices import Slices
 from broker.settings.logger_levels import describe_loggers
+from config.broker import BrokerConfig
 from config.definition import Source
 from config.describe import ConfigRow, describe_broker, describe_cluster_default, describe_topic
 from controller.topic_creation import topic_name_problem
@@ -32,8 +34,17 @@ CLIENT_METRICS = 16
 KNOWN_TYPES = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS})
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    broker_id: int
+    config: BrokerConfig
+    metadata_cache: MetadataCache
+    topic_configs: TopicConfigs
+
+
 def handle(
-    services: Services, request: DescribeConfigsRequest, context: RequestContext
+    services: Needs, request: DescribeConfigsRequest, context: RequestContext
 ) -> Slices[DescribeConfigsResponse]:
     """Return each resource once, with the keys of its first entry in the request."""
     for resource in request.resources:
@@ -57,7 +68,7 @@ def failed(request: DescribeConfigsRequest, context: RequestContext, code: Error
 
 
 def _written(
-    services: Services, resource: DescribeConfigsResource, request: DescribeConfigsRequest, version: int
+    services: Needs, resource: DescribeConfigsResource, request: DescribeConfigsRequest, version: int
 ) -> DescribeConfigsResult:
     """Return the encoded result for a resource, which takes far less memory than its hundreds of small objects."""
     result = _result(services, resource, request)
@@ -67,7 +78,7 @@ def _written(
 
 
 def _result(
-    services: Services, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    services: Needs, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
     try:
         rows = _rows(services, resource)
@@ -81,7 +92,7 @@ def _result(
     )
 
 
-def _rows(services: Services, resource: DescribeConfigsResource) -> list[ConfigRow]:
+def _rows(services: Needs, resource: DescribeConfigsResource) -> list[ConfigRow]:
     name, keys = resource.resource_name, resource.configuration_keys or None
     if resource.resource_type == TOPIC:
         if name not in services.metadata_cache.topics:
@@ -101,7 +112,7 @@ def _rows(services: Services, resource: DescribeConfigsResource) -> list[ConfigR
     raise KafkaError(ErrorCode.INVALID_REQUEST, "Config type client-metrics is only supported on KRaft clusters")
 
 
-def _require_this_broker(services: Services, name: str) -> None:
+def _require_this_broker(services: Needs, name: str) -> None:
     if name != str(services.broker_id):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from broker.handlers.request_context import RequestContext
 from broker.handlers.security_disabled import why_no_tokens
-from broker.handlers.services import Services
 from protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
@@ -12,6 +11,6 @@ from protocol.messages.describe_delegation_token import (
 
 
 def handle(
-    services: Services, request: DescribeDelegationTokenRequest, context: RequestContext
+    services: object, request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:
     return DescribeDelegationTokenResponse(error_code=why_no_tokens(context))

@@ -7,10 +7,12 @@ Version notes: v3 authorised operations (KIP-430); v4 instance ids.
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group import Group
 from broker.groups.states import GroupState
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from broker.loop.slices import Slices, each
 from broker.security.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from protocol.errors import ErrorCode, KafkaError
@@ -22,9 +24,13 @@ from protocol.messages.describe_groups import (
 )
 
 
-def handle(
-    services: Services, request: DescribeGroupsRequest, context: RequestContext
-) -> Slices[DescribeGroupsResponse]:
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    groups: GroupCoordinator
+
+
+def handle(services: Needs, request: DescribeGroupsRequest, context: RequestContext) -> Slices[DescribeGroupsResponse]:
     """Each group once, however often the request names it."""
     groups = yield from each(dict.fromkeys(request.groups), lambda group_id: _describe(services, request, group_id))
     return DescribeGroupsResponse(groups=groups)
@@ -34,7 +40,7 @@ def failed(request: DescribeGroupsRequest, context: RequestContext, code: ErrorC
     return DescribeGroupsResponse(groups=[_nothing(group_id, "", code) for group_id in request.groups])
 
 
-def _describe(services: Services, request: DescribeGroupsRequest, group_id: str) -> DescribedGroup:
+def _describe(services: Needs, request: DescribeGroupsRequest, group_id: str) -> DescribedGroup:
     try:
         group = services.groups.inspection.group(group_id)
     except KafkaError as error:

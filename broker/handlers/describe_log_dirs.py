@@ -6,14 +6,16 @@ Version notes: v3 an error code of the whole request; v4 total and usable bytes 
 from __future__ import annotations
 
 from collections.abc import Collection
+from concurrent.futures import Executor
 from itertools import groupby
 from pathlib import Path
+from typing import Protocol
 
 from aiofiles.os import statvfs
 
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.loop.slices import Slices
+from broker.loop.slices import SlicedWork, Slices
+from broker.replica.manager import ReplicaManager
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -24,15 +26,23 @@ from protocol.messages.describe_log_dirs import (
 )
 from storage.log import Log
 from storage.log_directory import LogDirectory
+from storage.log_manager import LogManager
 
 UNKNOWN_LAG = -1
 
 TopicPartition = tuple[str, int]
 
 
-async def handle(
-    services: Services, request: DescribeLogDirsRequest, context: RequestContext
-) -> DescribeLogDirsResponse:
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    log_manager: LogManager
+    replica_manager: ReplicaManager
+    blocking: Executor
+    sliced_work: SlicedWork
+
+
+async def handle(services: Needs, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     wanted = await services.sliced_work.finished(_wanted(request))
     return DescribeLogDirsResponse(
         results=[await _described(services, directory, wanted) for directory in services.log_manager.directories]
@@ -53,7 +63,7 @@ def _wanted(request: DescribeLogDirsRequest) -> Slices[set[TopicPartition] | Non
 
 
 async def _described(
-    services: Services, directory: LogDirectory, wanted: Collection[TopicPartition] | None
+    services: Needs, directory: LogDirectory, wanted: Collection[TopicPartition] | None
 ) -> DescribeLogDirsResult:
     result = DescribeLogDirsResult(log_dir=_absolute(directory.path))
     if directory.is_offline:
@@ -83,7 +93,7 @@ def _absolute(path: str) -> str:
     return str(Path(path).absolute())
 
 
-def _partition(services: Services, log: Log) -> DescribeLogDirsPartition:
+def _partition(services: Needs, log: Log) -> DescribeLogDirsPartition:
     return DescribeLogDirsPartition(
         partition_index=log.partition,
         partition_size=log.size,
@@ -92,7 +102,7 @@ def _partition(services: Services, log: Log) -> DescribeLogDirsPartition:
     )
 
 
-def _lag(services: Services, log: Log) -> int:
+def _lag(services: Needs, log: Log) -> int:
     """Return by how many offsets a copy is behind its log, or a log behind the high watermark."""
     served = services.replica_manager.find(log.topic, log.partition)
     if served is None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Protocol
 
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from broker.loop.slices import Slices, each
+from broker.replica.manager import ReplicaManager
 from controller.topic_creation import topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import (
@@ -18,8 +19,16 @@ from protocol.messages.describe_producers import (
 )
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    replica_manager: ReplicaManager
+
+    def why_not_hosted(self, topic: str, partition: int) -> KafkaError: ...
+
+
 def handle(
-    services: Services, request: DescribeProducersRequest, context: RequestContext
+    services: Needs, request: DescribeProducersRequest, context: RequestContext
 ) -> Slices[DescribeProducersResponse]:
     """Each partition once, however often the request names it."""
     response = DescribeProducersResponse(topics=[])
@@ -45,7 +54,7 @@ def failed(request: DescribeProducersRequest, context: RequestContext, code: Err
     )
 
 
-def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
+def _describe(services: Needs, topic: str, index: int) -> PartitionResponse:
     try:
         partition = services.replica_manager.find(topic, index)
         if partition is None:

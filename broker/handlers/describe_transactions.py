@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from broker.loop.slices import Slices, each
+from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.transaction import Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_transactions import (
@@ -15,8 +17,14 @@ from protocol.messages.describe_transactions import (
 )
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    transactions: TransactionCoordinator
+
+
 def handle(
-    services: Services, request: DescribeTransactionsRequest, context: RequestContext
+    services: Needs, request: DescribeTransactionsRequest, context: RequestContext
 ) -> Slices[DescribeTransactionsResponse]:
     """Each transactional id once, however often the request names it."""
     states = yield from each(
@@ -36,7 +44,7 @@ def failed(
     )
 
 
-def _describe(services: Services, transactional_id: str) -> TransactionState:
+def _describe(services: Needs, transactional_id: str) -> TransactionState:
     try:
         metadata = services.transactions.inspection.describe(transactional_id)
     except KafkaError as error:

@@ -5,9 +5,11 @@ The controller alone answers, because it alone changes credentials.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.security.scram_credentials import Iterations
+from broker.security.scram_credentials import Iterations, ScramCredentials
+from controller.controller import Controller
 from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -17,8 +19,15 @@ from protocol.messages.describe_user_scram_credentials import (
 )
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    controller: Controller
+    scram_credentials: ScramCredentials
+
+
 async def handle(
-    services: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
+    services: Needs, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
     if not services.controller.is_active:
         return failed(request, context, ErrorCode.NOT_CONTROLLER)

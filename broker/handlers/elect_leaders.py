@@ -7,11 +7,12 @@ these.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
+from broker.cluster.topics import TopicAdministration
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.loop.slices import Slices, whole
+from broker.loop.slices import SlicedWork, Slices, whole
 from controller.events import ElectionType
 from controller.model import ApiError, TopicPartition
 from protocol.errors import ERRORS, ErrorCode, KafkaError
@@ -25,8 +26,15 @@ from protocol.messages.elect_leaders import (
 ELECTION_TYPES: Mapping[int, ElectionType] = {int(kind): kind for kind in ElectionType}
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    topics: TopicAdministration
+    sliced_work: SlicedWork
+
+
 async def handle(
-    services: Services, request: ElectLeadersRequest, context: RequestContext
+    services: Needs, request: ElectLeadersRequest, context: RequestContext
 ) -> Slices[ElectLeadersResponse]:
     election_type = ELECTION_TYPES.get(request.election_type)
     if election_type is None:

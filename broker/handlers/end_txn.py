@@ -6,9 +6,10 @@ Version notes: v2 PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH in older vers
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Protocol
 
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
+from broker.transactions.coordinator import TransactionCoordinator
 from protocol.errors import ErrorCode
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from storage.producer_state import Producer
@@ -16,8 +17,14 @@ from storage.producer_state import Producer
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    transactions: TransactionCoordinator
+
+
 def handle(
-    services: Services, request: EndTxnRequest, context: RequestContext
+    services: Needs, request: EndTxnRequest, context: RequestContext
 ) -> EndTxnResponse | Awaitable[EndTxnResponse]:
     producer = Producer(request.producer_id, request.producer_epoch)
     storing = services.transactions.end(request.transactional_id, producer, is_committed=request.committed)

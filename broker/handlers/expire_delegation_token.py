@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from broker.handlers.request_context import RequestContext
 from broker.handlers.security_disabled import why_no_tokens
-from broker.handlers.services import Services
 from protocol.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
@@ -12,6 +11,6 @@ from protocol.messages.expire_delegation_token import (
 
 
 def handle(
-    services: Services, request: ExpireDelegationTokenRequest, context: RequestContext
+    services: object, request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
     return ExpireDelegationTokenResponse(error_code=why_no_tokens(context))

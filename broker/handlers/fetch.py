@@ -14,20 +14,26 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import Protocol, TypeVar, cast
 from uuid import UUID
 
+from broker.cluster.metadata_cache import MetadataCache
+from broker.handlers import leader_hints
 from broker.handlers.leader_hints import leader_hint
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
+from broker.loop.clock import Clock
+from broker.loop.cpu_pool import CpuPool
 from broker.loop.promise import Promise
-from broker.loop.slices import Slices, each, whole
+from broker.loop.slices import SlicedWork, Slices, each, whole
+from broker.network.unsent_responses import UnsentResponses
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch, end_of_wait_ms
-from broker.replica.fetch_sessions import FetchContext, FetchPartition, FetchSession, PartitionKey
+from broker.replica.fetch_sessions import FetchContext, FetchPartition, FetchSession, FetchSessionCache, PartitionKey
+from broker.replica.manager import ReplicaManager
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD, convert, needs_conversion, refuse_zstd
 from broker.replica.partition import NO_EPOCH, Partition
 from broker.replica.reader import CONSUMER, FetchLimits, FetchRead, PartitionRead, read_partitions
 from config import broker_properties as properties
+from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -61,9 +67,27 @@ Response = FetchResponse | RowResponse
 """A `RowResponse` if no partition has an error."""
 
 
-def handle(
-    services: Services, request: ScannedFetch, context: RequestContext
-) -> Slices[Response | Awaitable[Response]]:
+T = TypeVar("T")
+
+
+class Needs(leader_hints.Needs, Protocol):
+    """The parts of the broker that this handler uses."""
+
+    config: BrokerConfig
+    clock: Clock
+    metadata_cache: MetadataCache
+    replica_manager: ReplicaManager
+    fetch_sessions: FetchSessionCache
+    cpu_pool: CpuPool
+    sliced_work: SlicedWork
+    unsent_responses: UnsentResponses
+
+    def why_not_hosted(self, topic: str, partition: int) -> KafkaError: ...
+
+    def run_blocking(self, work: Callable[[], T]) -> Awaitable[T]: ...
+
+
+def handle(services: Needs, request: ScannedFetch, context: RequestContext) -> Slices[Response | Awaitable[Response]]:
     return _Fetch(services, request, context).serve()
 
 
@@ -91,7 +115,7 @@ class _Fetch:
 
     __slots__ = ("_bytes_min", "_context", "_limits", "_located", "_request", "_services", "_wanted")
 
-    def __init__(self, services: Services, request: ScannedFetch, context: RequestContext) -> None:
+    def __init__(self, services: Needs, request: ScannedFetch, context: RequestContext) -> None:
         self._services = services
         self._request = request
         self._context = context

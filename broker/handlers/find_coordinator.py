@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Protocol
 
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.partitioner import partition_for
+from broker.groups.coordinator import GroupCoordinator
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from broker.loop.slices import Slices, each
+from broker.transactions.coordinator import TransactionCoordinator
 from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -31,8 +34,16 @@ TOPICS: Mapping[int, str] = MappingProxyType({0: GROUP_METADATA_TOPIC, 1: TRANSA
 """The internal topic by key type: groups, transactional ids."""
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    metadata_cache: MetadataCache
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+
+
 def handle(
-    services: Services, request: FindCoordinatorRequest, context: RequestContext
+    services: Needs, request: FindCoordinatorRequest, context: RequestContext
 ) -> Slices[FindCoordinatorResponse] | Awaitable[Slices[FindCoordinatorResponse]]:
     topic = TOPICS.get(request.key_type)
     if topic is None:
@@ -56,13 +67,13 @@ def failed(request: FindCoordinatorRequest, context: RequestContext, code: Error
 
 
 async def _create_and_find(
-    services: Services, request: FindCoordinatorRequest, context: RequestContext, topic: str, creation: Awaitable[int]
+    services: Needs, request: FindCoordinatorRequest, context: RequestContext, topic: str, creation: Awaitable[int]
 ) -> Slices[FindCoordinatorResponse]:
     return _find(services, request, context, topic, await creation)
 
 
 def _find(
-    services: Services, request: FindCoordinatorRequest, context: RequestContext, topic: str, partition_count: int
+    services: Needs, request: FindCoordinatorRequest, context: RequestContext, topic: str, partition_count: int
 ) -> Slices[FindCoordinatorResponse]:
     return _each(request, context, lambda key: _locate(services, context, topic, key, partition_count))
 
@@ -75,7 +86,7 @@ def _each(
     return _response(context, coordinators)
 
 
-def _locate(services: Services, context: RequestContext, topic: str, key: str, partition_count: int) -> Coordinator:
+def _locate(services: Needs, context: RequestContext, topic: str, key: str, partition_count: int) -> Coordinator:
     metadata = services.metadata_cache
     leader = metadata.leader_of(topic, partition_for(key, partition_count))
     broker = metadata.brokers.get(leader)

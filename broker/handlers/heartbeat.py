@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from broker.groups.coordinator import GroupCoordinator
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatResponse, ScannedHeartbeat
 
 SCANNED = ScannedHeartbeat
 
 
-def handle(services: Services, request: ScannedHeartbeat, context: RequestContext) -> HeartbeatResponse:
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    groups: GroupCoordinator
+
+
+def handle(services: Needs, request: ScannedHeartbeat, context: RequestContext) -> HeartbeatResponse:
     return HeartbeatResponse(
         error_code=services.groups.heartbeat(
             request.group_id, request.member_id, request.group_instance_id, request.generation_id

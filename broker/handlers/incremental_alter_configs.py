@@ -5,10 +5,11 @@ Each resource has its own result.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.loop.slices import Slices, each
-from broker.settings.config_changes import STATED_CHANGES_MAX, Alteration, KeyChange
+from broker.loop.slices import SlicedWork, Slices, each
+from broker.settings.config_changes import STATED_CHANGES_MAX, Alteration, ConfigChanges, KeyChange
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -18,8 +19,15 @@ from protocol.messages.incremental_alter_configs import (
 )
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    config_changes: ConfigChanges
+    sliced_work: SlicedWork
+
+
 async def handle(
-    services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
+    services: Needs, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> Slices[IncrementalAlterConfigsResponse]:
     alterations = await services.sliced_work.finished(each(request.resources, _alteration))
     results = await services.config_changes.alter(alterations, validate_only=request.validate_only)

@@ -10,9 +10,11 @@ is INVALID_PRODUCER_EPOCH in older versions.
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Protocol
 
+from broker.coordination.producer_ids import ProducerIds
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
+from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -21,8 +23,15 @@ from storage.producer_state import Producer
 FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    producer_ids: ProducerIds
+    transactions: TransactionCoordinator
+
+
 def handle(
-    services: Services, request: InitProducerIdRequest, context: RequestContext
+    services: Needs, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         return failed(request, context, ErrorCode.INVALID_REQUEST)
@@ -37,12 +46,12 @@ def failed(request: InitProducerIdRequest, context: RequestContext, code: ErrorC
     return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
 
 
-async def _new_producer_id(services: Services) -> InitProducerIdResponse:
+async def _new_producer_id(services: Needs) -> InitProducerIdResponse:
     return InitProducerIdResponse(producer_id=await services.producer_ids.next_id(), producer_epoch=0)
 
 
 async def _init_transactional(
-    services: Services, request: InitProducerIdRequest, transactional_id: str
+    services: Needs, request: InitProducerIdRequest, transactional_id: str
 ) -> InitProducerIdResponse:
     named = request.producer_id != NO_PRODUCER_ID
     producer = await services.transactions.init_producer_id(

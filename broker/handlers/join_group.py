@@ -8,11 +8,12 @@ not known; v9 a returning static leader can be asked to skip the assignment (KIP
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Protocol
 from uuid import uuid4
 
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.events import JoinRequest, JoinResult, MemberProtocol
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
@@ -22,8 +23,14 @@ FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    groups: GroupCoordinator
+
+
 def handle(
-    services: Services, request: JoinGroupRequest, context: RequestContext
+    services: Needs, request: JoinGroupRequest, context: RequestContext
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
     result = services.groups.join(request.group_id, _join_request(request, context))
     return _response(result, context) if isinstance(result, JoinResult) else _when_formed(result, context)

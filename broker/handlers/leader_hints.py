@@ -5,10 +5,17 @@ Owns where the hint comes from. Must not know which responses carry it, or their
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from broker.cluster.metadata_cache import BrokerNode
-from broker.handlers.services import Services
+from broker.cluster.metadata_cache import BrokerNode, MetadataCache
+from broker.replica.manager import ReplicaManager
+
+
+class Needs(Protocol):
+    """The parts of the broker that a leader hint needs."""
+
+    metadata_cache: MetadataCache
+    replica_manager: ReplicaManager
 
 
 class LeaderHint(NamedTuple):
@@ -20,7 +27,7 @@ class LeaderHint(NamedTuple):
     """None when the leader is not alive or has no address on the client's listener."""
 
 
-def leader_hint(services: Services, topic: str, partition: int, listener: str) -> LeaderHint:
+def leader_hint(services: Needs, topic: str, partition: int, listener: str) -> LeaderHint:
     """Return the leader of a partition. A hosted replica's LeaderAndIsr state has priority over the metadata cache."""
     hosted = services.replica_manager.find(topic, partition)
     if hosted is not None:

@@ -6,15 +6,23 @@ static ones may be named by their instance id alone; v5 a reason.
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from broker.groups.coordinator import GroupCoordinator
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
 
 
-def handle(services: Services, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    groups: GroupCoordinator
+
+
+def handle(services: Needs, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     if context.api_version < FIRST_VERSION_WITH_SEVERAL_MEMBERS:
         (code,) = services.groups.leave(request.group_id, [(request.member_id, None)])
         return LeaveGroupResponse(error_code=code)

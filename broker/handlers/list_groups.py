@@ -5,9 +5,11 @@ Version notes: v4 states and a filter by state (KIP-518); v5 types and a filter 
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group import Group
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from broker.loop.slices import Slices, each
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
@@ -15,7 +17,13 @@ from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGr
 GROUP_TYPE = "classic"
 
 
-def handle(services: Services, request: ListGroupsRequest, context: RequestContext) -> Slices[ListGroupsResponse]:
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    groups: GroupCoordinator
+
+
+def handle(services: Needs, request: ListGroupsRequest, context: RequestContext) -> Slices[ListGroupsResponse]:
     states = {state.lower() for state in request.states_filter}
     types = {group_type.lower() for group_type in request.types_filter}
     code, groups = services.groups.inspection.groups()

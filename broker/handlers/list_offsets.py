@@ -7,11 +7,13 @@ leader epoch; v7 -3 (largest timestamp); v8 -4 (earliest local); v9 -5 (latest t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol, TypeVar
 
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
+from broker.loop.clock import Clock
 from broker.loop.slices import Slices, whole
+from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import (
@@ -37,8 +39,22 @@ UNKNOWN_OFFSET = -1
 UNKNOWN_TIMESTAMP = -1
 
 
+T = TypeVar("T")
+
+
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    clock: Clock
+    replica_manager: ReplicaManager
+
+    def why_not_hosted(self, topic: str, partition: int) -> KafkaError: ...
+
+    def run_blocking(self, work: Callable[[], T]) -> Awaitable[T]: ...
+
+
 def handle(
-    services: Services, request: ListOffsetsRequest, context: RequestContext
+    services: Needs, request: ListOffsetsRequest, context: RequestContext
 ) -> Slices[ListOffsetsResponse | Awaitable[ListOffsetsResponse]]:
     asked: Counter[tuple[str, int]] = Counter()
     reads_records = False
@@ -58,7 +74,7 @@ def _reads_records(timestamp: int) -> bool:
 
 
 def _answer_all(
-    services: Services, request: ListOffsetsRequest, context: RequestContext, asked: Mapping[tuple[str, int], int]
+    services: Needs, request: ListOffsetsRequest, context: RequestContext, asked: Mapping[tuple[str, int], int]
 ) -> Slices[ListOffsetsResponse]:
     """Respond for all partitions; `asked` is how often the request names each partition."""
     response = ListOffsetsResponse(topics=[])
@@ -94,7 +110,7 @@ def failed(request: ListOffsetsRequest, context: RequestContext, code: ErrorCode
 
 
 def _answer(
-    services: Services,
+    services: Needs,
     topic: str,
     wanted: ListOffsetsPartition,
     request: ListOffsetsRequest,

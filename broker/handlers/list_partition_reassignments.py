@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Protocol
 
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.loop.slices import Slices
+from broker.loop.slices import SlicedWork, Slices
+from controller.controller import Controller
 from controller.model import TopicPartition
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -16,8 +17,15 @@ from protocol.messages.list_partition_reassignments import (
 )
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    controller: Controller
+    sliced_work: SlicedWork
+
+
 async def handle(
-    services: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
+    services: Needs, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
     wanted = await services.sliced_work.finished(_wanted(request))
     moves = await services.controller.list_partition_reassignments(wanted)

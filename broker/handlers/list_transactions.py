@@ -7,9 +7,12 @@ Version notes: v1 filters by the minimum duration of the transaction (KIP-994).
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
+from broker.loop.clock import Clock
 from broker.loop.slices import Slices, each
+from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.states import STATES_BY_TITLE
 from broker.transactions.transaction import Metadata
 from protocol.errors import ErrorCode
@@ -20,8 +23,15 @@ from protocol.messages.list_transactions import (
 )
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    clock: Clock
+    transactions: TransactionCoordinator
+
+
 def handle(
-    services: Services, request: ListTransactionsRequest, context: RequestContext
+    services: Needs, request: ListTransactionsRequest, context: RequestContext
 ) -> Slices[ListTransactionsResponse]:
     now_ms = services.clock.now_ms()
     known = list(services.transactions.inspection.transactions())

@@ -7,15 +7,16 @@ v7 leader epoch; v8 authorised operations; v10 topic ids; v12 look-up by id.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection
-from typing import cast
+from typing import Protocol, cast
 from uuid import UUID
 
-from broker.cluster.metadata_cache import NO_LEADER, TopicState
+from broker.cluster.metadata_cache import NO_LEADER, MetadataCache, TopicState
+from broker.cluster.topics import TopicAdministration
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from broker.loop.slices import Slices, each
 from broker.security.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from config import broker_properties as properties
+from config.broker import BrokerConfig
 from protocol.codec import encode_element
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import (
@@ -33,8 +34,17 @@ FIRST_VERSION_WITH_LOOK_UP_BY_ID = 12
 NO_ID = UUID(int=0)
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    config: BrokerConfig
+    metadata_cache: MetadataCache
+    topics: TopicAdministration
+    internal_topics: frozenset[str]
+
+
 def handle(
-    services: Services, request: MetadataRequest, context: RequestContext
+    services: Needs, request: MetadataRequest, context: RequestContext
 ) -> Slices[MetadataResponse | Awaitable[Slices[MetadataResponse]]]:
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
@@ -63,7 +73,7 @@ def failed(request: MetadataRequest, context: RequestContext, code: ErrorCode) -
 
 
 async def _create_and_answer(
-    services: Services,
+    services: Needs,
     request: MetadataRequest,
     context: RequestContext,
     wanted: list[MetadataRequestTopic],
@@ -73,7 +83,7 @@ async def _create_and_answer(
     return _answer(services, request, context, wanted, codes)
 
 
-def _answer_all(services: Services, request: MetadataRequest, context: RequestContext) -> Slices[MetadataResponse]:
+def _answer_all(services: Needs, request: MetadataRequest, context: RequestContext) -> Slices[MetadataResponse]:
     topics = yield from each(
         list(services.metadata_cache.topics.values()), lambda state: _known(services, request, context, state)
     )
@@ -81,7 +91,7 @@ def _answer_all(services: Services, request: MetadataRequest, context: RequestCo
 
 
 def _answer(
-    services: Services,
+    services: Needs,
     request: MetadataRequest,
     context: RequestContext,
     wanted: list[MetadataRequestTopic],
@@ -101,14 +111,14 @@ def _answer(
     return _response(services, request, context, topics)
 
 
-def _may_create(services: Services, request: MetadataRequest, context: RequestContext) -> bool:
+def _may_create(services: Needs, request: MetadataRequest, context: RequestContext) -> bool:
     # Before version 4 a request cannot disallow automatic creation.
     is_allowed = context.api_version < 4 or request.allow_auto_topic_creation
     return is_allowed and services.config[properties.AUTO_CREATE_TOPICS_ENABLE]
 
 
 def _response(
-    services: Services, request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
+    services: Needs, request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
     metadata = services.metadata_cache
     brokers = []
@@ -128,7 +138,7 @@ def _response(
 
 
 def _one(
-    services: Services,
+    services: Needs,
     request: MetadataRequest,
     context: RequestContext,
     topic: MetadataRequestTopic,
@@ -166,7 +176,7 @@ def _nullable_name(name: str | None, context: RequestContext) -> str | None:
 
 
 def _known(
-    services: Services, request: MetadataRequest, context: RequestContext, state: TopicState
+    services: Needs, request: MetadataRequest, context: RequestContext, state: TopicState
 ) -> MetadataResponseTopic:
     """Return the encoded topic for this version, listener and options.
 
@@ -181,7 +191,7 @@ def _known(
 
 
 def _described(
-    services: Services, request: MetadataRequest, context: RequestContext, state: TopicState
+    services: Needs, request: MetadataRequest, context: RequestContext, state: TopicState
 ) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
@@ -194,7 +204,7 @@ def _described(
 
 
 def _partition(
-    services: Services, context: RequestContext, partition: UpdateMetadataPartitionState
+    services: Needs, context: RequestContext, partition: UpdateMetadataPartitionState
 ) -> MetadataResponsePartition:
     live = services.metadata_cache.brokers
     leader = live.get(partition.leader)

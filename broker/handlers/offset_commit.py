@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from functools import partial
+from typing import Protocol
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.groups.batches import COMMIT_STEP_SIZE
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.legacy_offsets import LegacyOffsets
 from broker.groups.offset_commits import NOTHING_REFUSED, CommitResult, Committer
 from broker.groups.offsets import Offsets, TopicPartition
-from broker.groups.ports import LegacyOffsets
 from broker.groups.records import NO_TIMESTAMP, OffsetAndMetadata
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.loop.slices import Slices, whole
+from broker.loop.clock import Clock
+from broker.loop.slices import SlicedWork, Slices, whole
 from config.topic_properties import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import OffsetCommitResponse, OffsetCommitRow, ScannedOffsetCommit
@@ -33,8 +36,18 @@ DEFAULT = -1
 """For a timestamp: now. For a time to live: the broker's."""
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    clock: Clock
+    metadata_cache: MetadataCache
+    groups: GroupCoordinator
+    legacy_offsets: LegacyOffsets
+    sliced_work: SlicedWork
+
+
 def handle(
-    services: Services, request: ScannedOffsetCommit, context: RequestContext
+    services: Needs, request: ScannedOffsetCommit, context: RequestContext
 ) -> Slices[Response] | Awaitable[Slices[RowResponse]]:
     if context.api_version == VERSION_OF_CONSUMERS_TREE:
         return _store_in_consumers_tree(services, request)
@@ -45,7 +58,7 @@ def failed(request: ScannedOffsetCommit, context: RequestContext, code: ErrorCod
     return whole(_response(request, context.api_version, code))
 
 
-def _commit(services: Services, request: ScannedOffsetCommit, version: int) -> Slices[Response]:
+def _commit(services: Needs, request: ScannedOffsetCommit, version: int) -> Slices[Response]:
     """Nothing is stored before the last offset was looked at."""
     exists = services.metadata_cache.contains
     now_ms = services.clock.now_ms()
@@ -122,23 +135,23 @@ def _response(
     return RowResponse(len(rows), partial(row_writer(OffsetCommitResponse, version).write, rows))
 
 
-async def _store_in_consumers_tree(services: Services, request: ScannedOffsetCommit) -> Slices[RowResponse]:
+async def _store_in_consumers_tree(services: Needs, request: ScannedOffsetCommit) -> Slices[RowResponse]:
     codes = {}
     pace = services.sliced_work.pace()
     for row in request.topics:
         await pace.keep()
-        codes[row[:2]] = await _store_one(services, services.groups.legacy_offsets, request.group_id, row)
+        codes[row[:2]] = await _store_one(services, request.group_id, row)
     return _response(request, VERSION_OF_CONSUMERS_TREE, ErrorCode.NONE, codes)
 
 
-async def _store_one(services: Services, store: LegacyOffsets, group_id: str, row: OffsetCommitRow) -> ErrorCode:
+async def _store_one(services: Needs, group_id: str, row: OffsetCommitRow) -> ErrorCode:
     topic, partition = row[:2]
     if not services.metadata_cache.contains(topic, partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if len(row.committed_metadata or "") > services.groups.settings.offset_metadata_size_max:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     try:
-        await store.write(group_id, topic, partition, row.committed_offset)
+        await services.legacy_offsets.write(group_id, topic, partition, row.committed_offset)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
+from broker.cluster.metadata_cache import MetadataCache
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.offsets import TopicPartition
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.loop.slices import Slices
+from broker.loop.slices import SlicedWork, Slices
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -18,8 +20,16 @@ from protocol.messages.offset_delete import (
 )
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    metadata_cache: MetadataCache
+    groups: GroupCoordinator
+    sliced_work: SlicedWork
+
+
 async def handle(
-    services: Services, request: OffsetDeleteRequest, context: RequestContext
+    services: Needs, request: OffsetDeleteRequest, context: RequestContext
 ) -> Slices[OffsetDeleteResponse]:
     requested, known = await services.sliced_work.finished(_requested(services, request))
     codes = services.groups.removal.delete_offsets(request.group_id, known)
@@ -31,7 +41,7 @@ def failed(request: OffsetDeleteRequest, context: RequestContext, code: ErrorCod
 
 
 def _requested(
-    services: Services, request: OffsetDeleteRequest
+    services: Needs, request: OffsetDeleteRequest
 ) -> Slices[tuple[dict[TopicPartition, None], list[TopicPartition]]]:
     """Return the requested partitions, each once, and those of them that exist."""
     requested: dict[TopicPartition, None] = {}

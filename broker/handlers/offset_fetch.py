@@ -11,13 +11,15 @@ open transaction can change (KIP-447); v8 several groups.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from broker.cluster.metadata_cache import MetadataCache
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.legacy_offsets import LegacyOffsets
 from broker.groups.offsets import GroupOffsets, TopicPartition
 from broker.groups.records import NO_LEADER_EPOCH
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.loop.slices import Slices
+from broker.loop.slices import SlicedWork, Slices
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -46,8 +48,17 @@ T = TypeVar("T")
 P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    metadata_cache: MetadataCache
+    groups: GroupCoordinator
+    legacy_offsets: LegacyOffsets
+    sliced_work: SlicedWork
+
+
 def handle(
-    services: Services, request: OffsetFetchRequest, context: RequestContext
+    services: Needs, request: OffsetFetchRequest, context: RequestContext
 ) -> Slices[OffsetFetchResponse] | Awaitable[OffsetFetchResponse]:
     if context.api_version == VERSION_OF_CONSUMERS_TREE:
         return _read_consumers_tree(services, request)
@@ -73,7 +84,7 @@ def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode
     )
 
 
-def _respond_for_group(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
+def _respond_for_group(services: Needs, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
     offsets = services.groups.offsets.of(request.group_id)
     wanted = yield from _wanted(request.topics, offsets)
     found = yield from _read_offsets(OffsetFetchResponsePartition, offsets, wanted, request.require_stable)
@@ -81,7 +92,7 @@ def _respond_for_group(services: Services, request: OffsetFetchRequest) -> Slice
     return OffsetFetchResponse(topics=topics)
 
 
-def _respond_for_groups(services: Services, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
+def _respond_for_groups(services: Needs, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
     """Each group once, with the topics of the first place that names it."""
     groups: list[OffsetFetchResponseGroup] = []
     seen: set[str] = set()
@@ -187,7 +198,7 @@ def _without_offset(cls: type[P], partition: int, code: ErrorCode) -> P:
     )
 
 
-async def _read_consumers_tree(services: Services, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def _read_consumers_tree(services: Needs, request: OffsetFetchRequest) -> OffsetFetchResponse:
     topics = []
     pace = services.sliced_work.pace()
     wanted = await services.sliced_work.finished(_named(request.topics or ()))
@@ -200,11 +211,11 @@ async def _read_consumers_tree(services: Services, request: OffsetFetchRequest) 
     return OffsetFetchResponse(topics=topics)
 
 
-async def _read_one(services: Services, group_id: str, topic: str, partition: int) -> OffsetFetchResponsePartition:
+async def _read_one(services: Needs, group_id: str, topic: str, partition: int) -> OffsetFetchResponsePartition:
     code, offset = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
     if services.metadata_cache.contains(topic, partition):
         try:
-            offset = await services.groups.legacy_offsets.read(group_id, topic, partition)
+            offset = await services.legacy_offsets.read(group_id, topic, partition)
         except KafkaError as error:
             code = error.code
     if offset is None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Protocol
 
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from broker.loop.slices import Slices, each
+from broker.replica.manager import ReplicaManager
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -17,8 +18,16 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    replica_manager: ReplicaManager
+
+    def why_not_hosted(self, topic: str, partition: int) -> KafkaError: ...
+
+
 def handle(
-    services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
+    services: Needs, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> Slices[OffsetForLeaderEpochResponse]:
     response = OffsetForLeaderEpochResponse(topics=[])
     for topic in request.topics:
@@ -42,7 +51,7 @@ def failed(
     )
 
 
-def _end_offset(services: Services, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _end_offset(services: Needs, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     partition = services.replica_manager.find(topic, wanted.partition)
     try:
         if partition is None:

@@ -13,15 +13,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import cast
+from typing import Protocol, cast
 
+from broker.handlers import leader_hints
 from broker.handlers.leader_hints import leader_hint
 from broker.handlers.request_context import CloseConnection, RequestContext
-from broker.handlers.services import Services
-from broker.loop.slices import Slices, each, whole
+from broker.loop.slices import SlicedWork, Slices, each, whole
 from broker.replica.appends import (
     ACKS_ALL,
     PARTITIONS_IN_ONE_STEP_MAX,
+    Appends,
     AppendTerms,
     Outcome,
     Outcomes,
@@ -54,7 +55,14 @@ SCANNED = ScannedProduce
 _ORIGINS = tuple(AppendOrigin.of_produce_version(version) for version in APIS[0].versions)
 
 
-def handle(services: Services, request: ScannedProduce, context: RequestContext) -> object:
+class Needs(leader_hints.Needs, Protocol):
+    """The parts of the broker that this handler uses."""
+
+    appends: Appends
+    sliced_work: SlicedWork
+
+
+def handle(services: Needs, request: ScannedProduce, context: RequestContext) -> object:
     rows: Sequence[ProduceRow] = request.topic_data
     terms = AppendTerms(
         request.acks,
@@ -119,7 +127,7 @@ def _last_of_each_partition(rows: Sequence[ProduceRow]) -> Slices[Sequence[Produ
 
 
 def _serve_in_slices(
-    services: Services, rows: Sequence[ProduceRow], terms: AppendTerms, context: RequestContext
+    services: Needs, rows: Sequence[ProduceRow], terms: AppendTerms, context: RequestContext
 ) -> Slices[object]:
     rows = yield from _last_of_each_partition(rows)
     appended = yield from services.appends.serve_in_slices(rows, terms)
@@ -135,14 +143,14 @@ def _without_records(rows: Sequence[ProduceRow]) -> Slices[Sequence[ProduceRow]]
 
 
 async def _respond_later(
-    services: Services, rows: Sequence[ProduceRow], appended: object, terms: AppendTerms, context: RequestContext
+    services: Needs, rows: Sequence[ProduceRow], appended: object, terms: AppendTerms, context: RequestContext
 ) -> object:
     outcomes = cast(Outcomes, await services.sliced_work.settled(appended))
     return _response(services, rows, outcomes, terms, context)
 
 
 def _response(
-    services: Services,
+    services: Needs,
     rows: Sequence[ProduceRow],
     outcomes: Outcomes,
     terms: AppendTerms,
@@ -176,7 +184,7 @@ def _close_for_failures(rows: Sequence[ProduceRow], outcomes: Outcomes) -> None:
 
 
 def _respond_with_errors(
-    services: Services, rows: Sequence[ProduceRow], outcomes: Outcomes, context: RequestContext
+    services: Needs, rows: Sequence[ProduceRow], outcomes: Outcomes, context: RequestContext
 ) -> Slices[ProduceResponse]:
     topics: dict[str, TopicProduceResponse] = {}
     response = ProduceResponse(responses=[])
@@ -205,7 +213,7 @@ def _partition_response(index: int, outcome: Outcome) -> PartitionProduceRespons
 
 
 def _add_leader(
-    services: Services,
+    services: Needs,
     context: RequestContext,
     response: ProduceResponse,
     topic: str,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from broker.handlers.request_context import RequestContext
 from broker.handlers.security_disabled import why_no_tokens
-from broker.handlers.services import Services
 from protocol.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
@@ -12,6 +11,6 @@ from protocol.messages.renew_delegation_token import (
 
 
 def handle(
-    services: Services, request: RenewDelegationTokenRequest, context: RequestContext
+    services: object, request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
     return RenewDelegationTokenResponse(error_code=why_no_tokens(context))

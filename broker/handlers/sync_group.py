@@ -6,18 +6,25 @@ Version notes: v3 static members; v5 the request has to name the protocol of the
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Protocol
 
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.events import SyncRequest, SyncResult
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 FIRST_VERSION_WITH_PROTOCOL = 5
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    groups: GroupCoordinator
+
+
 def handle(
-    services: Services, request: SyncGroupRequest, context: RequestContext
+    services: Needs, request: SyncGroupRequest, context: RequestContext
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
     names_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= FIRST_VERSION_WITH_PROTOCOL and not names_protocol:

@@ -10,17 +10,21 @@ checked (KIP-447); v4 TRANSACTION_ABORTABLE (KIP-890), before that INVALID_TXN_S
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
+from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.partitioner import partition_for
 from broker.groups.batches import CommittingProducer
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.offset_commits import CommitResult, Committer
 from broker.groups.offsets import Offsets, TopicPartition
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.loop.slices import Slices, whole
+from broker.loop.clock import Clock
+from broker.loop.slices import SlicedWork, Slices, whole
+from broker.replica.transaction_verification import TransactionVerifier
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -35,8 +39,18 @@ FIRST_VERSION_WITH_LOAD_IN_PROGRESS = 2
 FIRST_VERSION_WITH_ABORTABLE = 4
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    clock: Clock
+    metadata_cache: MetadataCache
+    groups: GroupCoordinator
+    verifier: TransactionVerifier
+    sliced_work: SlicedWork
+
+
 async def handle(
-    services: Services, request: TxnOffsetCommitRequest, context: RequestContext
+    services: Needs, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> Slices[TxnOffsetCommitResponse]:
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
@@ -69,7 +83,7 @@ def _error_of_version(context: RequestContext, code: ErrorCode) -> ErrorCode:
 
 
 def _split_by_existence(
-    services: Services, request: TxnOffsetCommitRequest
+    services: Needs, request: TxnOffsetCommitRequest
 ) -> Slices[tuple[Offsets, set[TopicPartition]]]:
     """Return the offsets of partitions that exist, and the partitions that do not."""
     now_ms = services.clock.now_ms()
@@ -96,7 +110,7 @@ def _offset(partition: TxnOffsetCommitRequestPartition, now_ms: int) -> OffsetAn
     )
 
 
-async def _verify(services: Services, request: TxnOffsetCommitRequest, context: RequestContext) -> None:
+async def _verify(services: Needs, request: TxnOffsetCommitRequest, context: RequestContext) -> None:
     """Check that the transaction includes the group's partition, so that the partition will get a marker."""
     partition_count = services.groups.partitions.count()
     if partition_count is None:

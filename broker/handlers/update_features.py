@@ -6,8 +6,10 @@ with the reason.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
+from controller.controller import Controller
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -21,7 +23,13 @@ UPGRADE_TYPES = range(1, 4)
 """Upgrade, safe downgrade, unsafe downgrade."""
 
 
-def handle(services: Services, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    controller: Controller
+
+
+def handle(services: Needs, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
     if not services.controller.is_active:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
     return UpdateFeaturesResponse(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
-from broker.loop.slices import Slices, whole
+from broker.loop.slices import SlicedWork, Slices, whole
+from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Codes, Marker
 from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
@@ -30,8 +31,15 @@ STEP_SIZE = 100
 """Partitions to which a marker is appended before other requests get their turn."""
 
 
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    marker_writer: MarkerWriter
+    sliced_work: SlicedWork
+
+
 async def handle(
-    services: Services, request: WriteTxnMarkersRequest, context: RequestContext
+    services: Needs, request: WriteTxnMarkersRequest, context: RequestContext
 ) -> Slices[WriteTxnMarkersResponse]:
     pace = services.sliced_work.pace()
     for marker in request.markers:
@@ -61,7 +69,7 @@ def failed(request: WriteTxnMarkersRequest, context: RequestContext, code: Error
 
 
 def _write(
-    services: Services, requested: WritableTxnMarker, partitions: Sequence[TopicPartition]
+    services: Needs, requested: WritableTxnMarker, partitions: Sequence[TopicPartition]
 ) -> Codes | Awaitable[Codes]:
     marker = Marker(
         requested.producer_id, requested.producer_epoch, requested.transaction_result, requested.coordinator_epoch

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from broker.cluster.broker_state import BrokerState
-from broker.handlers.services import Services
 from broker.metrics.histogram import Histogram
 from broker.metrics.loop_idle import LoopIdle, idle_metrics
 from broker.metrics.loop_lag import lag_metric
@@ -22,6 +21,7 @@ from broker.metrics.of_storage import cleaner_metrics, log_metrics
 from broker.network.socket_server import SocketServer
 from broker.replica.log_cleaner import LogCleaner
 from broker.requests.request_metrics import RequestMetrics
+from broker.requests.services import Services
 
 
 def all_metrics(

@@ -19,7 +19,6 @@ from types import ModuleType
 from typing import Any, cast
 
 from broker.handlers.request_context import CloseConnection, RequestContext
-from broker.handlers.services import Services
 from broker.loop.promise import Promise
 from broker.loop.slices import is_sliced
 from broker.network.channel import Authentication, Channel
@@ -35,6 +34,7 @@ from broker.requests.budget import (
 from broker.requests.error_counts import CODE_FIELDS, NONE, error_counts
 from broker.requests.request_metrics import RequestMetrics, ServedRequest
 from broker.requests.routes import TABLE, WAITS_FOR
+from broker.requests.services import Services
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, Encoder, decoder, encoder, scanner
 from protocol.errors import ErrorCode, KafkaError, Malformed

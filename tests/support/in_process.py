@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from broker.handlers.services import Services
 from broker.loop.clock import Clock, SystemClock
 from broker.network.channel import Channel
 from broker.network.connection import Buffers, Outcome
 from broker.network.unsent_responses import UnsentResponses
 from broker.requests.dispatch import RequestDispatcher
+from broker.requests.services import Services
 from broker.server import Server, StartupError
 from config.broker import BrokerConfig
 from protocol.api import APIS

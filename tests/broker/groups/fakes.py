@@ -132,7 +132,6 @@ class Surroundings:
             self.timer,
             self.clock,
             self.ensure_internal_topic,
-            self.legacy,
             SlicedWork(SteppingClock(SLICE_MS).monotonic_ms, steps_min=1),
         )
 

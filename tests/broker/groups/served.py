@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from broker.cluster.metadata_cache import BrokerNode, MetadataCache, TopicState
@@ -14,7 +14,6 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.rebalance import GroupSettings
 from broker.groups.settings import CoordinatorSettings
 from broker.handlers.request_context import RequestContext
-from broker.handlers.services import Services
 from broker.loop.slices import SLICE_MS, SlicedWork, is_sliced
 from broker.network.channel import Channel
 from broker.requests.dispatch import request_decoder
@@ -23,7 +22,7 @@ from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
 from protocol.row_writer import RowResponse
-from tests.broker.groups.fakes import Surroundings
+from tests.broker.groups.fakes import FakeLegacyOffsets, Surroundings
 from tests.support.manual_clock import ManualClock, SteppingClock
 
 CLIENT_ID = "client"
@@ -34,6 +33,7 @@ class ServicesOfGroups:
     """The parts of a broker that these handlers touch."""
 
     groups: GroupCoordinator
+    legacy_offsets: FakeLegacyOffsets
     metadata_cache: MetadataCache
     clock: ManualClock
     sliced_work: SlicedWork
@@ -80,9 +80,9 @@ class Served:
             },
         )  # fmt: skip
 
-    def services(self) -> Services:
+    def services(self) -> ServicesOfGroups:
         """What the handlers work with."""
-        return cast(Services, ServicesOfGroups(self.coordinator, self.metadata, self.here.clock, self.sliced_work))
+        return ServicesOfGroups(self.coordinator, self.here.legacy, self.metadata, self.here.clock, self.sliced_work)
 
     def send(self, handler: ModuleType, request: object, version: int) -> Any:
         """Return the response if the handler responds at once, otherwise a task that ends with it."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.groups.legacy_offsets import StoredLegacyOffsets
+from broker.groups.legacy_offsets import LegacyOffsets
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.memory_store import MemoryStore, MemoryTree
 
@@ -22,7 +22,7 @@ async def store() -> AsyncIterator[MemoryStore]:
 
 
 async def test_a_written_offset_is_read_back(store: MemoryStore) -> None:
-    offsets = StoredLegacyOffsets(store)
+    offsets = LegacyOffsets(store)
     assert await offsets.read("g", "t", 0) is None
     await offsets.write("g", "t", 0, 5)
     await offsets.write("g", "t", 0, 6)
@@ -35,7 +35,7 @@ async def test_a_written_offset_is_read_back(store: MemoryStore) -> None:
 
 
 async def test_two_concurrent_first_writers_leave_one_offset(store: MemoryStore) -> None:
-    offsets = StoredLegacyOffsets(store)
+    offsets = LegacyOffsets(store)
     await asyncio.gather(*(offsets.write("g", "t", 0, offset) for offset in range(10)))
     assert await offsets.read("g", "t", 0) in range(10)
 
@@ -45,12 +45,12 @@ async def test_a_node_that_is_no_offset_is_an_error(store: MemoryStore) -> None:
         await store.create(path)
     await store.create("/consumers/g/offsets/t/0", b"five")
     with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
-        await StoredLegacyOffsets(store).read("g", "t", 0)
+        await LegacyOffsets(store).read("g", "t", 0)
 
 
 async def test_an_unavailable_store_is_an_error() -> None:
     store = MemoryStore(MemoryTree())
-    offsets = StoredLegacyOffsets(store)
+    offsets = LegacyOffsets(store)
     with pytest.raises(KafkaError):
         await offsets.read("g", "t", 0)
     with pytest.raises(KafkaError):
@@ -59,7 +59,7 @@ async def test_an_unavailable_store_is_an_error() -> None:
 
 @pytest.mark.parametrize("group_id", ["", "a/b", "/"])
 async def test_group_ids_that_are_no_node_names_are_rejected(store: MemoryStore, group_id: str) -> None:
-    offsets = StoredLegacyOffsets(store)
+    offsets = LegacyOffsets(store)
     for call in (offsets.read(group_id, "t", 0), offsets.write(group_id, "t", 0, 1)):
         with pytest.raises(KafkaError) as caught:
             await call

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.handlers.services import Services
 from broker.metrics.of_requests import topic_metrics
 from broker.replica.topic_metrics import AllTopicMetrics
 from broker.requests.dispatch import RequestDispatcher
 from broker.requests.request_metrics import RequestMetrics, RequestParts
+from broker.requests.services import Services
 from protocol.api import APIS
 from protocol.codec import encode
 from protocol.errors import ErrorCode

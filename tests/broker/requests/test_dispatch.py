@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from broker.handlers.request_context import CloseConnection, RequestContext
-from broker.handlers.services import Services
 from broker.loop.slices import SlicedWork
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import Buffers, Outcome
 from broker.requests.dispatch import ERROR_MESSAGE_MAX, SIZE_MAX_WITHOUT_RECORDS, RequestDispatcher, failure_response
 from broker.requests.routes import TABLE
+from broker.requests.services import Services
 from protocol.api import APIS
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError, Malformed

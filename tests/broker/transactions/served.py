@@ -12,7 +12,6 @@ from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
 from broker.groups.coordinator import GroupCoordinator
-from broker.handlers.services import Services
 from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SlicedWork
@@ -84,30 +83,27 @@ class ServedTransactions(Served):
         await self.there.lead()
         return self
 
-    def services(self) -> Services:
+    def services(self) -> ServicesOfTransactions:
         transactions, clock = self.transactions, self.there.clock
         verifier = TransactionVerifier(self.link(), self.guards, lambda: True, clock)
-        return cast(
-            Services,
-            ServicesOfTransactions(
-                transactions,
-                self.coordinator,
-                verifier,
-                self.marker_writer,
+        return ServicesOfTransactions(
+            transactions,
+            self.coordinator,
+            verifier,
+            self.marker_writer,
+            self.leading.replica_manager,
+            ProducerIdsFrom(self.there),
+            self.metadata,
+            clock,
+            SlicedWork(clock.monotonic_ms),
+            Appends(
                 self.leading.replica_manager,
-                ProducerIdsFrom(self.there),
-                self.metadata,
-                clock,
-                SlicedWork(clock.monotonic_ms),
-                Appends(
-                    self.leading.replica_manager,
-                    verifier,
-                    cast(CpuPool, None),
-                    cast(Clock, clock),
-                    why_not_hosted=partial(why_not_hosted, self.leading.replica_manager, self.metadata),
-                    in_thread=cast(Any, None),
-                    internal_topics=INTERNAL_TOPICS,
-                ),
+                verifier,
+                cast(CpuPool, None),
+                cast(Clock, clock),
+                why_not_hosted=partial(why_not_hosted, self.leading.replica_manager, self.metadata),
+                in_thread=cast(Any, None),
+                internal_topics=INTERNAL_TOPICS,
             ),
         )
 

@@ -1,6 +1,7 @@
 """The parts of one broker that handlers use, wired by `broker/assembly.py`.
 
-Owns only the references, and the few methods that involve several parts.
+Owns only the references, and the few methods that involve several parts. A handler declares in its class `Needs` which
+of them it uses; `Services` satisfies all of these classes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from broker.cluster.topic_configs import TopicConfigs
 from broker.cluster.topics import TopicAdministration
 from broker.coordination.producer_ids import ProducerIds
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.legacy_offsets import LegacyOffsets
 from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SlicedWork
@@ -65,6 +67,7 @@ class Services:
     scram_credentials: ScramCredentials
     producer_ids: ProducerIds
     groups: GroupCoordinator
+    legacy_offsets: LegacyOffsets
     transactions: TransactionCoordinator
     verifier: TransactionVerifier
     marker_writer: MarkerWriter
