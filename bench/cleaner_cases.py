@@ -10,7 +10,7 @@ import multiprocessing
 import resource
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -57,7 +57,9 @@ def clean_records(folder: Path, scale: Scale, *, record_size: int) -> Values:
     config = LogConfig.from_overrides(
         BrokerConfig.from_properties({}, {}), {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
     )
-    manager = LogManager([str(folder / "logs")], LogManagerSettings(), files, random=Random(1))
+    manager = LogManager(
+        [str(folder / "logs")], LogManagerSettings(), files, random=Random(), new_threads=ThreadPoolExecutor
+    )
     manager.startup.open()
     manager.startup.claim(MetaProperties(1, "bench"))
     manager.startup.load(lambda topic: config, now_ms=now_ms())

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from random import Random
 from typing import Any, TypeVar
 
 from broker.cluster.control_requests import LocalChannels
@@ -22,10 +21,10 @@ from broker.cluster.topics import TopicAdministration
 from broker.coordination.led_partitions import LedPartitions
 from broker.coordination.producer_ids import ProducerIds
 from broker.coordination.replicated_log import ReplicatedLog
+from broker.environment import Environment
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import LegacyOffsets
 from broker.groups.settings import CoordinatorSettings
-from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer
@@ -66,8 +65,7 @@ class Foundation:
     broker_id: int
     cluster_id: str
     config: BrokerConfig
-    clock: Clock
-    random: Random
+    environment: Environment
     timer: Timer
     store: StateStore
     log_manager: LogManager
@@ -90,7 +88,8 @@ class Reconfiguration:
 
 def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[], int]) -> Services:
     """Build all parts of one broker. `broker_epoch()` returns -1 before the broker is registered."""
-    config, clock, timer = on.config, on.clock, on.timer
+    config, timer = on.config, on.timer
+    clock, random = on.environment.clock, on.environment.random
     sliced_work = SlicedWork(clock.monotonic_ms)
     metadata = MetadataCache(on.cluster_id)
     topic_configs = TopicConfigs(config, lambda topic: topic_overrides(on.store, topic))
@@ -110,13 +109,14 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         on.log_manager,
         replica_manager,
         clock,
+        on.environment.new_threads,
         threads=config[properties.NUM_REPLICA_ALTER_LOG_DIRS_THREADS] or len(config.log_dirs),
         bytes_per_second_max=lambda: config[properties.REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND],
     )
     replica_manager.on_opened = directory_moves.resume
     channels = LocalChannels(clock, metadata, replica_manager, topic_configs, sliced_work, on.blocking, broker_epoch)
     controller = Controller(
-        on.broker_id, on.store, channels, controller_settings(config), clock, on.random, sliced_work.pace
+        on.broker_id, on.store, channels, controller_settings(config), clock, random, sliced_work.pace
     )
     topics = TopicAdministration(controller, metadata, config, timer, clock, sliced_work)
     groups = GroupCoordinator(
@@ -154,7 +154,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         broker_id=on.broker_id,
         config=config,
         clock=clock,
-        uniform=on.random.random,
+        random=on.environment.random,
         metadata_cache=metadata,
         controller=controller,
         log_manager=on.log_manager,
@@ -171,7 +171,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         directory_moves=directory_moves,
         fetch_sessions=FetchSessionCache(
             config[properties.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
-            lambda: on.random.randrange(1, 2**31),
+            lambda: random.randrange(1, 2**31),
             fetch_news,
         ),
         topics=topics,

@@ -16,7 +16,6 @@ from broker.loop.slices import SlicedWork
 from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
-from storage.dirty_pages import DirtyPages
 from storage.log_manager import LogManager
 
 T = TypeVar("T")
@@ -32,7 +31,7 @@ def storage_jobs(
     config: BrokerConfig,
     clock: Clock,
     logs: LogManager,
-    dirty_pages: DirtyPages,
+    are_dirty_pages_many: Callable[[], bool],
     sliced_work: SlicedWork,
     background: Executor,
 ) -> list[Job]:
@@ -47,7 +46,7 @@ def storage_jobs(
         return await asyncio.get_running_loop().run_in_executor(background, work)
 
     async def write_back() -> None:
-        if dirty_pages.are_many():
+        if are_dirty_pages_many():
             await off_loop(logs.start_writeback)
 
     return [

@@ -13,9 +13,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import random
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -28,8 +26,8 @@ from broker.assembly import Foundation, Reconfiguration, assemble
 from broker.cluster.broker_state import BrokerState
 from broker.cluster.metadata_store import NoMetadataError, open_store, record_directories
 from broker.console.load_display import load_display
+from broker.environment import Environment, environment_of_this_machine
 from broker.jobs import storage_jobs, transaction_jobs
-from broker.loop.clock import Clock, SystemClock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
 from broker.loop.periodic_jobs import PeriodicJobs
@@ -38,7 +36,7 @@ from broker.network.descriptors import raise_limit
 from broker.network.listener import ListenError
 from broker.network.socket_server import SocketServer
 from broker.replica.directory_writers import DirectoryWriters
-from broker.replica.log_cleaner import LogCleaner, WorkerProcess
+from broker.replica.log_cleaner import LogCleaner
 from broker.requests.dispatch import RequestDispatcher
 from broker.requests.services import Services
 from broker.settings.component_settings import (
@@ -68,8 +66,6 @@ from controller.registration import (
 )
 from controller.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
 from controller.state_store import StoreError, StoreUnavailable
-from storage.dirty_pages import DirtyPages
-from storage.files import OsFiles
 from storage.log_cleaning import CleanerSettings, LogCleaning
 from storage.log_directory import DirectoryLockedError, ForeignDirectoryError
 from storage.log_manager import LogManager
@@ -123,7 +119,7 @@ def run(config: BrokerConfig) -> int:
 
 
 async def _serve(config: BrokerConfig) -> int:
-    server = Server(config, SystemClock())
+    server = Server(config, environment_of_this_machine())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -141,11 +137,11 @@ async def _serve(config: BrokerConfig) -> int:
 class Server:
     """One broker. Several may run in one process; they share no state."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(self, config: BrokerConfig, environment: Environment) -> None:
         self._config = config
-        self._clock = clock
+        self._environment = environment
+        self._clock = environment.clock
         self._undo = AsyncExitStack()
-        self._random = random.Random()
         self._sockets: SocketServer
         self._broker_epoch = -1
         self._loop: asyncio.AbstractEventLoop
@@ -197,11 +193,12 @@ class Server:
         self._state = BrokerState.STARTING
         _reject_unsupported_settings(self._config)
         self._loop = asyncio.get_running_loop()
-        self._blocking = ThreadPool(self._config[properties.NUM_IO_THREADS], "blocking")
+        new_threads = self._environment.new_threads
+        self._blocking = ThreadPool(self._config[properties.NUM_IO_THREADS], "blocking", new_threads)
         self._undo.callback(self._blocking.shutdown)
-        self._background = ThreadPool(self._config[properties.BACKGROUND_THREADS], "background")
+        self._background = ThreadPool(self._config[properties.BACKGROUND_THREADS], "background", new_threads)
         self._undo.callback(self._background.shutdown)
-        self._cpu_pool = CpuPool(self._config[properties.QUEUED_MAX_REQUESTS])
+        self._cpu_pool = CpuPool(self._config[properties.QUEUED_MAX_REQUESTS], new_threads)
         self._undo.callback(self._cpu_pool.stop)
         self._bind()
         foundation = await self._build_foundation()
@@ -231,12 +228,13 @@ class Server:
 
     async def _build_foundation(self) -> Foundation:
         """Lock the log directories, open the metadata store, and determine the cluster id and broker id."""
-        config, clock = self._config, self._clock
+        config, environment = self._config, self._environment
         log_manager = self._log_manager = LogManager(
             config.log_dirs,
             LogManagerSettings.of(config),
-            OsFiles(),
-            random=self._random,
+            self._environment.files,
+            random=self._environment.random,
+            new_threads=self._environment.new_threads,
             on_directory_failed=self._directory_failed,
             files_beside=STORE_FILES,
         )
@@ -244,7 +242,7 @@ class Server:
         self._undo.callback(log_manager.directories.unlock)
         store, accepted = await open_store(
             log_manager,
-            clock,
+            environment.clock,
             self._blocking,
             accepts_changed=config[properties.LOG_DIRS_ACCEPT_CHANGED],
             on_lost=lambda error: self._stop_after_fatal(
@@ -253,7 +251,9 @@ class Server:
         )
         self._store = store
         self._undo.push_async_callback(store.close)
-        cluster_id = await ensure_cluster_id(store, stored=None if meta is None else meta.cluster_id)
+        cluster_id = await ensure_cluster_id(
+            store, environment.random, stored=None if meta is None else meta.cluster_id
+        )
         check_cluster_id(stored=None if meta is None else meta.cluster_id, cluster_id=cluster_id)
         broker_id = await choose_broker_id(
             store,
@@ -264,14 +264,13 @@ class Server:
         )
         await record_directories(store, log_manager, accepted)
         await self._in_thread(lambda: log_manager.startup.claim(MetaProperties(broker_id, cluster_id)))
-        loop_timer = LoopTimer(self._loop, clock)
+        loop_timer = LoopTimer(self._loop, environment.clock)
         self._undo.callback(loop_timer.close)
         return Foundation(
             broker_id,
             cluster_id,
             config,
-            clock,
-            self._random,
+            environment,
             loop_timer.timer,
             store,
             log_manager,
@@ -290,7 +289,7 @@ class Server:
                 lambda: self._log_manager.startup.load(topic_configs.effective, now_ms=now_ms, on_progress=show)
             )
         self._undo.push_async_callback(self._close_logs)
-        writers = DirectoryWriters(self._log_manager)
+        writers = DirectoryWriters(self._log_manager, self._environment.new_threads)
         self._undo.push_async_callback(writers.stop)
 
     async def _start_background_work(self, foundation: Foundation, services: Services) -> None:
@@ -312,7 +311,7 @@ class Server:
                     self._config,
                     self._clock,
                     self._log_manager,
-                    DirtyPages(),
+                    self._environment.are_dirty_pages_many,
                     services.sliced_work,
                     self._background,
                 ),
@@ -341,11 +340,12 @@ class Server:
         if not config[properties.LOG_CLEANER_ENABLE]:
             logger.warning("log.cleaner.enable=false: compacted topics, __consumer_offsets among them, only grow")
             return
-        cleaning = LogCleaning(self._log_manager, OsFiles(), CleanerSettings.of(config))
+        cleaning = LogCleaning(self._log_manager, self._environment.files, CleanerSettings.of(config))
         cleaning.load()
         cleaner = self._cleaner = LogCleaner(
             cleaning,
-            WorkerProcess,
+            self._environment.new_worker,
+            self._environment.new_threads,
             self._background,
             self._clock,
             self._services.sliced_work,
@@ -388,7 +388,8 @@ class Server:
         from broker.metrics.loop_idle import LoopIdle
         from broker.metrics.loop_lag import watch
 
-        flush_times, loop_lag = Histogram(self._random.random), Histogram(self._random.random)
+        uniform = self._environment.random.random
+        flush_times, loop_lag = Histogram(uniform), Histogram(uniform)
         loop_idle = LoopIdle()
         self._log_manager.on_flushed = lambda seconds: loop.call_soon_threadsafe(
             lambda: flush_times.update(seconds * 1000, self._clock.monotonic_ms() / 1000)
@@ -413,7 +414,12 @@ class Server:
         """Return the registration of this broker: its advertised addresses, with the real ports."""
         ports = self._sockets.ports
         endpoints = tuple(
-            Endpoint(one.name, one.host or socket.getfqdn(), one.port or ports[one.name], one.security_protocol.name)
+            Endpoint(
+                one.name,
+                one.host or self._environment.host_name(),
+                one.port or ports[one.name],
+                one.security_protocol.name,
+            )
             for one in self._config.advertised_listeners
         )
         broker = Broker(broker_id, endpoints, rack=self._config[properties.BROKER_RACK])

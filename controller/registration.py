@@ -4,10 +4,11 @@ Owns these four writes, which run in this order at start, before there is a cont
 race. Also owns the notification of an offline log directory. Must not know elections.
 """
 
-import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from random import Random
+from uuid import UUID
 
 from controller import paths
 from controller.model import Broker
@@ -45,7 +46,7 @@ async def ensure_paths(store: StateStore, wanted: Iterable[str] = paths.PERSISTE
                 await store.create(path)
 
 
-async def ensure_cluster_id(store: StateStore, *, stored: str | None = None) -> str:
+async def ensure_cluster_id(store: StateStore, random: Random, *, stored: str | None = None) -> str:
     """Return the cluster id; the first broker generates it. Also create the roots of the tree.
 
     `stored` is the cluster id in the broker's log directories (meta.properties).
@@ -64,13 +65,13 @@ async def ensure_cluster_id(store: StateStore, *, stored: str | None = None) -> 
             ) from None
         await ensure_paths(store, [parent_path(paths.CLUSTER_ID)])
         with suppress(NodeExists):
-            await store.create(paths.CLUSTER_ID, paths.encode_cluster_id(_random_id()))
+            await store.create(paths.CLUSTER_ID, paths.encode_cluster_id(_random_id(random)))
         return paths.decode_cluster_id((await store.get(paths.CLUSTER_ID)).data)
 
 
-def _random_id() -> str:
+def _random_id(random: Random) -> str:
     """Return a random id; like a topic id, it does not begin with `-`, which tools would parse as an option."""
-    while (text := paths.encode_uuid(uuid.uuid4())).startswith("-"):
+    while (text := paths.encode_uuid(UUID(int=random.getrandbits(128), version=4))).startswith("-"):
         pass
     return text
 

@@ -10,7 +10,7 @@ shortage of descriptors or memory takes no directory offline.
 import logging
 import os.path
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Executor, wait
 from typing import Final, TypeVar
 
 from protocol.errors import ErrorCode, KafkaError
@@ -34,11 +34,16 @@ class LogDirectories:
         paths: Sequence[str],
         shortages: Shortages,
         on_failed: Callable[[LogDirectory, Exception], None],
+        new_threads: Callable[[int, str], Executor],
     ) -> None:
-        """`on_failed` is called once for each directory that goes offline, in any thread."""
+        """`on_failed` is called once for each directory that goes offline, in any thread.
+
+        `new_threads(size, name)` returns an executor of that many threads.
+        """
         self._directories = [LogDirectory(files, path) for path in paths]
         self._shortages = shortages
         self._on_failed = on_failed
+        self._new_threads = new_threads
 
     def __iter__(self) -> Iterator[LogDirectory]:
         return iter(self._directories)
@@ -118,7 +123,7 @@ class LogDirectories:
 
         `on_progress` is called about twice a second. Raises what `action` raises.
         """
-        pools = {directory.path: ThreadPoolExecutor(threads, "log-recovery") for directory in self.live}
+        pools = {directory.path: self._new_threads(threads, "log-recovery") for directory in self.live}
         try:
             futures = [
                 pools[directory_of(item).path].submit(action, item)

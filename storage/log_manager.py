@@ -23,9 +23,9 @@ Invariants:
 import contextlib
 import logging
 import threading
-import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from random import Random
 from typing import Final, NamedTuple, TypeAlias, TypeVar
@@ -99,12 +99,14 @@ class LogManager:
         files: Files,
         *,
         random: Random,
+        new_threads: Callable[[int, str], Executor],
         on_directory_failed: Callable[[str, Exception], None] = lambda path, error: None,
         files_beside: Collection[str] = (),
     ) -> None:
         """`on_directory_failed(path, error)` is called once for each directory that fails, in any thread.
 
-        `files_beside` names files that other parts of the broker keep in the log directories.
+        `new_threads(size, name)` returns an executor of that many threads. `files_beside` names files that other parts
+        of the broker keep in the log directories.
         """
         self._files = files
         self._random = random
@@ -130,7 +132,7 @@ class LogManager:
         self._marking = threading.Lock()  # held while markers of moves are written or removed
         self._creating: set[TopicPartition] = set()  # logs whose files are being created
         self._leaving: set[TopicPartition] = set()  # deleted logs whose directory still has its name
-        self.directories = LogDirectories(files, log_dirs, self.shortages, self._directory_failed)
+        self.directories = LogDirectories(files, log_dirs, self.shortages, self._directory_failed, new_threads)
         self.writers = {path: DirectoryWriter(path, on_shortage=self.shortages.report) for path in log_dirs}
         self._options = {directory.path: self._options_for(directory) for directory in self.directories}
         self.startup = LogStartup(self, self.directories, files, files_beside)
@@ -313,7 +315,9 @@ class LogManager:
         self._leaving.discard(log.name)
         try:
             log.retire()
-            path = directory.rename_partition_directory(str(log.directory), _marked(log.name, DirectoryState.DELETE))
+            path = directory.rename_partition_directory(
+                str(log.directory), self.marked_name(log.name, DirectoryState.DELETE)
+            )
         except OSError as error:
             if isinstance(error, ShortageError):
                 # The directory still has its name, which new logs need: remove it as soon as possible.
@@ -365,7 +369,7 @@ class LogManager:
         if not can_have_future(log.topic, log.partition):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
         self._refuse_taken(log.name)
-        path = f"{directory.path}/{_marked(log.name, DirectoryState.FUTURE)}"
+        path = f"{directory.path}/{self.marked_name(log.name, DirectoryState.FUTURE)}"
         copy = self._create_files(directory, path, NewLog(log.name, log.topic_id, log.config), now_ms)
         self.add(copy, directory)
         return copy
@@ -389,7 +393,7 @@ class LogManager:
         copy.rename(self._home[copy].path_of(name))
         self._logs[name] = self._future_logs.pop(name)
         directory = self._forget(log)
-        path = f"{directory.path}/{_marked(name, DirectoryState.DELETE)}"
+        path = f"{directory.path}/{self.marked_name(name, DirectoryState.DELETE)}"
         try:
             log.rename(path)
         except KafkaError as error:
@@ -667,6 +671,11 @@ class LogManager:
         """Return what all logs of a directory share."""
         return self._options[directory.path]
 
+    def marked_name(self, name: TopicPartition, state: DirectoryState) -> str:
+        """Return a unique name for the directory of a log in `state`."""
+        unique_id = UUID(int=self._random.getrandbits(128), version=4)
+        return names.marked_partition_directory(name.topic, name.partition, state, unique_id)
+
     def _options_for(self, directory: LogDirectory) -> LogOptions:
         return LogOptions(
             self._files,
@@ -688,7 +697,3 @@ class LogManager:
 def _exhaust(steps: Iterable[object]) -> None:
     for _ in steps:
         pass
-
-
-def _marked(name: TopicPartition, state: DirectoryState) -> str:
-    return names.marked_partition_directory(name.topic, name.partition, state, uuid.uuid4())

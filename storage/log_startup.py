@@ -8,7 +8,6 @@ Threads: `open`, `claim` and `load` block until done. `load` uses threads of its
 
 import logging
 import os.path
-import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -130,6 +129,8 @@ class StartedLogs(Protocol):
     damaged_batches: DamagedBatches
 
     def options_of(self, directory: LogDirectory) -> LogOptions: ...
+
+    def marked_name(self, name: TopicPartition, state: DirectoryState) -> str: ...
 
     def add(self, log: Log, directory: LogDirectory) -> None: ...
 
@@ -301,9 +302,7 @@ class LogStartup:
             served.extend(self._renamed(one, names.partition_directory(*one.name)))
         for one in settled.retired:
             _logger.warning("%s is removed: another directory holds the log since a move", one.path)
-            for renamed in self._renamed(
-                one, names.marked_partition_directory(*one.name, DirectoryState.DELETE, uuid.uuid4())
-            ):
+            for renamed in self._renamed(one, self._logs.marked_name(one.name, DirectoryState.DELETE)):
                 self._remove_later(directories[one.directory], renamed.path, now_ms)
         _refuse_duplicates(served)
         self._first_dirty_found = {path: each.first_dirty for path, each in offsets.items()}

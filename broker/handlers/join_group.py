@@ -8,8 +8,9 @@ not known; v9 a returning static leader can be asked to skip the assignment (KIP
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from random import Random
 from typing import Protocol
-from uuid import uuid4
+from uuid import UUID
 
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.events import JoinRequest, JoinResult, MemberProtocol
@@ -26,13 +27,14 @@ FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
 class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
+    random: Random
     groups: GroupCoordinator
 
 
 def handle(
     services: Needs, request: JoinGroupRequest, context: RequestContext
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
-    result = services.groups.join(request.group_id, _join_request(request, context))
+    result = services.groups.join(request.group_id, _join_request(services.random, request, context))
     return _response(result, context) if isinstance(result, JoinResult) else _when_formed(result, context)
 
 
@@ -44,10 +46,11 @@ async def _when_formed(awaited: Awaitable[JoinResult], context: RequestContext) 
     return _response(await awaited, context)
 
 
-def _join_request(request: JoinGroupRequest, context: RequestContext) -> JoinRequest:
+def _join_request(random: Random, request: JoinGroupRequest, context: RequestContext) -> JoinRequest:
     version = context.api_version
     has_rebalance_timeout = version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT
     client_id = context.client_id or ""
+    unique_id = UUID(int=random.getrandbits(128), version=4)
     return JoinRequest(
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
@@ -57,7 +60,7 @@ def _join_request(request: JoinGroupRequest, context: RequestContext) -> JoinReq
         rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=tuple(MemberProtocol(each.name, each.metadata) for each in request.protocols),
-        generated_member_id=f"{request.group_instance_id or client_id}-{uuid4()}",
+        generated_member_id=f"{request.group_instance_id or client_id}-{unique_id}",
         requires_known_member_id=version >= FIRST_VERSION_WITH_REQUIRED_MEMBER_ID,
         supports_skipping_assignment=version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT,
         reason=request.reason or "",

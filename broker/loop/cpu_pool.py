@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -23,8 +23,9 @@ THREADS = 2
 class CpuPool:
     """Runs CPU-bound work in threads."""
 
-    def __init__(self, queued_max: int) -> None:
-        self._threads = ThreadPoolExecutor(THREADS, "computing")
+    def __init__(self, queued_max: int, new_threads: Callable[[int, str], Executor]) -> None:
+        """`new_threads(size, name)` returns an executor of that many threads."""
+        self._threads = new_threads(THREADS, "computing")
         self._queued_max = queued_max
         self._queued_count = 0
         self._on_full: Callable[[], None] = lambda: None

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -86,6 +86,7 @@ class DirectoryMoves:
         log_manager: LogManager,
         replica_manager: ReplicaManager,
         clock: Clock,
+        new_threads: Callable[[int, str], Executor],
         *,
         threads: int,
         bytes_per_second_max: Callable[[], int],
@@ -93,11 +94,12 @@ class DirectoryMoves:
         self._log_manager = log_manager
         self._replica_manager = replica_manager
         self._clock = clock
+        self._new_threads = new_threads
         self._threads = threads
         self._bytes_per_second_max = bytes_per_second_max
         self._pacer = Pacer()
         self._slots = asyncio.Semaphore(threads)
-        self._executor: ThreadPoolExecutor | None = None
+        self._executor: Executor | None = None
         self._tasks: dict[Log, asyncio.Task[None]] = {}
         self._stopped: set[Log] = set()
         """Copies that an error has left as they are; some may be dropped by now."""
@@ -270,7 +272,7 @@ class DirectoryMoves:
 
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._threads, "replica-alter-log-dirs")
+            self._executor = self._new_threads(self._threads, "replica-alter-log-dirs")
         return asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import TypeVar
 
 from storage.directory_writer import Action, Start
@@ -21,10 +21,12 @@ T = TypeVar("T")
 class DirectoryWriters:
     """The writer threads of one broker."""
 
-    def __init__(self, log_manager: LogManager) -> None:
+    def __init__(self, log_manager: LogManager, new_threads: Callable[[int, str], Executor]) -> None:
+        """`new_threads(size, name)` returns an executor of that many threads."""
         self._log_manager = log_manager
+        self._new_threads = new_threads
         self._loop = asyncio.get_running_loop()
-        self._threads: list[ThreadPoolExecutor] = []
+        self._threads: list[Executor] = []
         log_manager.write_in_threads(self._start_of)
 
     async def stop(self) -> None:
@@ -41,7 +43,7 @@ class DirectoryWriters:
             thread.shutdown(wait=False)
 
     def _start_of(self, path: str) -> Start:
-        thread = ThreadPoolExecutor(1, "slow-log-directory")
+        thread = self._new_threads(1, "slow-log-directory")
         self._threads.append(thread)
 
         def start(work: Action, done: Action) -> None:

@@ -18,7 +18,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -145,6 +145,7 @@ class LogCleaner:
         self,
         cleaning: LogCleaning,
         new_worker: Callable[[], Worker],
+        new_threads: Callable[[int, str], Executor],
         background: Executor,
         clock: Clock,
         sliced_work: SlicedWork,
@@ -155,6 +156,7 @@ class LogCleaner:
         """`count` passes at a time; with nothing due, look again after `backoff_ms`."""
         self._cleaning = cleaning
         self._new_worker = new_worker
+        self._new_threads = new_threads
         self._background = background
         self._clock = clock
         self._sliced_work = sliced_work
@@ -212,7 +214,7 @@ class LogCleaner:
             await self._checkpoints
 
     async def _work(self, number: int) -> None:
-        with ThreadPoolExecutor(_THREADS_PER_WORKER, "log-cleaner") as threads:
+        with self._new_threads(_THREADS_PER_WORKER, "log-cleaner") as threads:
             slot = _Slot(number, self._new_worker(), threads)
             try:
                 while number < self._count:

@@ -97,7 +97,7 @@ class RequestDispatcher:
         names = [APIS[key].name for key in sorted(table)]
         for module in table.values():
             names += getattr(module, "METRIC_NAMES", ())
-        self.metrics = {name: RequestMetrics(services.uniform) for name in names}
+        self.metrics = {name: RequestMetrics(services.random.random) for name in names}
         """By request name: the names of the served APIs, and the `METRIC_NAMES` of their handlers."""
 
     def warm_up(self) -> None:

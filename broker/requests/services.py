@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from random import Random
 from typing import TypeVar
 
 from broker.cluster.internal_topics import INTERNAL_TOPICS
@@ -51,8 +52,7 @@ class Services:
     broker_id: int
     config: BrokerConfig
     clock: Clock
-    uniform: Callable[[], float]
-    """Returns random numbers from 0 (included) to 1 (excluded)."""
+    random: Random
     metadata_cache: MetadataCache
     controller: Controller
     log_manager: LogManager

@@ -48,7 +48,7 @@ def jobs_of(
         config,
         clock,
         cast(LogManager, logs),
-        pages or DirtyPages(),
+        (pages or DirtyPages()).are_many,
         SlicedWork(clock.monotonic_ms),
         cast(Executor, blocking),
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.loop.clock import SystemClock
+from broker.environment import environment_of_this_machine
 from broker.network.channel import Channel
 from broker.server import Server
 from broker.settings.config_changes import Alteration, KeyChange, Operation, ResourceType
@@ -67,7 +67,7 @@ async def test_a_cluster(tmp_path: Path) -> None:
 
 
 async def test_a_second_broker_on_the_same_folder(tmp_path: Path) -> None:
-    first = Server(settings(tmp_path), SystemClock())
+    first = Server(settings(tmp_path), environment_of_this_machine())
     await first.start()
     try:
         assert str(tmp_path) in await reason_not_to_start(settings(tmp_path))
@@ -84,7 +84,7 @@ async def test_data_without_its_metadata(tmp_path: Path) -> None:
 
 
 async def test_data_of_another_broker(tmp_path: Path) -> None:
-    first = Server(settings(tmp_path), SystemClock())
+    first = Server(settings(tmp_path), environment_of_this_machine())
     await first.start()
     await first.stop()
     config = BrokerConfig.from_properties(
@@ -115,7 +115,7 @@ async def test_the_control_plane_is_registered_and_hidden_from_clients_of_other_
 
 
 async def test_the_sizes_of_the_pools_change_while_the_broker_runs(tmp_path: Path) -> None:
-    server = Server(settings(tmp_path, num_io_threads="2", background_threads="3"), SystemClock())
+    server = Server(settings(tmp_path, num_io_threads="2", background_threads="3"), environment_of_this_machine())
     await server.start()
     try:
         changes = server._services.config_changes
@@ -136,7 +136,7 @@ async def test_the_sizes_of_the_pools_change_while_the_broker_runs(tmp_path: Pat
 async def test_a_broker_that_does_not_compact_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_enabled: str
 ) -> None:
-    server = Server(settings(tmp_path, log_cleaner_enable=is_enabled), SystemClock())
+    server = Server(settings(tmp_path, log_cleaner_enable=is_enabled), environment_of_this_machine())
     await server.start()
     await server.stop()
     assert ("compacted topics, __consumer_offsets among them, only grow" in caplog.text) is (is_enabled == "false")

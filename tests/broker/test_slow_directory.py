@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from broker.loop.clock import SystemClock
+from broker.environment import environment_of_this_machine
 from broker.loop.periodic_jobs import take_steps
 from broker.server import Server
 from config.broker import BrokerConfig
@@ -129,7 +129,7 @@ async def running(disk: SlowDisk, **overrides: str) -> AsyncIterator[Broker]:
         "offsets.topic.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
     }
-    server = Server(BrokerConfig.from_properties(properties, overrides), SystemClock())
+    server = Server(BrokerConfig.from_properties(properties, overrides), environment_of_this_machine())
     try:
         await server.start()
         broker = Broker(server, disk, good)

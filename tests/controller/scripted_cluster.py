@@ -197,7 +197,7 @@ class ScriptedCluster:
             self.brokers[broker_id] = ScriptedBroker(broker_id, self.say)
             self._registrations[broker_id] = registration
             await store.open()
-            await ensure_cluster_id(store)
+            await ensure_cluster_id(store, Random(1))
             await register_broker(store, registration)
             controller = Controller(broker_id, store, self, self.settings, self.clock, Random(broker_id), Unpaced)
             self.controllers[broker_id] = controller

@@ -49,7 +49,7 @@ def _topic(name: str, partitions: int = 1) -> CreatableTopic:
 
 
 async def start_alone(store: StateStore) -> tuple[Controller, OneBroker, int]:
-    await ensure_cluster_id(store)
+    await ensure_cluster_id(store, Random(1))
     endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 9091, "PLAINTEXT")
     epoch = await register_broker(store, BrokerRegistration(Broker(1, (endpoint,)), timestamp_ms=0))
     channels = OneBroker()

@@ -1,6 +1,7 @@
 """Registration: rejected ids, chosen ids, and several brokers that start at the same time."""
 
 import asyncio
+from random import Random
 
 import pytest
 
@@ -23,7 +24,7 @@ REGISTRATION = BrokerRegistration(Broker(1, (Endpoint("PLAINTEXT", "h", 9092, "P
 async def test_the_tree_of_a_first_start_is_kafkas(tree: MemoryTree) -> None:
     store = MemoryStore(tree)
     await store.open()
-    await ensure_cluster_id(store)
+    await ensure_cluster_id(store, Random(1))
     assert set(tree.dump()) == {
         "/", "/admin", "/admin/delete_topics", "/brokers", "/brokers/ids", "/brokers/seqid", "/brokers/topics",
         "/cluster", "/cluster/id", "/config", "/config/brokers", "/config/changes", "/config/clients", "/config/ips",
@@ -37,7 +38,7 @@ async def test_brokers_that_start_together_agree(tree: MemoryTree) -> None:
     stores = [MemoryStore(tree) for _ in range(4)]
     for store in stores:
         await store.open()
-    ids = await asyncio.gather(*map(ensure_cluster_id, stores))
+    ids = await asyncio.gather(*(ensure_cluster_id(store, Random(number)) for number, store in enumerate(stores)))
     assert len(set(ids)) == 1
     assert len(ids[0]) == 22
 
@@ -46,10 +47,10 @@ async def test_no_cluster_id_is_generated_for_data_of_another_cluster(tree: Memo
     store = MemoryStore(tree)
     await store.open()
     with pytest.raises(IdentityError, match="belong to cluster one"):
-        await ensure_cluster_id(store, stored="one")
+        await ensure_cluster_id(store, Random(1), stored="one")
     assert await store.exists(paths.CLUSTER_ID) is None
-    made_up = await ensure_cluster_id(store)
-    assert await ensure_cluster_id(store, stored="one") == made_up
+    made_up = await ensure_cluster_id(store, Random(1))
+    assert await ensure_cluster_id(store, Random(1), stored="one") == made_up
 
 
 async def test_missing_roots_are_created_beside_existing_ones(tree: MemoryTree) -> None:

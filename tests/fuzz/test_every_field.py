@@ -326,7 +326,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
 
     async def run() -> dict[str, Outcome]:
         folder, clock = tmp_path_factory.mktemp("mutated"), JumpingClock()
-        async with running_broker(folder, OVERRIDES, clock) as broker:
+        async with running_broker(folder, OVERRIDES, clock=clock) as broker:
             run = Run(broker, folder, clock)
             await run.prepare()
             before = resident_bytes()

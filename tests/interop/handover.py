@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -452,7 +453,13 @@ class House:
     def expire_old_segments(self) -> None:
         """Do the work of the periodic retention check."""
         base = BrokerConfig.from_properties({**PROPERTIES, "log.dirs": str(self.data)}, {})
-        manager = LogManager([str(self.data)], LogManagerSettings(file_delete_delay_ms=0), OsFiles(), random=Random(1))
+        manager = LogManager(
+            [str(self.data)],
+            LogManagerSettings(file_delete_delay_ms=0),
+            OsFiles(),
+            random=Random(),
+            new_threads=ThreadPoolExecutor,
+        )
         manager.startup.open()
         now_ms = int(time.time() * 1000)
         manager.startup.load(lambda topic: LogConfig.from_overrides(base, dict(TOPICS.get(topic, {}))), now_ms=now_ms)

@@ -1,5 +1,6 @@
 """Compacted logs for tests: a log manager with its cleaning, and what a consumer sees of a log."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -32,7 +33,9 @@ class Broker:
 
     def __init__(self, directory: Path, config: object = CONFIG, memory: int = 1 << 20) -> None:
         self.files = QuickFiles()
-        self.manager = LogManager([str(directory)], LogManagerSettings(), self.files, random=Random(1))
+        self.manager = LogManager(
+            [str(directory)], LogManagerSettings(), self.files, random=Random(), new_threads=ThreadPoolExecutor
+        )
         self.manager.startup.open()
         self.manager.startup.claim(MetaProperties(1, "cluster"))
         self.manager.startup.load(lambda topic: config, now_ms=NOW_MS)  # type: ignore[arg-type, return-value]

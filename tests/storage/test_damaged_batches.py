@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -26,7 +27,9 @@ def counts(counted: DamagedBatches) -> tuple[int, int, int]:
 
 
 def start(directory: Path) -> LogManager:
-    manager = LogManager([str(directory)], LogManagerSettings(), QuickFiles(), random=Random(1))
+    manager = LogManager(
+        [str(directory)], LogManagerSettings(), QuickFiles(), random=Random(), new_threads=ThreadPoolExecutor
+    )
     manager.startup.open()
     manager.startup.claim(MetaProperties(1, "cluster"))
     manager.startup.load(lambda topic: log_config(), now_ms=NOW_MS)

@@ -6,6 +6,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -600,7 +601,11 @@ class Manager:
         self.disk = Disk()
         self.thread = Thread()
         self.manager = LogManager(
-            [str(directory / "logs")], LogManagerSettings(file_delete_delay_ms=0), self.disk, random=Random(1)
+            [str(directory / "logs")],
+            LogManagerSettings(file_delete_delay_ms=0),
+            self.disk,
+            random=Random(),
+            new_threads=ThreadPoolExecutor,
         )
         self.manager.startup.open()
         self.manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
@@ -669,7 +674,9 @@ def test_a_stop_waits_until_all_is_written(tmp_path: Path) -> None:
 
 
 def load_log_of(directory: Path, topic: str) -> int:
-    manager = LogManager([str(directory / "logs")], LogManagerSettings(), QuickFiles(), random=Random(1))
+    manager = LogManager(
+        [str(directory / "logs")], LogManagerSettings(), QuickFiles(), random=Random(), new_threads=ThreadPoolExecutor
+    )
     manager.startup.open()
     manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
     log = manager.get(topic, 0)

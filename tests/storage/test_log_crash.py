@@ -10,6 +10,7 @@ import contextlib
 import errno
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -56,7 +57,13 @@ META = MetaProperties(1, "cluster")
 
 
 def start(directory: Path, files: Files) -> LogManager:
-    manager = LogManager([str(directory)], LogManagerSettings(file_delete_delay_ms=0), files, random=Random(1))
+    manager = LogManager(
+        [str(directory)],
+        LogManagerSettings(file_delete_delay_ms=0),
+        files,
+        random=Random(),
+        new_threads=ThreadPoolExecutor,
+    )
     manager.startup.open()
     manager.startup.claim(META)
     manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
@@ -335,7 +342,7 @@ COMPACTED = log_config(
 
 
 def start_compacted(directory: Path, files: Files) -> LogManager:
-    manager = LogManager([str(directory)], LogManagerSettings(), files, random=Random(1))
+    manager = LogManager([str(directory)], LogManagerSettings(), files, random=Random(), new_threads=ThreadPoolExecutor)
     manager.startup.open()
     manager.startup.claim(META)
     manager.startup.load(lambda topic: COMPACTED, now_ms=NOW_MS)

@@ -45,7 +45,8 @@ class Disks:
             self.paths,
             LogManagerSettings(**{"file_delete_delay_ms": 1000, **settings}),
             files or QuickFiles(),
-            random=Random(1),
+            random=Random(),
+            new_threads=ThreadPoolExecutor,
             on_directory_failed=lambda path, error: self.failed.append(path),
         )
 

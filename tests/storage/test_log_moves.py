@@ -47,7 +47,13 @@ NAME = TopicPartition("topic", 0)
 
 def start(folder: Path, files: Files | None = None, config: LogConfig = CONFIG) -> LogManager:
     paths = [str(folder / "a"), str(folder / "b")]
-    manager = LogManager(paths, LogManagerSettings(file_delete_delay_ms=1000), files or QuickFiles(), random=Random(1))
+    manager = LogManager(
+        paths,
+        LogManagerSettings(file_delete_delay_ms=1000),
+        files or QuickFiles(),
+        random=Random(),
+        new_threads=ThreadPoolExecutor,
+    )
     manager.startup.open()
     manager.startup.claim(META)
     manager.startup.load(lambda topic: config, now_ms=NOW_MS)

@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -44,7 +45,9 @@ class NotedFiles(QuickFiles):
 
 
 def start(directory: Path, files: Files | None = None) -> LogManager:
-    manager = LogManager([str(directory)], LogManagerSettings(), files or QuickFiles(), random=Random(1))
+    manager = LogManager(
+        [str(directory)], LogManagerSettings(), files or QuickFiles(), random=Random(), new_threads=ThreadPoolExecutor
+    )
     manager.startup.open()
     manager.startup.claim(MetaProperties(1, "cluster"))
     manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
@@ -133,7 +136,13 @@ def test_files_are_read_and_renamed_in_threads_only(tmp_path: Path) -> None:
 
 def test_a_log_that_begins_to_move_during_a_pass_keeps_its_segments(tmp_path: Path) -> None:
     directories = [tmp_path / "a", tmp_path / "b"]
-    manager = LogManager([str(one) for one in directories], LogManagerSettings(), QuickFiles(), random=Random(1))
+    manager = LogManager(
+        [str(one) for one in directories],
+        LogManagerSettings(),
+        QuickFiles(),
+        random=Random(),
+        new_threads=ThreadPoolExecutor,
+    )
     manager.startup.open()
     manager.startup.claim(MetaProperties(1, "cluster"))
     manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)

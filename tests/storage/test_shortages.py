@@ -7,6 +7,7 @@ import mmap
 import os
 import resource
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -254,7 +255,8 @@ def manager_over(tmp_path: Path, files: Files, failed: list[str]) -> LogManager:
         [str(tmp_path / "logs")],
         LogManagerSettings(file_delete_delay_ms=0),
         files,
-        random=Random(1),
+        random=Random(),
+        new_threads=ThreadPoolExecutor,
         on_directory_failed=lambda path, error: failed.append(path),
     )
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from broker.loop.clock import Clock, SystemClock
+from broker.environment import environment_of_this_machine
+from broker.loop.clock import Clock
 from broker.network.channel import Channel
 from broker.network.connection import Buffers, Outcome
 from broker.network.unsent_responses import UnsentResponses
@@ -25,7 +27,7 @@ from protocol.codec import decode, encode
 from protocol.headers import read_response_header, request_header
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.schema import message_info
-from storage.files import FileSlice
+from storage.files import Files, FileSlice
 
 T = TypeVar("T")
 
@@ -90,7 +92,7 @@ class InProcessBroker:
 
 async def reason_not_to_start(config: BrokerConfig) -> str:
     """Return the error of a broker that does not start."""
-    server = Server(config, SystemClock())
+    server = Server(config, environment_of_this_machine())
     try:
         with pytest.raises(StartupError) as caught:
             await server.start()
@@ -111,9 +113,9 @@ def reserved(unsent: UnsentResponses, size: int) -> Iterator[None]:
 
 @asynccontextmanager
 async def running_broker(
-    folder: Path, overrides: Mapping[str, str] | None = None, clock: Clock | None = None
+    folder: Path, overrides: Mapping[str, str] | None = None, *, clock: Clock | None = None, files: Files | None = None
 ) -> AsyncIterator[InProcessBroker]:
-    """Run a broker over `folder`, with the machine's clocks by default; stops it cleanly at the end."""
+    """Run a broker over `folder`, with the machine's clock and files by default; stops it cleanly at the end."""
     config = BrokerConfig.from_properties(
         {
             "broker.id": "0",
@@ -126,7 +128,8 @@ async def running_broker(
             **(overrides or {}),
         }
     )
-    server = Server(config, clock or SystemClock())
+    machine = environment_of_this_machine()
+    server = Server(config, replace(machine, clock=clock or machine.clock, files=files or machine.files))
     try:
         await server.start()
         yield InProcessBroker(server.dispatcher, server._services, server.metrics_port)

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from random import Random
 
 import pytest
 from kazoo.client import KazooClient
@@ -97,7 +98,7 @@ def make_cluster(*folders: Path) -> str:
     async def make() -> str:
         store = SqliteStore([folder / METADATA_FILE for folder in folders], ManualClock())
         await store.open()
-        cluster_id = await ensure_cluster_id(store)
+        cluster_id = await ensure_cluster_id(store, Random(1))
         await store.close()
         return cluster_id
 

@@ -45,7 +45,9 @@ class Door:
     def __init__(self, folder: Path) -> None:
         self.own_epoch = OWN_EPOCH
         config = BrokerConfig.from_properties({})
-        logs = LogManager([str(folder)], LogManagerSettings(), OsFiles(), random=Random(1))
+        logs = LogManager(
+            [str(folder)], LogManagerSettings(), OsFiles(), random=Random(), new_threads=ThreadPoolExecutor
+        )
         logs.startup.open()
         configs = TopicConfigs(config, _no_overrides)
         self.metadata = MetadataCache("cluster")

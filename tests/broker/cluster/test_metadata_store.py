@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.loop.clock import SystemClock
+from broker.environment import environment_of_this_machine
 from broker.server import Server
 from config.broker import BrokerConfig
 from controller.sqlite_file import SqliteFile, Transaction
@@ -261,7 +261,7 @@ async def test_the_broker_ends_when_no_copy_can_be_written_any_more(
         {"broker.id": "0", "listeners": "PLAINTEXT://127.0.0.1:0", **mounts.settings()}
     )
     stopped: list[bool] = []
-    server = Server(config, SystemClock())
+    server = Server(config, environment_of_this_machine())
     await server.start(on_fatal=lambda: stopped.append(True))
     try:
         server._store._on_lost(OSError("gone"))  # type: ignore[union-attr]

@@ -43,7 +43,7 @@ async def test_the_report_says_why_and_what_to_set(tmp_path: Path, caplog: pytes
 
 async def test_reports_are_a_minute_apart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    async with running_broker(tmp_path, UNMET, clock) as broker:
+    async with running_broker(tmp_path, UNMET, clock=clock) as broker:
         for _ in range(5):
             await find_coordinator(broker)
         clock.advance(FAILURE_REPORT_INTERVAL_MS - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from random import Random
 from types import ModuleType
 from typing import Any
 from uuid import UUID
@@ -37,6 +38,7 @@ class ServicesOfGroups:
     metadata_cache: MetadataCache
     clock: ManualClock
     sliced_work: SlicedWork
+    random: Random
 
 
 class Served:
@@ -48,6 +50,7 @@ class Served:
         )
         self.here = Surroundings(settings, partition_count=1 if has_offsets_topic else None)
         self.metadata = MetadataCache("cluster")
+        self.random = Random(1)
         self.metadata.brokers[1] = BrokerNode(1, None, {"PLAINTEXT": ("broker", 9092)})
         self.add_topic("t", 2)
         self.add_topic("u", 1)
@@ -82,7 +85,9 @@ class Served:
 
     def services(self) -> ServicesOfGroups:
         """What the handlers work with."""
-        return ServicesOfGroups(self.coordinator, self.here.legacy, self.metadata, self.here.clock, self.sliced_work)
+        return ServicesOfGroups(
+            self.coordinator, self.here.legacy, self.metadata, self.here.clock, self.sliced_work, self.random
+        )
 
     def send(self, handler: ModuleType, request: object, version: int) -> Any:
         """Return the response if the handler responds at once, otherwise a task that ends with it."""

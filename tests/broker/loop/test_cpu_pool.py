@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -11,7 +12,7 @@ from broker.loop.cpu_pool import CpuPool
 
 @pytest.fixture
 def cpu_pool() -> Iterator[CpuPool]:
-    made = CpuPool(queued_max=3)
+    made = CpuPool(3, ThreadPoolExecutor)
     yield made
     made.stop()
 

@@ -1,7 +1,7 @@
 """A pool that grows and shrinks while it is used."""
 
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as all_done
 
 import pytest
@@ -18,7 +18,7 @@ def at_once(pool: ThreadPool, count: int) -> list[Future[int]]:
 
 
 def test_as_much_runs_at_a_time_as_the_pool_has_threads() -> None:
-    pool = ThreadPool(1, "test")
+    pool = ThreadPool(1, "test", ThreadPoolExecutor)
     gate = threading.Event()
     first, second = pool.submit(gate.wait, WAIT_S), pool.submit(threading.get_ident)
     assert not second.done()
@@ -30,7 +30,7 @@ def test_as_much_runs_at_a_time_as_the_pool_has_threads() -> None:
 
 
 def test_a_change_of_size_loses_no_work() -> None:
-    pool = ThreadPool(1, "test")
+    pool = ThreadPool(1, "test", ThreadPoolExecutor)
     gate = threading.Event()
     running = pool.submit(gate.wait, WAIT_S)
     queued = pool.submit(lambda: "queued")
@@ -44,7 +44,7 @@ def test_a_change_of_size_loses_no_work() -> None:
 
 
 def test_a_stop_waits_for_work_of_every_size() -> None:
-    pool = ThreadPool(1, "test")
+    pool = ThreadPool(1, "test", ThreadPoolExecutor)
     gate = threading.Event()
     old = pool.submit(gate.wait, WAIT_S)
     pool.resize(2)
@@ -60,7 +60,7 @@ def test_a_stop_waits_for_work_of_every_size() -> None:
 
 
 def test_the_same_size_keeps_the_threads() -> None:
-    pool = ThreadPool(1, "test")
+    pool = ThreadPool(1, "test", ThreadPoolExecutor)
     before = pool.submit(threading.get_ident).result(WAIT_S)
     pool.resize(1)
     assert pool.submit(threading.get_ident).result(WAIT_S) == before

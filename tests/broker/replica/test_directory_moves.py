@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from random import Random
@@ -26,7 +27,7 @@ from protocol.messages.incremental_alter_configs import (
 )
 from protocol.records.batch import batches, records
 from protocol.schema import ZERO_UUID
-from storage.files import OpenFile, OsFiles
+from storage.files import Files, OpenFile, OsFiles
 from storage.log_durability import LogDurability
 from storage.log_manager import LogManager
 from storage.log_startup import LogManagerSettings
@@ -53,8 +54,10 @@ class Disks:
         self._folder = folder
         self.paths = [str(folder / "a"), str(folder / "b")]
 
-    def running(self, overrides: dict[str, str] | None = None) -> AbstractAsyncContextManager[InProcessBroker]:
-        return running_broker(self._folder, {"log.dirs": ",".join(self.paths), **(overrides or {})})
+    def running(
+        self, overrides: dict[str, str] | None = None, *, files: Files | None = None
+    ) -> AbstractAsyncContextManager[InProcessBroker]:
+        return running_broker(self._folder, {"log.dirs": ",".join(self.paths), **(overrides or {})}, files=files)
 
     def other(self, path: str) -> str:
         return next(it for it in self.paths if it != path)
@@ -320,13 +323,10 @@ class GatedFiles(FaultyFiles):
 
 
 @pytest.mark.parametrize("sync_of_copy", [0, 1])
-async def test_flushed_record_survives_power_loss_after_move(
-    disks: Disks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync_of_copy: int
-) -> None:
+async def test_flushed_record_survives_power_loss_after_move(disks: Disks, tmp_path: Path, sync_of_copy: int) -> None:
     """It is appended while the copy is synced, so the copy gets it behind that sync."""
     files = GatedFiles()
-    monkeypatch.setattr("broker.server.OsFiles", lambda: files)
-    async with disks.running() as broker:
+    async with disks.running(files=files) as broker:
         await broker.create_topic("t", flush_messages="1")
         await fill(broker, "t", 3)
         ((here, _, _),) = await places(broker, "t")
@@ -350,7 +350,8 @@ async def test_flushed_record_survives_power_loss_after_move(
         [str(tmp_path / "after" / Path(path).name) for path in disks.paths],
         LogManagerSettings(),
         OsFiles(),
-        random=Random(1),
+        random=Random(),
+        new_threads=ThreadPoolExecutor,
     )
     after.startup.open()
     after.startup.load(lambda topic: log_config(), now_ms=NOW_MS)
@@ -360,12 +361,9 @@ async def test_flushed_record_survives_power_loss_after_move(
     assert b"last" in [content for _, content in read_all(survivor)][-1]
 
 
-async def test_flush_that_fails_in_the_old_log_counts_in_the_new_one(
-    disks: Disks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_flush_that_fails_in_the_old_log_counts_in_the_new_one(disks: Disks) -> None:
     files = GatedFiles()
-    monkeypatch.setattr("broker.server.OsFiles", lambda: files)
-    async with disks.running() as broker:
+    async with disks.running(files=files) as broker:
         await broker.create_topic("t", flush_messages="1")
         await fill(broker, "t", 3)
         ((here, _, _),) = await places(broker, "t")

@@ -76,7 +76,9 @@ class NoWorker:
 def cleaner_over(cleaning: NothingDue, blocking: ThreadPoolExecutor) -> LogCleaner:
     clock = ManualClock()
     sliced_work = SlicedWork(clock.monotonic_ms)
-    return LogCleaner(cast(LogCleaning, cleaning), NoWorker, blocking, clock, sliced_work, count=1, backoff_ms=0)
+    return LogCleaner(
+        cast(LogCleaning, cleaning), NoWorker, ThreadPoolExecutor, blocking, clock, sliced_work, count=1, backoff_ms=0
+    )
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -163,6 +165,7 @@ class Running:
         self.cleaner = LogCleaner(
             self.broker.cleaning,
             lambda: self.worker,
+            ThreadPoolExecutor,
             blocking,
             clock,
             SlicedWork(clock.monotonic_ms),
@@ -281,6 +284,7 @@ async def test_a_shortage_postpones_a_pass(tmp_path: Path, blocking: ThreadPoolE
     cleaner = LogCleaner(
         broker.cleaning,
         lambda: workers.append(ShortWorker(where)) or workers[0],  # type: ignore[func-returns-value]
+        ThreadPoolExecutor,
         blocking,
         ManualClock(NOW_MS),
         SlicedWork(ManualClock().monotonic_ms),

@@ -3,6 +3,7 @@
 import errno
 import shutil
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -48,7 +49,9 @@ def timer() -> Timer:
 
 @pytest.fixture
 def log_manager(tmp_path: Path) -> LogManager:
-    opened = LogManager([str(tmp_path / "data")], LogManagerSettings(), OsFiles(), random=Random(1))
+    opened = LogManager(
+        [str(tmp_path / "data")], LogManagerSettings(), OsFiles(), random=Random(), new_threads=ThreadPoolExecutor
+    )
     opened.startup.open()
     return opened
 
@@ -369,7 +372,9 @@ def test_an_existing_partition_without_its_folder_is_warned_of(
     log_manager.checkpoint_high_watermarks()
     log_manager.directories.unlock()
     shutil.rmtree(folder)
-    again = LogManager([str(tmp_path / "data")], LogManagerSettings(), OsFiles(), random=Random(1))
+    again = LogManager(
+        [str(tmp_path / "data")], LogManagerSettings(), OsFiles(), random=Random(), new_threads=ThreadPoolExecutor
+    )
     again.startup.open()
     again.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
     restarted = ReplicaManager(

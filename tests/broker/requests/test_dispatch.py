@@ -40,7 +40,7 @@ def dispatcher_of(handlers: Mapping[int, Callable[..., Any]]) -> RequestDispatch
         table[key] = module = ModuleType("scripted")
         module.handle = handle  # type: ignore[attr-defined]
     clock = ManualClock()
-    services = SimpleNamespace(sliced_work=SlicedWork(clock.monotonic_ms), clock=clock, uniform=Random(1).random)
+    services = SimpleNamespace(sliced_work=SlicedWork(clock.monotonic_ms), clock=clock, random=Random(1))
     return RequestDispatcher(cast(Services, services), table)
 
 

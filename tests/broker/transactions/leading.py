@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
@@ -35,7 +36,7 @@ class Leading:
         self._options = LogOptions(OsFiles(), random.Random(0))
         self.replica_manager = ReplicaManager(
             BROKER,
-            LogManager([], LogManagerSettings(), OsFiles(), random=random.Random(0)),
+            LogManager([], LogManagerSettings(), OsFiles(), random=random.Random(), new_threads=ThreadPoolExecutor),
             self.timer,
             topic_config=lambda _: LogConfig.from_overrides(self._broker_config, {}),
             produce_purge_interval=1000,

@@ -12,6 +12,7 @@ import contextlib
 import errno
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypeVar, cast
@@ -69,7 +70,9 @@ class World:
         self.clock = clock
         self.timer = Timer()
         self.epoch = epoch
-        self.log_manager = LogManager([str(directory)], LogManagerSettings(), files, random=Random(1))
+        self.log_manager = LogManager(
+            [str(directory)], LogManagerSettings(), files, random=Random(), new_threads=ThreadPoolExecutor
+        )
         self.log_manager.startup.open()
         self.log_manager.startup.claim(MetaProperties(BROKER, "cluster"))
         self.log_manager.startup.load(lambda topic: CONFIG, now_ms=clock.now_ms())

@@ -1,0 +1,47 @@
+"""What a broker gets from the machine: clocks, randomness, files, threads and worker processes.
+
+Owns the choice. No module below creates one of these itself, so a simulation can run whole brokers on virtual time.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from random import Random, SystemRandom
+
+from broker.loop.clock import Clock, SystemClock
+from broker.replica.log_cleaner import Worker, WorkerProcess
+from storage.dirty_pages import DirtyPages
+from storage.files import Files, OsFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The surroundings of one broker."""
+
+    clock: Clock
+    random: Random
+    """Member ids come from it, so clients must not be able to predict it."""
+    files: Files
+    new_threads: Callable[[int, str], Executor]
+    """Returns an executor of a number of threads with a name."""
+    new_worker: Callable[[], Worker]
+    """Returns a process for passes of the log cleaner, which starts when there is work."""
+    are_dirty_pages_many: Callable[[], bool]
+    """Returns whether so much written data is not on disk yet that the kernel will soon delay writers."""
+    host_name: Callable[[], str]
+
+
+def environment_of_this_machine() -> Environment:
+    """Return an environment of the operating system's means."""
+    return Environment(
+        clock=SystemClock(),
+        random=SystemRandom(),
+        files=OsFiles(),
+        new_threads=ThreadPoolExecutor,
+        new_worker=WorkerProcess,
+        are_dirty_pages_many=DirtyPages().are_many,
+        host_name=socket.getfqdn,
+    )
