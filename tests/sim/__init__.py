@@ -1,0 +1,1 @@
+"""Whole brokers in one process on virtual time: a seeded scheduler runs them, with faults."""
