@@ -1,41 +1,54 @@
-"""What a leader accepts into its log, and in which form (docs/formats/record-batch.md).
+"""The leader's validation of the records of a produce request (docs/formats/record-batch.md).
 
-Owns the decision over one partition's records of a produce request: refuse them, take the bytes as they are, or
-rebuild them as one batch of magic 2. Pure: the log hands in its next offset, its leader epoch and the time. Must not
-know files, producers (the log asks `producer_state` next, with the header that it gets from here), or who waits.
+Owns the decision about the records of one partition: reject them, append the bytes as they are, or rebuild them as one
+batch of magic 2. Pure: the log passes its next offset, its leader epoch and the time. Must not know files, producers
+(the log passes the returned header to `producer_state` next), or who waits for the response.
 
-Invariants: when it raises, nothing was written into the caller's buffer; what is accepted is always exactly one batch;
-a batch that needs no conversion keeps its bytes apart from base offset, leader epoch and, with LogAppendTime, timestamp
-type, max timestamp and CRC.
+Invariants:
+- If a function raises, it has not written to the caller's buffer.
+- Accepted records are always exactly one batch.
+- A batch that needs no conversion keeps its bytes except base offset, leader epoch and, with LogAppendTime, timestamp
+  type, max timestamp and CRC.
 
-The hot path
-------------
-Every batch is checked as Kafka checks it, whatever its size: that it holds as many records as it counts, that each
-field ends within its record, and that the offset deltas count up from 0. Any of these, stored, would stop consumers or
-show them offsets that the log does not have. `protocol.records.regularity` proves it for a batch as clients send them
-at a small part of the cost of parsing, and only what it cannot prove is parsed: then the batch is refused with the
-number of the record that is wrong, or rebuilt if only its offset deltas are, as Kafka does with compressed batches.
+Each check decides or passes the records on:
 
-What that proof costs (one core, two more busy): one record of 100 bytes 0.5 us, of 16 KB 1.5 us; 16 KB of 16 records of
-one size 2.5 us, of 160 records of one size 5 us, of 160 records that all differ in size 60 us, which is 0.4 us each. A
-compressed batch has to be decompressed for it. Rejected: to step over the records by their lengths alone, which costs
-0.06 us each but says nothing about what is in them; and to look at some of the batches only. Both let through what
-stops consumers for good.
+    plain path      _plain_header       one batch, not compressed, for a topic that changes nothing
+                    | None
+    full path       _validate_fully     magic 0 or 1: _validate_message_set, which builds a new batch
+                    |                   magic 2: extent, CRC and header fields
+                    | _is_regular       proves the records without parsing them; then the batch is patched in place
+                    | not proven, or the records must be read
+                    _validate_records   parses each record; patches the batch or builds a new one
 
-A batch whose codec is the topic's, for a topic that is not compacted and has no window for timestamps, is not opened
-further. What is not looked at is the records' timestamps against max_timestamp. That steers the time index and
-retention, and a producer may write any time into its records anyway. A look-up by time opens the batch that the index
-names, and goes on to the next one if no record in it qualifies.
+Regularity
+----------
+Every batch is checked as Kafka checks it, whatever its size: it holds as many records as its header says, each field
+ends within its record, and the offset deltas are 0, 1, 2, ... A stored batch that breaks one of these rules would stop
+consumers or show them offsets that do not exist. For batches as clients send them, `protocol.records.regularity` proves
+the rules at a fraction of the cost of parsing. A batch without this proof is parsed. It is then rejected with the index
+of the invalid record. If only its offset deltas are wrong, it is rebuilt, as Kafka does with compressed batches.
 
-Opening each record is demanded by a compacted topic (keys), a timestamp window, another codec than the topic's, and a
-client's claim of LogAppendTime that has to be undone. The first two, and the proof, are taken on trust from the
-broker's own coordinators.
+The proof costs (one core, two more busy) 0.5 us for one record of 100 bytes and 1.5 us for one of 16 KB. For 16 KB in
+total it costs 2.5 us for 16 records of equal size, 5 us for 160 records of equal size, and 60 us (0.4 us a record) for
+160 records of different sizes. A compressed batch must be decompressed for it. Two cheaper checks were rejected because
+invalid records would pass them and stop consumers for good: stepping over the records by their lengths alone (0.06 us a
+record), and checking only a sample of the batches.
+
+A regular batch is not parsed if its codec is the topic's and the topic is neither compacted nor has a timestamp window.
+Then the timestamps of its records are not compared with max_timestamp, which determines the time index and retention. A
+producer may write any time into its records anyway. A lookup by time reads the batch that the index names, and the
+batches after it if no record in it qualifies.
+
+Each record is parsed for a compacted topic (keys), a timestamp window, a codec other than the topic's, and a client's
+claim of LogAppendTime, which must be reverted. Batches of the broker's own coordinators are trusted: their regularity,
+keys and timestamps are not checked.
 
 Memory
 ------
-A batch may open to 100 MiB, but only a piece of about 1 MiB exists at a time. The proof and the checks read over a
-record that is larger; a conversion writes each piece into a compressor and gives up beyond max.message.bytes. Data that
-cannot be decompressed is the first reason to refuse a batch, so what is left is opened before a record is blamed.
+A batch may decompress to 100 MiB, but only a piece of about 1 MiB is in memory at a time. The proof and the checks skip
+over the content of a larger record. A conversion writes each piece into a compressor and stops at max.message.bytes.
+Data that cannot be decompressed is the first reason to reject a batch, so the rest is decompressed before a record is
+reported.
 """
 
 from __future__ import annotations
@@ -83,39 +96,40 @@ from protocol.records.builder import BatchWriter, assemble, renumbered
 from protocol.records.compression import BoundedCompression, Buffer, CannotOpen, Compression, OpensTooFar
 from protocol.records.regularity import are_regular, are_regular_pieces, is_one_plain
 
-# A batch may open to what could also have been sent plain: the default of socket.request.max.bytes.
+# The decompressed size that a batch may have: what a client could send uncompressed by default, see
+# socket.request.max.bytes.
 PLAIN_SIZE_MAX = 100 << 20
 
-# Of a batch with more failing records than this the rest is not named, so that the answer stays small.
+# At most this many invalid records of a batch are reported, so that the response stays small.
 RECORD_ERRORS_MAX = 1000
 
-# Batches with a base timestamp beyond are parsed, which finds a sum of base and delta that is no int64.
+# Batches with a base timestamp beyond this are parsed, which detects a sum of base and delta that is no int64.
 _BASE_TIMESTAMP_BITS = 62
 _BASE_TIMESTAMP_MAX = 1 << _BASE_TIMESTAMP_BITS
 
-_new_tuple = tuple.__new__  # of a named tuple, at half the price of calling its class
+_new_tuple = tuple.__new__  # creates a named tuple in half the time of calling its class
 _unpack_header = HEADER.unpack_from
 _pack_start = START.pack_into
 
-# Records from this size on that must be opened take more than a millisecond; decompressing alone is cheaper.
+# Parsing or converting records of this size takes more than a millisecond; decompressing alone is cheaper.
 COSTLY_SIZE = 16 << 10
 COSTLY_COMPRESSED_SIZE = 64 << 10
-COSTLY_RECORDS_COUNT = 4096  # if no two of them have one size
-HEADERS_MAX = 4096  # of all records of a batch; to read one takes 0.2 us
+COSTLY_RECORDS_COUNT = 4096  # costs this much only if all differ in size
+HEADERS_MAX = 4096  # in all records of a batch; reading one takes 0.2 us
 
-# What a compressed batch may open to on the event loop: a few milliseconds of gzip, and less when each record has to be
-# looked at and perhaps compressed again.
+# The decompressed size that a compressed batch may have on the event loop: a few milliseconds of gzip. The limit is
+# lower if each record must be parsed and perhaps compressed again.
 OPENED_SIZE_MAX = 256 << 10
 CONVERTED_SIZE_MAX = 64 << 10
 NO_LEADER_EPOCH = -1
 
-_MESSAGE_SIZE_MIN = LOG_OVERHEAD + 14  # what a message of magic 0 has around its key and value
+_MESSAGE_SIZE_MIN = LOG_OVERHEAD + 14  # a message of magic 0 with neither key nor value
 
 _LOG_APPEND_TIME = "LogAppendTime"
 _COMPACT = "compact"
 _INT64_MIN = -(1 << 63)
 _PLAIN_ATTRIBUTES = (0, TRANSACTIONAL_BIT)
-_OUR_ATTRIBUTES = (*_PLAIN_ATTRIBUTES, TRANSACTIONAL_BIT | CONTROL_BIT)
+_COORDINATOR_ATTRIBUTES = (*_PLAIN_ATTRIBUTES, TRANSACTIONAL_BIT | CONTROL_BIT)
 _CODECS_BY_CONFIG = {
     "uncompressed": Compression.NONE,
     "gzip": Compression.GZIP,
@@ -126,7 +140,7 @@ _CODECS_BY_CONFIG = {
 
 
 class AppendOrigin(Enum):
-    """Who appends. Decides which formats are taken and what only a coordinator may write."""
+    """Who appends. Determines which formats are accepted; only a coordinator may write control records."""
 
     CLIENT = "Produce 7 and up"
     CLIENT_BEFORE_ZSTD = "Produce 3 to 6"
@@ -149,7 +163,7 @@ _COORDINATOR = AppendOrigin.COORDINATOR
 
 
 class RejectionMeter(Enum):
-    """The meters that count refused records, by what was wrong with them."""
+    """Kafka's meters of rejected records, by reason."""
 
     INVALID_MAGIC_NUMBER = "InvalidMagicNumberRecordsPerSec"
     INVALID_MESSAGE_CRC = "InvalidMessageCrcRecordsPerSec"
@@ -158,9 +172,9 @@ class RejectionMeter(Enum):
 
 
 class Refusal(NamedTuple):
-    """Why records are refused: what is kept of the error until the response is built.
+    """Why records are rejected. It replaces the error until the response is built.
 
-    The error itself holds a traceback, whose frames hold the request and all that was opened of it.
+    The error would keep its traceback alive, whose frames hold the request and its decompressed records.
     """
 
     code: ErrorCode
@@ -176,7 +190,7 @@ class Refusal(NamedTuple):
 
 
 class RecordsRejected(KafkaError):  # noqa: N818 - it says what happened to the records
-    """The records are refused. `record_errors` names single ones by their index, where single ones are at fault."""
+    """The records are rejected. `record_errors` lists the invalid ones by index, if the error is about single ones."""
 
     def __init__(
         self,
@@ -191,7 +205,7 @@ class RecordsRejected(KafkaError):  # noqa: N818 - it says what happened to the 
 
 
 class TimestampWindow(NamedTuple):
-    """How far a producer's timestamp may lie behind and ahead of the broker's clock."""
+    """How far a producer's timestamp may be behind and ahead of the broker's clock."""
 
     before_max_ms: int
     after_max_ms: int
@@ -199,26 +213,26 @@ class TimestampWindow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppendRules:
-    """What a topic's configuration says about the records it takes. Derived once a configuration, not once a batch."""
+    """What a topic's configuration requires of records. Derived once a configuration, not once a batch."""
 
     is_compacted: bool = False
-    compression: Compression | None = None  # None: whatever the producer used
+    compression: Compression | None = None  # None: the producer's codec is kept
     level: int | None = None
     is_log_append_time: bool = False
-    timestamp_window: TimestampWindow | None = None  # None: any time will do
+    timestamp_window: TimestampWindow | None = None  # None: any timestamp is valid
     max_message_bytes: int = 1048588
     segment_bytes: int = 1 << 30
     plain_size_max: int = field(init=False)
-    """Up to which size nothing is done to a batch that is not compressed; 0 where something is done to all."""
-    our_plain_size_max: int = field(init=False)
-    """The same for a coordinator's batch."""
+    """The largest uncompressed batch that is appended unchanged; 0 if the topic changes or parses every batch."""
+    coordinator_plain_size_max: int = field(init=False)
+    """The same for a batch of a coordinator."""
 
     def __post_init__(self) -> None:
         size_max = min(self.max_message_bytes, self.segment_bytes)
-        keep_ours = not self.is_log_append_time and self.compression in (None, Compression.NONE)
-        keep_all = keep_ours and not self.is_compacted and self.timestamp_window is None
-        object.__setattr__(self, "plain_size_max", size_max if keep_all else 0)
-        object.__setattr__(self, "our_plain_size_max", size_max if keep_ours else 0)
+        is_unchanged = not self.is_log_append_time and self.compression in (None, Compression.NONE)
+        is_unparsed = is_unchanged and not self.is_compacted and self.timestamp_window is None
+        object.__setattr__(self, "plain_size_max", size_max if is_unparsed else 0)
+        object.__setattr__(self, "coordinator_plain_size_max", size_max if is_unchanged else 0)
 
     @classmethod
     def of(cls, config: LogConfig) -> AppendRules:
@@ -230,39 +244,39 @@ class AppendRules:
         }
         is_log_append_time = config.message_timestamp_type == _LOG_APPEND_TIME
         window = TimestampWindow(config.timestamp_before_max_ms, config.timestamp_after_max_ms)
-        is_open = is_log_append_time or window == (LONG_MAX, LONG_MAX)
+        is_unlimited = is_log_append_time or window == (LONG_MAX, LONG_MAX)
         return cls(
             is_compacted=_COMPACT in config.cleanup_policy,
             compression=compression,
             level=None if compression is None else levels.get(compression),
             is_log_append_time=is_log_append_time,
-            timestamp_window=None if is_open else window,
+            timestamp_window=None if is_unlimited else window,
             max_message_bytes=config.max_message_bytes,
             segment_bytes=config.segment_bytes,
         )
 
 
 class ValidatedAppend(NamedTuple):
-    """One batch, ready to be written. `header` is what stands in `records`, except where the batch goes.
+    """One batch, ready to be written. `header` equals the header in `records` except base offset and leader epoch.
 
-    Its base offset and leader epoch may be those that were sent: who appends knows the right ones.
+    Those two may be the values that the producer sent; the caller knows the assigned ones.
     """
 
     records: Buffer
     header: BatchHeader
     log_append_time_ms: int  # -1 with CreateTime
-    records_converted: int  # records that had to be encoded or compressed again, for the conversion meters
+    records_converted: int  # records that were encoded or compressed again, for the conversion meters
 
 
 class PreparedAppend(NamedTuple):
-    """Records that were decided on before their place in the log was known."""
+    """Records that were validated before their offset was known."""
 
     validated: ValidatedAppend | None  # at offset 0, without a leader epoch
     size: int
     """Bytes of the records as they were received."""
 
     def at(self, next_offset: int, leader_epoch: int) -> ValidatedAppend | None:
-        """The batch at its place; to be asked once, when nothing can come in between any more."""
+        """Return the batch at `next_offset`. Call it once, when no other append can precede this one."""
         if self.validated is None:
             return None
         data, header, log_append_time_ms, records_converted = self.validated
@@ -272,18 +286,18 @@ class PreparedAppend(NamedTuple):
 
 
 class TooCostlyError(Exception):
-    """The decision on some records would take milliseconds, which its caller must not wait for. Nothing has changed."""
+    """The validation would take milliseconds, and the caller must not wait that long. Nothing has changed."""
 
 
 def first_batch(records: Buffer) -> Buffer:
-    """Return what there is to prepare of `records` that were too costly: without a batch of magic 2 that is cut off."""
+    """Return the part of too costly `records` to pass to `prepare`: a batch of magic 2 without what follows it."""
     if records[MAGIC_POSITION] != MAGIC:
         return records
     return records[: LOG_OVERHEAD + int.from_bytes(records[8:LOG_OVERHEAD], "big", signed=True)]
 
 
 def prepare(records: memoryview, rules: AppendRules, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend | Refusal:
-    """Do all of `validate_and_assign_offsets` that does not need the log, however long it takes; for any thread."""
+    """Do the part of `validate_and_assign_offsets` that does not need the log, however long it takes. Any thread."""
     try:
         validated = validate_and_assign_offsets(
             records, rules, next_offset=0, leader_epoch=NO_LEADER_EPOCH, now_ms=now_ms, origin=origin
@@ -291,7 +305,7 @@ def prepare(records: memoryview, rules: AppendRules, *, now_ms: int, origin: App
     except KafkaError as error:
         return Refusal.of(error)
     if validated is not None and isinstance(validated.records, bytes):
-        validated = validated._replace(records=bytearray(validated.records))  # to be patched
+        validated = validated._replace(records=bytearray(validated.records))  # `PreparedAppend.at` patches it
     return PreparedAppend(validated, len(records))
 
 
@@ -305,18 +319,21 @@ def validate_and_assign_offsets(
     origin: AppendOrigin,
     may_take_long: bool = True,
 ) -> ValidatedAppend | None:
-    """Return the batch to append at `next_offset`; None when an old client sent nothing whole, which is no error.
+    """Return the batch to append at `next_offset`; None if an old client sent no complete message, which is no error.
 
-    Where no conversion is needed the result is a view of `records`, patched in place. Raises KafkaError, as
-    RecordsRejected where single records or a meter have to be named. Unless it `may_take_long`, raises TooCostlyError
-    for what would take milliseconds; what was begun in vain is bounded.
+    If no conversion is needed, the result is a view of `records`, patched in place.
+
+    Raises:
+        KafkaError: the records are rejected. It is a RecordsRejected if single records or a meter are concerned.
+        TooCostlyError: the decision would take milliseconds, and `may_take_long` is False. The work until then is
+            bounded.
     """
     try:
         header = _plain_header(records, rules, origin, may_take_long)
         if header is not None:
             _pack_start(records, 0, next_offset, header[1], leader_epoch)
             return _new_tuple(ValidatedAppend, (records, header, NO_TIMESTAMP, 0))
-        return _validate_closely(records, rules, next_offset, leader_epoch, now_ms, origin, may_take_long)
+        return _validate_fully(records, rules, next_offset, leader_epoch, now_ms, origin, may_take_long)
     except (OpensTooFar, TooManyHeadersError) as error:
         raise TooCostlyError(str(error)) from None
 
@@ -324,13 +341,23 @@ def validate_and_assign_offsets(
 def _plain_header(
     records: memoryview, rules: AppendRules, origin: AppendOrigin, may_take_long: bool
 ) -> BatchHeader | None:
-    """Return the header of a good batch to which nothing is to be done, as most clients send to most topics.
+    """Return the header of a valid batch that is appended unchanged, as most clients send to most topics.
 
-    None when that cannot be told at one look: then `_validate_closely` decides. Nothing is changed.
+    If this path cannot decide, it returns None without side effects and the caller takes `_validate_fully`.
+
+    Checked, by position in `records`; a dot marks what may have any value or is checked only by the CRC:
+
+        0            8       12     16     17   21          23     27         35  43           51      53        57
+        | base offset | length | epoch | magic | crc | attributes | delta | base time | . | producer id | . | sequence |
+          = 0           = all    .       = 2          no codec       = count - 1         with an id: sequence >= 0
+
+        | count | records                                  |
+        57      61                                         length + 12
+          > 0     regular, unless a coordinator built them
     """
     size = len(records)
-    is_ours = origin is _COORDINATOR
-    if size > (rules.our_plain_size_max if is_ours else rules.plain_size_max) or size < HEADER_SIZE:
+    is_coordinator = origin is _COORDINATOR
+    if size > (rules.coordinator_plain_size_max if is_coordinator else rules.plain_size_max) or size < HEADER_SIZE:
         return None
     fields = _unpack_header(records)
     base_offset, length, _, magic, crc, attributes, delta, base_time, _, producer_id, _, sequence, count = fields
@@ -338,7 +365,7 @@ def _plain_header(
         length != size - LOG_OVERHEAD
         or magic != MAGIC
         or base_offset
-        or (attributes and attributes not in (_OUR_ATTRIBUTES if is_ours else _PLAIN_ATTRIBUTES))
+        or (attributes and attributes not in (_COORDINATOR_ATTRIBUTES if is_coordinator else _PLAIN_ATTRIBUTES))
         or count != delta + 1
     ):
         return None
@@ -346,7 +373,7 @@ def _plain_header(
         raise TooCostlyError(f"{count} records")
     if crc32c(records[CRC_COVERED_POSITION:]) != crc:
         return None
-    if is_ours:
+    if is_coordinator:
         if count <= 0:
             return None
     elif (sequence < 0 and producer_id > NO_PRODUCER_ID) or not (
@@ -361,7 +388,7 @@ def _plain_header(
     return _new_tuple(BatchHeader, fields)
 
 
-def _validate_closely(
+def _validate_fully(
     records: memoryview,
     rules: AppendRules,
     next_offset: int,
@@ -370,9 +397,11 @@ def _validate_closely(
     origin: AppendOrigin,
     may_take_long: bool,
 ) -> ValidatedAppend | None:
-    """Decide on records that are not plain.
+    """Validate records that `_plain_header` did not decide.
 
-    Raises as `validate_and_assign_offsets`; OpensTooFar or TooManyHeadersError for what is too costly.
+    Raises:
+        KafkaError, TooCostlyError: see `validate_and_assign_offsets`.
+        OpensTooFar, TooManyHeadersError: the records are too costly.
     """
     if origin is _OLD_CLIENT and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] in legacy.LEGACY_MAGICS:
         if len(records) >= COSTLY_SIZE and not may_take_long:
@@ -385,23 +414,23 @@ def _validate_closely(
     size = LOG_OVERHEAD + header.batch_length
     if size != len(records):
         records = _without_rest(records, size)
-    # Before the batch is found too costly: its caller copies it, and what is too large is not worth a copy.
+    # Checked before TooCostlyError is raised: its handler copies the batch, and a batch that is too large is rejected.
     _check_extent(records, header, rules)
-    must_open = _must_open(header, rules, origin)
+    must_parse = _must_parse(header, rules, origin)
     plain_size_max = PLAIN_SIZE_MAX
     budget = _header_budget(may_take_long)
     if not may_take_long:
-        plain_size_max = CONVERTED_SIZE_MAX if must_open else OPENED_SIZE_MAX
+        plain_size_max = CONVERTED_SIZE_MAX if must_parse else OPENED_SIZE_MAX
         if (
             header.records_count >= COSTLY_RECORDS_COUNT
-            or (must_open and size >= COSTLY_SIZE)
+            or (must_parse and size >= COSTLY_SIZE)
             or (header.attributes & CODEC_MASK and size >= COSTLY_COMPRESSED_SIZE)
         ):
             raise TooCostlyError(f"{header.records_count} records in {size} bytes")
     _check_batch(records, header, rules, origin)
     try:
-        if must_open or (origin is not _COORDINATOR and not _is_regular(records, header, plain_size_max, budget)):
-            return _validate_opened(records, header, rules, next_offset, leader_epoch, now_ms, plain_size_max, budget)
+        if must_parse or (origin is not _COORDINATOR and not _is_regular(records, header, plain_size_max, budget)):
+            return _validate_records(records, header, rules, next_offset, leader_epoch, now_ms, plain_size_max, budget)
     except CannotOpen as error:
         if isinstance(error, OpensTooFar) and plain_size_max < PLAIN_SIZE_MAX:
             raise
@@ -417,11 +446,14 @@ def _header_budget(may_take_long: bool) -> HeaderBudget | None:
     return None if may_take_long else HeaderBudget(HEADERS_MAX)
 
 
-# --- which batch ------------------------------------------------------------------------------------------------------
+# --- the extent of the batch ------------------------------------------------------------------------------------------
 
 
 def _first_header(records: memoryview, origin: AppendOrigin) -> BatchHeader | None:
-    """The header of the first batch, which is all there. None or RecordsRejected when nothing whole was sent."""
+    """Return the header of the first batch, which is complete.
+
+    If no batch is complete, returns None for an old client and raises RecordsRejected for any other.
+    """
     try:
         header = read_header(records)
         if LOG_OVERHEAD + header.batch_length <= len(records):
@@ -430,7 +462,7 @@ def _first_header(records: memoryview, origin: AppendOrigin) -> BatchHeader | No
         _reject_malformed_batch(records, error)
     if origin is _OLD_CLIENT:
         return None
-    raise _rejected("Produce requests must have exactly one record batch per partition, and this has no whole one")
+    raise _rejected("Produce requests must have exactly one record batch per partition, and this one is incomplete")
 
 
 def _reject_malformed_batch(records: memoryview, error: Malformed) -> None:
@@ -444,7 +476,7 @@ def _reject_malformed_batch(records: memoryview, error: Malformed) -> None:
 
 
 def _without_rest(records: memoryview, size: int) -> memoryview:
-    """The first batch alone. A second one must not follow; if one is cut off it was not sent."""
+    """Return the first batch alone. No other batch may follow; an incomplete one is ignored."""
     rest = records[size:]
     if len(rest) > MAGIC_POSITION:
         next_size = _size_at_start(rest)
@@ -459,7 +491,7 @@ def _size_at_start(records: memoryview) -> int:
     return LOG_OVERHEAD + int.from_bytes(records[8:LOG_OVERHEAD], "big", signed=True)
 
 
-# --- what its header says ---------------------------------------------------------------------------------------------
+# --- the header of the batch ------------------------------------------------------------------------------------------
 
 
 def _check_extent(batch: memoryview, header: BatchHeader, rules: AppendRules) -> None:
@@ -519,7 +551,7 @@ def _check_size(size: int, rules: AppendRules) -> None:
 
 
 def _is_regular(batch: memoryview, header: BatchHeader, plain_size_max: int, budget: HeaderBudget | None) -> bool:
-    """See "The hot path" above. Raises CannotOpen and TooManyHeadersError."""
+    """Return whether regularity is proven, see the module. Raises CannotOpen and TooManyHeadersError."""
     if abs(header.base_timestamp) >= _BASE_TIMESTAMP_MAX:
         return False
     if not header.attributes & CODEC_MASK:
@@ -528,11 +560,11 @@ def _is_regular(batch: memoryview, header: BatchHeader, plain_size_max: int, bud
     return are_regular_pieces(pieces, header.records_count, budget)
 
 
-# --- what its records say ---------------------------------------------------------------------------------------------
+# --- the records of the batch -----------------------------------------------------------------------------------------
 
 
-def _must_open(header: BatchHeader, rules: AppendRules, origin: AppendOrigin) -> bool:
-    """What the broker itself has just built has keys and the present time; it is opened only to be converted."""
+def _must_parse(header: BatchHeader, rules: AppendRules, origin: AppendOrigin) -> bool:
+    """Return whether each record must be parsed. A coordinator's records have keys and the current time."""
     return (
         ((rules.is_compacted or rules.timestamp_window is not None) and origin is not AppendOrigin.COORDINATOR)
         or (rules.compression is not None and rules.compression != header.attributes & CODEC_MASK)
@@ -540,7 +572,7 @@ def _must_open(header: BatchHeader, rules: AppendRules, origin: AppendOrigin) ->
     )
 
 
-def _validate_opened(
+def _validate_records(
     batch: memoryview,
     header: BatchHeader,
     rules: AppendRules,
@@ -550,10 +582,14 @@ def _validate_opened(
     plain_size_max: int,
     budget: HeaderBudget | None,
 ) -> ValidatedAppend:
+    """Parse each record, then patch the batch in place, or build a new one with another codec or new offset deltas.
+
+    Raises KafkaError, CannotOpen, TooManyHeadersError.
+    """
     source = header.compression
-    # Markers stay as they are: they are too small to gain anything, and nobody expects them compressed.
+    # Markers are never compressed: they are too small to gain anything, and clients expect them uncompressed.
     target = source if rules.compression is None or header.is_control else rules.compression
-    # What a client says about append time is not taken over: the records' own times count.
+    # A client's claim of LogAppendTime is reverted: the timestamps of the records count.
     attributes = header.attributes & ~(LOG_APPEND_TIME_BIT | CODEC_MASK) | target
     as_sent = header._replace(attributes=attributes)
     converted = None if source == target else BoundedCompression(target, rules.level, _records_size_max(rules))
@@ -565,7 +601,7 @@ def _validate_opened(
         now_ms,
     )
     if checked.refusal is not None:
-        _exhaust(pieces)  # what cannot be opened further on is the first thing to be said
+        _exhaust(pieces)  # data that cannot be decompressed is reported first
         raise RecordsRejected(*checked.refusal)
     max_timestamp = checked.max_timestamp
 
@@ -592,14 +628,14 @@ def _validate_opened(
     )
     content = converted.finish()
     if content is None:
-        raise _too_large_once_converted(rules)
+        raise _converted_too_large(rules)
     rebuilt = assemble(header, content)
     _check_size(len(rebuilt), rules)
     return ValidatedAppend(rebuilt, read_header(rebuilt), log_append_time_ms, records_converted=header.records_count)
 
 
 def _written(pieces: Iterable[bytes], converted: BoundedCompression) -> Iterator[bytes]:
-    """The pieces, each after it was written."""
+    """Yield each piece after writing it to `converted`."""
     for piece in pieces:
         converted.write(piece)
         yield piece
@@ -613,7 +649,7 @@ def _records_size_max(rules: AppendRules) -> int:
     return rules.max_message_bytes - HEADER_SIZE
 
 
-def _too_large_once_converted(rules: AppendRules) -> KafkaError:
+def _converted_too_large(rules: AppendRules) -> KafkaError:
     return KafkaError(
         ErrorCode.MESSAGE_TOO_LARGE,
         f"The converted record batch exceeds the maximum configured value of {rules.max_message_bytes} bytes",
@@ -623,8 +659,8 @@ def _too_large_once_converted(rules: AppendRules) -> KafkaError:
 def _validate_message_set(
     records: memoryview, rules: AppendRules, next_offset: int, leader_epoch: int, now_ms: int, plain_size_max: int
 ) -> ValidatedAppend | None:
-    """All messages of the set as one batch: only magic 2 is stored."""
-    with _message_set_refused(plain_size_max):
+    """Return all messages of the set as one batch; only magic 2 is stored. None if no message is complete."""
+    with _message_set_errors(plain_size_max):
         message_set = legacy.read_message_set(records, size_max=plain_size_max)
     append_time_ms = now_ms if rules.is_log_append_time else None
     writer = BatchWriter(
@@ -634,7 +670,7 @@ def _validate_message_set(
         rules.max_message_bytes,
     )
     checked = _check_records(_written_records(message_set, writer, append_time_ms, plain_size_max), 0, rules, now_ms)
-    with _message_set_refused(plain_size_max):
+    with _message_set_errors(plain_size_max):
         _exhaust(message_set.records)
     if not message_set.count:
         return None
@@ -645,7 +681,7 @@ def _validate_message_set(
         raise RecordsRejected(*checked.refusal)
     batch = writer.finish(base_offset=next_offset, leader_epoch=leader_epoch)
     if batch is None:
-        raise _too_large_once_converted(rules)
+        raise _converted_too_large(rules)
     _check_size(len(batch), rules)
     log_append_time_ms = NO_TIMESTAMP if append_time_ms is None else append_time_ms
     return ValidatedAppend(batch, read_header(batch), log_append_time_ms, records_converted=message_set.count)
@@ -654,8 +690,8 @@ def _validate_message_set(
 def _written_records(
     message_set: legacy.MessageSet, writer: BatchWriter, append_time_ms: int | None, plain_size_max: int
 ) -> Iterator[legacy.Message]:
-    """The messages, each after it was written. Raises KafkaError."""
-    with _message_set_refused(plain_size_max):
+    """Yield each message after adding it to `writer`. Raises KafkaError."""
+    with _message_set_errors(plain_size_max):
         for message in message_set.records:
             _, timestamp, key, value, _ = message
             writer.add(timestamp if append_time_ms is None else append_time_ms, key, value)
@@ -663,8 +699,8 @@ def _written_records(
 
 
 @contextmanager
-def _message_set_refused(plain_size_max: int) -> Iterator[None]:
-    """Turns what is wrong with a message set into its code."""
+def _message_set_errors(plain_size_max: int) -> Iterator[None]:
+    """Convert an error in a message set to the KafkaError with its code."""
     try:
         yield
     except legacy.ZstdMessage as error:
@@ -678,7 +714,7 @@ def _message_set_refused(plain_size_max: int) -> Iterator[None]:
 
 
 class _Checked(NamedTuple):
-    """What is known of a batch's records when all were looked at, or enough to refuse them."""
+    """What is known of a batch's records once all are checked, or enough of them to reject the batch."""
 
     max_timestamp: int
     is_sequential: bool  # the offsets are 0, 1, 2, ...
@@ -686,10 +722,12 @@ class _Checked(NamedTuple):
 
 
 def _check_records(records: Iterable[Record | legacy.Message], count: int, rules: AppendRules, now_ms: int) -> _Checked:
-    """Look at the times and keys of records that count their offsets from 0.
+    """Check the timestamps and keys of records whose offsets start at 0.
 
-    Any failing record refuses the whole batch: with code 32 when a time is among what is wrong, else with 87. One that
-    cannot be parsed is the last that is looked at. Raises CannotOpen.
+    One invalid record rejects the whole batch: with INVALID_TIMESTAMP (32) if any timestamp is invalid, else with
+    INVALID_RECORD (87). The check ends at a record that cannot be parsed. Raises CannotOpen.
+
+    Invariant: the records before `index` are checked, and `max_timestamp` is the largest of their timestamps.
     """
     earliest_ms, latest_ms = _window(rules.timestamp_window, now_ms)
     is_compacted = rules.is_compacted
@@ -721,7 +759,7 @@ def _check_records(records: Iterable[Record | legacy.Message], count: int, rules
     except CannotOpen:
         raise
     except Malformed as error:
-        refusal = _refusal_of_damage(error, index + 1, count)
+        refusal = _refusal_of_malformed(error, index + 1, count)
     return _new_tuple(_Checked, (max_timestamp, is_sequential, refusal))
 
 
@@ -743,7 +781,7 @@ def _refusal_of(without_key: list[tuple[int, str]], out_of_window: list[tuple[in
     return None
 
 
-def _refusal_of_damage(error: Malformed, index: int, count: int) -> Refusal:
+def _refusal_of_malformed(error: Malformed, index: int, count: int) -> Refusal:
     return Refusal(
         ErrorCode.INVALID_RECORD,
         f"Record batch is invalid: {error}",
@@ -766,7 +804,7 @@ def _false_append_time(records_count: int) -> RecordsRejected:
     )
 
 
-# --- from Malformed to the code ---------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 def _rejected(message: str, meter: RejectionMeter | None = None) -> RecordsRejected:

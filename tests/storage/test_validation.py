@@ -997,7 +997,7 @@ def is_plain(sent: bytes, rules: AppendRules, origin: AppendOrigin) -> bool:
     assert validation._plain_header(view, rules, origin, may_take_long=False) == plain
     if plain is None:
         return False
-    careful = validation._validate_closely(
+    careful = validation._validate_fully(
         memoryview(bytearray(sent)), rules, NEXT_OFFSET, LEADER_EPOCH, NOW_MS, origin, True
     )
     assert careful is not None
