@@ -105,7 +105,7 @@ def unstage(files: Files, directory: str) -> None:
         return  # the log was deleted meanwhile
     for entry in entries:
         if entry.name.endswith(names.CLEANED):
-            files.unlink_if_there(f"{directory}/{entry.name}")
+            files.unlink_if_exists(f"{directory}/{entry.name}")
 
 
 class Throttle:

@@ -1,15 +1,16 @@
-"""The only seam between storage and the operating system.
+"""The only interface between storage and the operating system.
 
-Owns every system call that storage makes: `Files` is the port, `OsFiles` the machine it runs on. A double in the tests
-forgets what was not synced, tears writes and fails the n-th call. Must not know what the files mean.
+Owns every system call that storage makes: `Files` is the port, `OsFiles` its implementation for Linux. The tests
+replace it with one that forgets what was not synced, tears writes and fails the n-th call. Must not know what the files
+contain.
 
 Invariants:
-- A descriptor or map that somebody still holds stays valid: `OpenFile` closes itself when its last reference goes,
-  maps are dropped and never closed. So a reader in another thread may outlive a roll, a delete or an idle sweep, and
-  no descriptor number is reused under it.
+- A descriptor or map stays valid while a reference to it exists: `OpenFile` closes itself when its last reference is
+  gone, and maps are never closed explicitly. So a reader in another thread can finish after a roll, a deletion or the
+  release of an idle segment, and no descriptor number is reused before it has.
 - Every failure is an `OSError` that names the operation and the file. Nothing here retries.
-- What a failure means is decided here and nowhere else: a `ShortageError` says that the process or the machine has run
-  out of descriptors or memory, so the same call may succeed later; any other `OSError` is an error of the disk.
+- Only this module classifies failures: a `ShortageError` means that the process or the machine has no descriptors or
+  memory left, so the same call may succeed later; any other `OSError` is an error of the disk.
 """
 
 import ctypes
@@ -31,7 +32,7 @@ _SYNC_FILE_RANGE_WRITE_AND_WAIT: Final = 1 | 2 | 4
 _NO_SYNC_FILE_RANGE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})
 _LOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _LOCK_IS_HELD: Final = frozenset({errno.EACCES, errno.EAGAIN})
-_NOT_WITHOUT_WAITING: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
+_WOULD_WAIT: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
 _SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 _SYNC: Final = "sync"
 
@@ -44,7 +45,7 @@ class DirectoryEntry(NamedTuple):
 
 
 class OpenFile:
-    """A descriptor that lives as long as somebody refers to it. `close` is for who knows that nobody else does."""
+    """A descriptor that is closed with its last reference. Call `close` only if no other reference exists."""
 
     __slots__ = ("descriptor", "path")
 
@@ -62,21 +63,21 @@ class OpenFile:
 
 
 class ShortageError(OSError):
-    """The process or the machine lacks descriptors or memory. The disk is fine; the same call may succeed later."""
+    """The process or the machine lacks descriptors or memory. The disk works; the same call may succeed later."""
 
 
 def failure(error: OSError, operation: str, path: str) -> OSError:
-    """Return `error` as storage is to see it: classified, with the operation and the path in its text.
+    """Return `error` as an OSError or a ShortageError whose text names the operation and the path.
 
-    A failed sync is never a shortage: the kernel reports lost pages only once, so that a second sync proves nothing.
+    A failed sync is never a shortage: the kernel reports lost pages only once, so a second sync would prove nothing.
     """
     kind = ShortageError if error.errno in _SHORTAGES and operation != _SYNC else OSError
     name = errno.errorcode.get(error.errno or 0, "I/O error")
     return kind(error.errno, f"cannot {operation}: {error.strerror or error} ({name})", path)
 
 
-class _Doing:
-    """Passes an OSError of its block through `failure`."""
+class _FailuresOf:
+    """A context manager that converts an OSError with `failure`."""
 
     __slots__ = ("_operation", "_path")
 
@@ -95,32 +96,33 @@ class _Doing:
 
 
 class Files(ABC):
-    """What storage asks of an operating system. Offsets inside a file are `position`s; sizes are bytes."""
+    """The operations that storage needs. A `position` is a byte offset in a file; sizes are in bytes."""
 
     @abstractmethod
     def open(self, path: str, *, create: bool = False) -> OpenFile:
-        """For reading and writing. FileNotFoundError when missing and not to be created."""
+        """Open a file for reading and writing. Raises FileNotFoundError if it is missing and `create` is False."""
 
     @abstractmethod
     def open_for_reading(self, path: str) -> OpenFile: ...
 
     @abstractmethod
     def write(self, file: OpenFile, buffer: Buffer, position: int) -> int:
-        """One write; returns how many bytes were taken, which may be fewer."""
+        """Write once; return the number of bytes written, which may be fewer than given."""
 
     @abstractmethod
     def read(self, file: OpenFile, size: int, position: int) -> bytes:
-        """One read; shorter only at the end of the file."""
+        """Read once; the result is shorter than `size` only at the end of the file."""
 
     @abstractmethod
     def read_cached_into(self, file: OpenFile, buffer: bytearray | memoryview, position: int) -> int:
-        """Reads only what memory holds and never waits for a disk; returns how many bytes, 0 when there are none."""
+        """Read only from the page cache, without waiting for the disk; return the number of bytes, which may be 0."""
 
     @abstractmethod
     def send(self, file: OpenFile, size: int, position: int, socket_descriptor: int) -> int:
-        """Hands bytes to a socket without copying them here; returns how many it took, 0 at the end of the file.
+        """Send bytes to a socket with sendfile; return the number sent, 0 at the end of the file.
 
-        BlockingIOError when the socket takes none now. What memory does not hold is waited for.
+        Waits for the disk if the bytes are not in the page cache. Raises BlockingIOError if the socket's buffer is
+        full.
         """
 
     @abstractmethod
@@ -128,27 +130,27 @@ class Files(ABC):
 
     @abstractmethod
     def sync_directory(self, path: str) -> None:
-        """Makes the names in a directory durable: creations, renames and removals."""
+        """Make the names in a directory durable: creations, renames and removals."""
 
     @abstractmethod
     def start_writeback(self, file: OpenFile, position: int, size: int) -> None:
-        """Asks the kernel to begin writing a range to the disk. Promises nothing about durability."""
+        """Start the kernel's write-back of a range. Guarantees no durability."""
 
     @abstractmethod
     def finish_writeback(self, file: OpenFile) -> None:
-        """Writes all content out and waits for it. A write-back that failed since the file was opened is an error.
+        """Write all dirty pages and wait for the end. Raises OSError if a write-back failed since the file was opened.
 
-        Without metadata this is no sync. It is for a file that is closed before its sync: the kernel reports a failed
-        write-back to the descriptors that are open at that moment, and to nobody if there is none.
+        This is no sync, because it writes no metadata. Call it before closing a file that is synced later: the kernel
+        reports a failed write-back only to descriptors that are open at that moment.
         """
 
     @abstractmethod
     def truncate(self, file: OpenFile, size: int) -> None:
-        """Cuts or enlarges; what is added is a hole."""
+        """Set the size of a file. An added range is a hole."""
 
     @abstractmethod
     def map(self, file: OpenFile, size: int) -> mmap.mmap:
-        """For reading; the file must be at least that long. Never close a map: drop it."""
+        """Map a file of at least `size` bytes for reading. Never close a map; drop its references."""
 
     @abstractmethod
     def size(self, file: OpenFile) -> int: ...
@@ -164,26 +166,26 @@ class Files(ABC):
 
     @abstractmethod
     def rename(self, old: str, new: str) -> None:
-        """Replaces `new` when it is there."""
+        """Rename a file; replaces `new` if it exists."""
 
     @abstractmethod
     def unlink(self, path: str) -> None: ...
 
     @abstractmethod
     def make_directory(self, path: str) -> None:
-        """With its parents; FileExistsError when `path` is there."""
+        """Make a directory and its missing parents. Raises FileExistsError if `path` exists."""
 
     @abstractmethod
     def remove_directory(self, path: str) -> None:
-        """Must be empty."""
+        """Remove an empty directory."""
 
     @abstractmethod
     def list_directory(self, path: str) -> list[DirectoryEntry]:
-        """Sorted by name. An entry that vanishes meanwhile is left out."""
+        """Return the entries, sorted by name, without those that are removed during the call."""
 
     @abstractmethod
     def lock(self, path: str) -> OpenFile | None:
-        """An exclusive lock that lives as long as the file is held; None when somebody, in this process too, has it."""
+        """Lock a file until the returned `OpenFile` is closed. None if it is locked already, even by this process."""
 
     def read_whole(self, path: str) -> bytes:
         file = self.open_for_reading(path)
@@ -193,9 +195,10 @@ class Files(ABC):
             file.close()
 
     def replace(self, path: str, content: Buffer, *, durable: bool) -> None:
-        """Puts `content` at `path` in one step: a crash leaves the old or the new file.
+        """Replace the file at `path` atomically: a crash of the process leaves the old or the new content.
 
-        Without `durable` nothing waits for the disk, and a crash of the machine may leave an empty or older file too.
+        With `durable`, waits for the disk, and a crash of the machine leaves the old or the new content too. Without
+        it, a crash of the machine may leave an empty or an older file.
         """
         temporary = path + names.TEMPORARY
         file = self.open(temporary, create=True)
@@ -211,15 +214,15 @@ class Files(ABC):
             self.sync_directory(os.path.dirname(path))
 
     def write_all(self, file: OpenFile, content: Buffer, position: int) -> None:
-        """Goes on after a short write, so that the error that caused it comes out."""
+        """Write all of `content`. After a short write it writes the rest, which raises the error that cut it short."""
         rest = memoryview(content)
         while rest:
-            taken = self.write(file, rest, position)
-            rest = rest[taken:]
-            position += taken
+            written = self.write(file, rest, position)
+            rest = rest[written:]
+            position += written
 
     def sync_path(self, path: str) -> None:
-        """For files that are not held open; one that is gone needs no syncing."""
+        """Sync a file that is not open. A missing file needs no sync."""
         try:
             file = self.open_for_reading(path)
         except FileNotFoundError:
@@ -229,7 +232,7 @@ class Files(ABC):
         finally:
             file.close()
 
-    def unlink_if_there(self, path: str) -> bool:
+    def unlink_if_exists(self, path: str) -> bool:
         try:
             self.unlink(path)
         except FileNotFoundError:
@@ -238,13 +241,13 @@ class Files(ABC):
 
 
 class TruncatedError(OSError):
-    """A file ends within a slice of it."""
+    """A file ends before the end of its slice."""
 
 
 class FileSlice:
-    """Bytes that stay in their file: the kernel sends them to a socket, and nobody has to hold a copy meanwhile.
+    """A range of a file that the kernel sends to a socket, so that no copy of it is in memory.
 
-    It keeps the file open, so that what was deleted or replaced since is still what was found.
+    It keeps the file open, so its bytes stay readable after the file is deleted or replaced.
     """
 
     __slots__ = ("_file", "_files", "_position", "_size")
@@ -259,16 +262,19 @@ class FileSlice:
         return self._size
 
     def read(self) -> bytes:
-        """The bytes. Raises OSError, TruncatedError when they are no longer all there."""
+        """Return the bytes. Raises OSError, and TruncatedError if the file was truncated below their end."""
         content = self._files.read(self._file, self._size, self._position)
         if len(content) < self._size:
             raise TruncatedError
         return content
 
     def send(self, socket_descriptor: int, start: int, size_max: int) -> int:
-        """Send at most `size_max` bytes from byte `start` on; how many the socket took, at least one.
+        """Send at most `size_max` bytes from byte `start` on; return the number sent, at least one.
 
-        Raises BlockingIOError when it takes none now, OSError when the socket or the disk has failed, TruncatedError.
+        Raises:
+            BlockingIOError: the socket's buffer is full.
+            OSError: the socket or the disk failed.
+            TruncatedError: the file was truncated below these bytes.
         """
         size = min(self._size - start, size_max)
         sent = self._files.send(self._file, size, self._position + start, socket_descriptor)
@@ -278,7 +284,7 @@ class FileSlice:
 
 
 class OsFiles(Files):
-    """Linux. Kafka runs elsewhere too; RWF_NOWAIT and open-file-description locks do not."""
+    """The files of Linux. RWF_NOWAIT and open-file-description locks exist on no other system."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -292,10 +298,10 @@ class OsFiles(Files):
         return self._open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def _open(self, path: str, flags: int) -> OpenFile:
-        with _Doing("open", path):
+        with _FailuresOf("open", path):
             return OpenFile(path, os.open(path, flags, 0o644))
 
-    # The calls that requests make have a plain try, which costs nothing as long as they succeed.
+    # The calls on the request path use a plain try, which costs nothing as long as they succeed.
 
     def write(self, file: OpenFile, buffer: Buffer, position: int) -> int:
         try:
@@ -313,7 +319,7 @@ class OsFiles(Files):
         try:
             return os.preadv(file.descriptor, [buffer], position, os.RWF_NOWAIT)
         except OSError as error:
-            if error.errno in _NOT_WITHOUT_WAITING:
+            if error.errno in _WOULD_WAIT:
                 return 0
             raise failure(error, "read", file.path) from None
 
@@ -321,13 +327,13 @@ class OsFiles(Files):
         return os.sendfile(socket_descriptor, file.descriptor, position, size)
 
     def sync(self, file: OpenFile) -> None:
-        with _Doing(_SYNC, file.path):
+        with _FailuresOf(_SYNC, file.path):
             os.fsync(file.descriptor)
 
     def sync_directory(self, path: str) -> None:
         directory = self._open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with _Doing(_SYNC, path):
+            with _FailuresOf(_SYNC, path):
                 os.fsync(directory.descriptor)
         finally:
             directory.close()
@@ -337,7 +343,7 @@ class OsFiles(Files):
 
     def finish_writeback(self, file: OpenFile) -> None:
         try:
-            self._sync_file_range(file, 0, 0, _SYNC_FILE_RANGE_WRITE_AND_WAIT)  # a size of 0 is all
+            self._sync_file_range(file, 0, 0, _SYNC_FILE_RANGE_WRITE_AND_WAIT)  # a size of 0 means up to the end
         except OSError as error:
             if error.errno not in _NO_SYNC_FILE_RANGE:
                 raise
@@ -349,47 +355,47 @@ class OsFiles(Files):
             raise failure(OSError(number, os.strerror(number)), "start write-back", file.path)
 
     def truncate(self, file: OpenFile, size: int) -> None:
-        with _Doing("truncate", file.path):
+        with _FailuresOf("truncate", file.path):
             os.ftruncate(file.descriptor, size)
 
     def map(self, file: OpenFile, size: int) -> mmap.mmap:
-        with _Doing("map", file.path):
+        with _FailuresOf("map", file.path):
             return mmap.mmap(file.descriptor, size, access=mmap.ACCESS_READ)
 
     def size(self, file: OpenFile) -> int:
-        with _Doing("stat", file.path):
+        with _FailuresOf("stat", file.path):
             return os.fstat(file.descriptor).st_size
 
     def modified_ms(self, path: str) -> int:
-        with _Doing("stat", path):
+        with _FailuresOf("stat", path):
             return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        with _Doing("set the time", path):
+        with _FailuresOf("set the time", path):
             os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
     def rename(self, old: str, new: str) -> None:
-        with _Doing("rename", old):
+        with _FailuresOf("rename", old):
             os.replace(old, new)
 
     def unlink(self, path: str) -> None:
-        with _Doing("unlink", path):
+        with _FailuresOf("unlink", path):
             os.unlink(path)
 
     def make_directory(self, path: str) -> None:
-        with _Doing("make directory", path):
+        with _FailuresOf("make directory", path):
             os.makedirs(path)
 
     def remove_directory(self, path: str) -> None:
-        with _Doing("remove directory", path):
+        with _FailuresOf("remove directory", path):
             os.rmdir(path)
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
         found = []
-        with _Doing("list", path), os.scandir(path) as entries:
+        with _FailuresOf("list", path), os.scandir(path) as entries:
             for entry in entries:
                 try:
                     status = entry.stat(follow_symlinks=not _is_dangling(entry))
@@ -401,8 +407,9 @@ class OsFiles(Files):
         return sorted(found)
 
     def lock(self, path: str) -> OpenFile | None:
-        # An open-file-description lock: it shuts out the POSIX lock that Kafka's JVM takes on the same file, and unlike
-        # a POSIX lock it also shuts out a second broker in this process and survives the closing of another descriptor.
+        # An open-file-description lock conflicts with the POSIX lock that Kafka's JVM acquires on the same file. Unlike
+        # a POSIX lock, it also conflicts with a second broker in this process, and it is not released when another
+        # descriptor of the file is closed.
         file = self.open(path, create=True)
         try:
             fcntl.fcntl(file.descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))

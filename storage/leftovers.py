@@ -36,7 +36,7 @@ def clear(files: Files, directory: str, open_segment: Callable[[int, int], Segme
     # Swap files before cleaned ones: while one of the latter is left, the former still count as unfinished.
     for entry in sorted(entries, key=lambda entry: entry.name not in unfinished):
         if entry.name in unfinished or entry.name.endswith(_TO_REMOVE):
-            files.unlink_if_there(f"{directory}/{entry.name}")
+            files.unlink_if_exists(f"{directory}/{entry.name}")
         else:
             kept.append(entry)
     if not _staged(kept, names.SWAP):
@@ -60,7 +60,7 @@ def _finish_swaps(
             end_offset = _next_offset(open_segment(name.base_offset, entry.size), f"{directory}/{entry.name}")
         for replaced, replaced_name in _staged(entries, ""):
             if name.base_offset <= replaced_name.base_offset < end_offset:
-                files.unlink_if_there(f"{directory}/{replaced.name}")
+                files.unlink_if_exists(f"{directory}/{replaced.name}")
     for entry, _ in swaps:
         path = f"{directory}/{entry.name}"
         files.rename(path, path.removesuffix(names.SWAP))

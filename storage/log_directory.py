@@ -151,7 +151,7 @@ class LogDirectory:
 
         Durably: a marker that came back after a power cut would vouch for batches that were appended since.
         """
-        is_clean = self._files.unlink_if_there(self._path(names.CLEAN_SHUTDOWN))
+        is_clean = self._files.unlink_if_exists(self._path(names.CLEAN_SHUTDOWN))
         if is_clean:
             self._files.sync_directory(self.path)
         return is_clean
@@ -257,7 +257,7 @@ class LogDirectory:
         """With all that is in it, whoever has put it there. Safe to repeat after a crash in the middle."""
         for entry in self._files.list_directory(path):
             try:
-                self._files.unlink_if_there(f"{path}/{entry.name}")
+                self._files.unlink_if_exists(f"{path}/{entry.name}")
             except IsADirectoryError:
                 self.remove_partition_directory(f"{path}/{entry.name}")
         self._files.remove_directory(path)

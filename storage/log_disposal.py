@@ -204,7 +204,7 @@ class LogDisposal:
                     segment.relocate(self._directory.path)
                     self._mark_deleted(segment, now_ms)
                     if snapshot is not None:
-                        self._files.unlink_if_there(snapshot)
+                        self._files.unlink_if_exists(snapshot)
                     self._dropped.popleft()
         except OSError as error:
             raise self._log.storage_error(error) from error
@@ -225,7 +225,7 @@ class LogDisposal:
             while self._deleted and self._deleted[0][0] <= now_ms:
                 name = self._deleted[0][1]
                 if times_named[name] <= 1:
-                    self._files.unlink_if_there(f"{self._directory.path}/{name}")
+                    self._files.unlink_if_exists(f"{self._directory.path}/{name}")
                     count += 1
                 times_named[name] -= 1
                 self._deleted.popleft()

@@ -188,7 +188,7 @@ class LogLoader:
                 if suffix in suffixes and names.LOG not in suffixes:
                     path = self._path(names.segment_file(base_offset, suffix))
                     self._progress.on_damage(f"{path} has no log file, removed")
-                    self._files.unlink_if_there(path)
+                    self._files.unlink_if_exists(path)
 
     def _open_leader_epochs(self) -> tuple[LeaderEpochs, bool]:
         """Return the epochs, and whether they must be rebuilt from the batches."""

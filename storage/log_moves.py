@@ -124,7 +124,7 @@ def write_marker(files: Files, path: str, source: str) -> None:
 
 def remove_marker(files: Files, path: str) -> None:
     """The move is over, also for a machine that loses its power. Waits for the disk."""
-    if files.unlink_if_there(f"{path}/{names.MOVED_FROM}"):
+    if files.unlink_if_exists(f"{path}/{names.MOVED_FROM}"):
         files.sync_directory(path)
 
 

@@ -81,8 +81,8 @@ def _remove_unfinished(files: Files, directory: str) -> None:
     """
     with contextlib.suppress(OSError):
         for name in (names.segment_file(0, names.LOG), names.PARTITION_METADATA):
-            files.unlink_if_there(f"{directory}/{name}")
-            files.unlink_if_there(f"{directory}/{name}{names.TEMPORARY}")
+            files.unlink_if_exists(f"{directory}/{name}")
+            files.unlink_if_exists(f"{directory}/{name}{names.TEMPORARY}")
         files.remove_directory(directory)
 
 

@@ -68,7 +68,7 @@ class MappedIndex:
         self.count = 0
         self._is_shortened = False
         self.release()
-        self._files.unlink_if_there(self.path)
+        self._files.unlink_if_exists(self.path)
 
     def seal(self) -> None:
         """Cuts the file to its entries: the segment is no longer active, or the log closes. Creates it when missing."""

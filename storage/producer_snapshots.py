@@ -76,7 +76,7 @@ class ProducerSnapshots:
         """Nothing when there is none."""
         path = self.forget(offset)
         if path is not None:
-            self._files.unlink_if_there(path)
+            self._files.unlink_if_exists(path)
 
     def forget(self, offset: int) -> str | None:
         """Takes a snapshot out of the set and returns its file, for another thread to remove; None without one."""

@@ -175,7 +175,7 @@ class Segment:
         except OSError:
             # The next try may use another offset. An empty file between the log's offsets would end the log there.
             with contextlib.suppress(OSError):
-                self._files.unlink_if_there(self.path)
+                self._files.unlink_if_exists(self.path)
             raise
         self.transaction_index.begin_empty()
 
@@ -619,13 +619,13 @@ class Segment:
     def remove(self) -> None:
         """Unlink every file now. Only if there are no readers."""
         for path in self.mark_deleted():
-            self._files.unlink_if_there(path)
+            self._files.unlink_if_exists(path)
 
     def detach(self) -> None:
         """Rename the log file so that it no longer belongs to the log; unlink the indexes, which are derived."""
         self.release()
         for suffix in names.INDEX_SUFFIXES:
-            self._files.unlink_if_there(self._path(suffix))
+            self._files.unlink_if_exists(self._path(suffix))
         self._files.rename(self.path, self.path + names.DETACHED)
 
     def read_from(self, path: str) -> None:

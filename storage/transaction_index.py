@@ -155,7 +155,7 @@ class TransactionIndex:
 
     def reset(self) -> None:
         """Forgets every entry and the file, before a rebuild."""
-        self._files.unlink_if_there(self.path)
+        self._files.unlink_if_exists(self.path)
         self.begin_empty()
 
     def release(self) -> None:
