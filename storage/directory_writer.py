@@ -1,20 +1,24 @@
-"""How a log directory is written: by the thread that owns the logs, or, while the disk is slow, by one of its own.
+"""Which thread writes a log directory: the one that owns the logs, or, while the disk is slow, the directory's own.
 
-Owns when a directory is slow, the order of the writes that wait, and what may not happen to a log while one of its
-writes is under way. Must not know what a write contains, nor event loops: `start` is the port to the thread.
+Owns when a directory is slow, the order of the pending writes, and which changes of a log must wait while one of its
+writes is in progress. Must not know what a write contains, nor event loops: `start` is the port to the thread.
 
-A write to the page cache takes microseconds. Where it takes milliseconds (the kernel holds back who dirties too many
-pages, or the disk is remote and struggles) each append would stop the event loop, and with it the clients of all other
-directories. So each write is timed. Once slow ones add up, the directory's appends are planned as always (checked,
-numbered, taken into the state of their producers), and then wait here for the thread. Nothing of an append is readable
-or acknowledged before it is written; so a failure, which takes the directory offline, has nothing to undo.
+A write to the page cache takes microseconds. It takes milliseconds if the kernel throttles a process with too many
+dirty pages, or if a remote disk is overloaded. Then each append would block the event loop, and with it the clients of
+all other directories. So each write is timed. A directory with too many slow writes is slow: its appends are planned as
+usual (checked, numbered, applied to the state of their producers), and then wait here for the directory's thread.
+No record is readable or acknowledged before it is written. So a failure, which takes the directory offline, needs no
+rollback.
 
-Threads: everything but `note_slow_write` and `DeferredWrite.store` is called by the thread that owns the logs.
+    directly    plan -> write -> readable and acknowledged      in the thread that owns the logs
+    slow        plan -> submit ... store ... finish             `store` in the directory's thread, the rest in the other
+
+Threads: the thread that owns the logs calls everything except `note_slow_write` and `DeferredWrite.store`.
 
 Invariants:
 - Writes reach the files in the order in which they were submitted, one at a time for the whole directory.
-- A write that has begun is the only one that changes the files of its log; `run_between` waits for its end.
-- A directory is written directly again only when nothing waits.
+- While a write is stored, nothing else changes the files of its log; `run_between` waits for its end.
+- A directory is written directly again only when no write is pending.
 """
 
 import logging
@@ -29,32 +33,32 @@ from storage.files import ShortageError
 SLOW_WRITE_S: Final = 0.01
 """A write that takes longer is slow."""
 SLOW_SECOND_S: Final = 0.05
-"""A directory is slow once so much of a second went into slow writes."""
+"""A directory is slow once slow writes have taken this much of a second."""
 WINDOW_S: Final = 1.0
 FAST_WRITES_MIN: Final = 20
 FAST_SECONDS_MIN: Final = 5.0
-"""It is fast again after so many writes in a row and so much time without a slow one."""
+"""A directory is fast again after this many writes in a row and this much time without a slow one."""
 PENDING_SIZE_MAX: Final = 64 << 20
-"""Bytes that may wait; above, `has_room` is false. Internal appends, which are small, are taken all the same."""
+"""From this many pending bytes on `has_room` is false. Internal appends, which are small, are still accepted."""
 SHORTAGE_RETRY_S: Final = 0.1
 SHORTAGE_TRIES_MAX: Final = 600
-"""Then the write has failed, and its log is out of service."""
+"""After this many tries the write has failed, and its log goes offline."""
 
 _logger = logging.getLogger(__name__)
 
 Action = Callable[[], object]
 Start = Callable[[Action, Action], None]
-"""`start(work, done)` runs `work` in the directory's thread and then `done` in the one that owns the logs."""
+"""`start(work, done)` runs `work` in the directory's thread, then `done` in the thread that owns the logs."""
 
 
 class WritableLog(Protocol):
-    """A log whose writes may wait here."""
+    """A log whose writes may be deferred."""
 
     is_offline: bool
 
 
 class DeferredWrite(Protocol):
-    """One append that is planned."""
+    """One planned append."""
 
     @property
     def log(self) -> WritableLog: ...
@@ -64,17 +68,17 @@ class DeferredWrite(Protocol):
         """In bytes."""
 
     def begin(self) -> None:
-        """From here on it does not change."""
+        """Note that `store` follows. After this call the write does not change."""
 
     def store(self) -> None:
-        """Write it; in the directory's thread. Raises OSError; after a ShortageError it can be called again."""
+        """Write the batches; in the directory's thread. Raises OSError; may be called again after a ShortageError."""
 
     def finish(self, error: Exception | None) -> None:
-        """Make it readable, or report why it is not."""
+        """Make the batches readable, or report `error`."""
 
 
 class DirectoryWriter:
-    """See the module. `is_slow` is for reading; without `start` it never becomes true."""
+    """See the module. `is_slow` is for reading; it stays False until `use` is called."""
 
     def __init__(
         self,
@@ -89,8 +93,8 @@ class DirectoryWriter:
         self._on_shortage = on_shortage
         self._start: Start | None = None
         self._waiting: deque[DeferredWrite] = deque()
-        self._under_way: DeferredWrite | None = None
-        self._is_busy = False  # from the begin of a write until all that depends on its end has been called
+        self._in_progress: DeferredWrite | None = None
+        self._is_busy = False  # from the start of a write until all actions that wait for its end were called
         self._between: deque[Action] = deque()
         self._when_room: list[Action] = []
         self._when_idle: list[Action] = []
@@ -106,14 +110,14 @@ class DirectoryWriter:
         self.slow_count = 0
         """How often the directory has become slow."""
         self.fast_count = 0
-        """How often it has become fast again."""
+        """How often the directory has become fast again."""
 
     def use(self, start: Start) -> None:
-        """From now on the directory may be written by another thread."""
+        """Allow writes in the directory's own thread from now on."""
         self._start = start
 
     def stop_using(self) -> None:
-        """From now on the directory is written directly, however slow it is. Only when nothing waits."""
+        """Write the directory directly from now on, however slow it is. Requires `is_idle`."""
         assert self.is_idle
         self._start = None
         self.is_slow = False
@@ -124,38 +128,38 @@ class DirectoryWriter:
         return not self.pending_size or self.pending_size < PENDING_SIZE_MAX
 
     def when_room(self, action: Action) -> None:
-        """Call `action` once, when there may be room that there was not."""
+        """Call `action` once, the next time that `has_room` may have become true."""
         self._when_room.append(action)
 
     def announce_room(self) -> None:
-        """Some log has room again, for a reason of its own."""
+        """Call the actions of `when_room`: a log accepts appends again for a reason outside the writer."""
         _call(self._when_room)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing is under way."""
+        """Whether no write is pending or in progress."""
         return not self._is_busy and not self._waiting
 
     def when_idle(self, action: Action) -> None:
-        """Call `action` once, when nothing waits; at once where nothing does."""
+        """Call `action` once: now if the writer is idle, else as soon as it is."""
         if self.is_idle:
             action()
         else:
             self._when_idle.append(action)
 
     def is_writing(self, log: WritableLog) -> bool:
-        """Whether a write of this log is under way, which must be left alone with its files."""
-        return self._under_way is not None and self._under_way.log is log
+        """Whether a write of this log is in progress. Nothing else may change the files of the log until it ends."""
+        return self._in_progress is not None and self._in_progress.log is log
 
     def run_between(self, log: WritableLog, action: Action) -> None:
-        """Call `action`, which changes the files of `log`, while no write of that log is under way: now, or soon."""
+        """Call `action`, which changes the files of `log`: now, or after the write of this log that is in progress."""
         if self.is_writing(log):
             self._between.append(action)
         else:
             action()
 
     def note_slow_write(self, elapsed_s: float) -> None:
-        """A direct write took longer than SLOW_WRITE_S. Any thread."""
+        """Note a direct write that took longer than SLOW_WRITE_S. Any thread."""
         with self._noting:
             now_s = self.now_s()
             writes = self._slow_writes
@@ -172,14 +176,14 @@ class DirectoryWriter:
             self.is_slow = True
         _logger.warning(
             "log directory %s has become slow: %d writes took %d ms within a second; "
-            "a thread of its own writes it until it is fast again",
+            "a separate thread writes to it until it is fast again",
             self._path,
             count,
             total_s * 1000,
         )
 
     def submit(self, write: DeferredWrite) -> None:
-        """Have `write` stored after all that were submitted before. Only while the directory is slow."""
+        """Queue `write` behind all that were submitted before. Requires `is_slow`."""
         assert self.is_slow
         self._waiting.append(write)
         self.pending_size += write.size
@@ -187,19 +191,19 @@ class DirectoryWriter:
             self._store_next()
 
     def grew(self, size: int) -> None:
-        """A write that waits has become larger."""
+        """Note that a pending write has become larger by `size` bytes."""
         self.pending_size += size
 
     def _store_next(self) -> None:
         assert self._start is not None
         self._is_busy = True
-        self._under_way = self._waiting.popleft()
-        self._under_way.begin()
+        self._in_progress = self._waiting.popleft()
+        self._in_progress.begin()
         self._start(self._store, self._done)
 
     def _store(self) -> None:
-        """In the directory's thread."""
-        write = self._under_way
+        """Store the write in progress, repeatedly if it meets a shortage. In the directory's thread."""
+        write = self._in_progress
         assert write is not None
         self._error = None
         started_s = self.now_s()
@@ -221,15 +225,16 @@ class DirectoryWriter:
         self._elapsed_s = self.now_s() - started_s
 
     def _done(self) -> None:
-        write = self._under_way
+        """Finish the write, call the actions that waited for its end, and start the next one."""
+        write = self._in_progress
         assert write is not None
         self.pending_size -= write.size
-        self._judge(self._elapsed_s)
+        self._count_write(self._elapsed_s)
         try:
             write.finish(self._error)
         except Exception:
-            _logger.exception("a write to log directory %s could not be finished", self._path)
-        self._under_way = None
+            _logger.exception("a write to log directory %s could not be completed", self._path)
+        self._in_progress = None
         _call(self._between)
         if self.has_room:
             _call(self._when_room)
@@ -240,10 +245,10 @@ class DirectoryWriter:
         if self._fast_count >= FAST_WRITES_MIN and self.now_s() - self._last_slow_s >= FAST_SECONDS_MIN:
             self.is_slow = False
             self.fast_count += 1
-            _logger.info("log directory %s is fast again and written directly", self._path)
+            _logger.info("log directory %s is fast again: its separate thread no longer writes to it", self._path)
         _call(self._when_idle)
 
-    def _judge(self, elapsed_s: float) -> None:
+    def _count_write(self, elapsed_s: float) -> None:
         if elapsed_s > SLOW_WRITE_S:
             self._last_slow_s = self.now_s()
             self._fast_count = 0
@@ -252,11 +257,11 @@ class DirectoryWriter:
 
 
 def _call(actions: deque[Action] | list[Action]) -> None:
-    """Each once. One that is added meanwhile is called the next time."""
+    """Call each action once. An action that is added by one of them is called the next time."""
     due = list(actions)
     actions.clear()
     for action in due:
         try:
             action()
         except Exception:
-            _logger.exception("what waited for a write has failed")
+            _logger.exception("an action that waited for a write has failed")
