@@ -1,6 +1,6 @@
-"""What there is to tell about cleaning: how full, how long, how late. Kept as numbers, shown by whoever exports them.
+"""The figures of the cleaner for its metrics: how full its maps are, how long its passes take, how late they are.
 
-Owns the figures of the last pass of each worker and of the last look for work. Must not know where they are shown.
+Owns the figures of the last pass of each worker and of the last `LogCleaning.pick`. Must not know who exports them.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,10 @@ from storage.cleaner import CleaningResult
 
 
 class CleanerMetrics(NamedTuple):
-    """As Kafka counts them; whole numbers. Of the workers' last passes the greatest, and of their bytes the sum."""
+    """The cleaner's metrics as Kafka defines them, as whole numbers.
+
+    A maximum is taken over the last passes of all workers; the recopy rate is computed from the sum of their bytes.
+    """
 
     max_buffer_utilization_percent: int
     cleaner_recopy_percent: int
@@ -20,14 +23,14 @@ class CleanerMetrics(NamedTuple):
 
 
 class Uncleanable(NamedTuple):
-    """Partitions of one log directory that are not cleaned until the next start, and what could be cleaned of them."""
+    """The partitions of one log directory that are not cleaned until the next start, and their cleanable bytes."""
 
     partitions_count: int
     bytes: int
 
 
 class CleaningFigures:
-    """Filled by `LogCleaning`. Times are wall-clock milliseconds."""
+    """The figures that `LogCleaning` reports. Times are wall-clock milliseconds."""
 
     __slots__ = ("_delays_ms", "_dirtiest_ratio", "_last_passes", "_last_run_ms")
 
@@ -37,8 +40,11 @@ class CleaningFigures:
         self._dirtiest_ratio = 0.0
         self._last_run_ms = 0
 
-    def looked_for_work(self, worker: int, *, dirtiest_ratio: float, delay_ms_max: int, now_ms: int) -> None:
-        """`delay_ms_max`: for how long a record has been older than it may get before it is compacted."""
+    def picked(self, worker: int, *, dirtiest_ratio: float, delay_ms_max: int, now_ms: int) -> None:
+        """Note one `LogCleaning.pick`.
+
+        `delay_ms_max` is the longest time since a record exceeded max.compaction.lag.ms without being compacted.
+        """
         self._dirtiest_ratio = dirtiest_ratio
         self._delays_ms[worker] = delay_ms_max
         self._last_run_ms = now_ms

@@ -1,16 +1,18 @@
-"""Which log is cleaned next, and how the result of a pass comes into service.
+"""Which log is cleaned next, and how cleaned segments replace the old ones.
 
-Owns the first dirty offsets and their checkpoint, the logs that are being cleaned and those that cannot be. Must not
-know where a pass runs: the caller takes a job with `pick`, runs `cleaner.clean` on it in a process of its own, and
-brings the result back to `make_durable` and `finish`, or the error to `fail`.
+Owns the first dirty offsets and their checkpoint, the logs that are being cleaned, and those that cannot be cleaned.
+Must not know where a pass runs: the caller gets a job from `pick`, runs `cleaner.clean` on it in a separate process,
+and passes the result to `make_durable` and `finish`, or the error to `fail`.
 
-`read_ages`, `make_durable`, `write_checkpoints` and `give_back` wait for the disk and are meant for another thread than
-the one that owns the logs; all else belongs to that one.
+Threads: `read_ages`, `make_durable`, `write_checkpoints` and `give_back` wait for the disk; call them in another thread
+than the one that owns the logs. All else belongs to the thread that owns the logs.
 
-Invariants: a log is cleaned by one pass at a time, and by none while it is moved to another log directory; a result for
-a log that was truncated, moved, deleted or shortened meanwhile is thrown away and leaves the log as it was; one bad log
-never keeps the others from being cleaned; no gap between two segments that cleaning leaves lies above the recovery
-point that is on the disk.
+Invariants:
+- At most one pass cleans a log at a time, and none while the log is moved to another log directory.
+- The result of a pass is discarded if its log was truncated, moved, deleted or shortened during the pass; the log stays
+  as it was.
+- A damaged log does not stop the cleaning of the others.
+- A gap that cleaning leaves between two segments is always below the recovery point on the disk.
 """
 
 import contextlib
@@ -61,7 +63,7 @@ _UNCLEANABLE = (CorruptSegmentError, CorruptIndexError, Malformed)
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """`threads` share memory and bandwidth."""
+    """The settings of the cleaner. Its `threads` share memory and bandwidth."""
 
     threads: int = 1
     dedupe_buffer_size: int = 134_217_728
@@ -81,7 +83,7 @@ class CleanerSettings:
 
 
 class Cleaning(NamedTuple):
-    """A pass that is under way."""
+    """A pass in progress."""
 
     log: Log
     directory: LogDirectory
@@ -91,9 +93,9 @@ class Cleaning(NamedTuple):
 
 
 class LogCleaning(LogObserver):
-    """`settings` may be replaced at any time; passes under way keep theirs.
+    """See the module. `settings` may be replaced at any time; passes in progress keep theirs.
 
-    `on_checkpoint_wanted` is told when `write_checkpoints` should not wait for the next look at what is due.
+    `on_checkpoint_wanted` is called when `write_checkpoints` should run soon, not only after the next pass.
     """
 
     def __init__(self, log_manager: LogManager, files: Files, settings: CleanerSettings) -> None:
@@ -110,11 +112,11 @@ class LogCleaning(LogObserver):
         log_manager.observer = self
 
     def load(self) -> None:
-        """Takes over what the checkpoints of all directories said; once, after the logs are loaded."""
+        """Apply the first dirty offsets of all checkpoints; once, after the logs are loaded."""
         for directory, offsets in self._log_manager.startup.take_first_dirty():
             for name, offset in offsets.items():
                 log = self._log_manager.get(*name)
-                # A log that was moved just before the stop may be known to its old directory alone.
+                # If a log was moved just before the stop, only the checkpoint of its old directory may contain it.
                 is_its_own = self._log_manager.directory_of(*name) is directory
                 if log is None or not (is_its_own or name not in self._first_dirty):
                     continue
@@ -130,9 +132,9 @@ class LogCleaning(LogObserver):
                     self._first_dirty[name] = offset
 
     def read_ages(self) -> None:
-        """Reads the timestamps that `pick` will ask for, so that it waits for no disk. Any thread.
+        """Read the timestamps that `pick` needs, so that `pick` does not wait for the disk. Any thread.
 
-        Errors are left to `pick`, which meets them again.
+        Ignores errors: `pick` meets them again and handles them.
         """
         for log in self._log_manager.logs():
             if self._may_be_cleaned(log):
@@ -142,9 +144,10 @@ class LogCleaning(LogObserver):
                         _ = segment.first_timestamp_ms
 
     def pick(self, now_ms: int, worker: int = 0) -> Cleaning | None:
-        """The log with the greatest share of dirty bytes among those that are due, overdue ones first.
+        """Return a pass over the log to clean next, or None if no log is due.
 
-        `worker` is the number of who asks, for the metrics.
+        Overdue logs come first, then those with the greatest share of dirty bytes. `worker` is the caller's number, for
+        the metrics.
         """
         parts = [
             (part.is_overdue, part.dirty_ratio, log, part)
@@ -152,7 +155,7 @@ class LogCleaning(LogObserver):
             if self._may_be_cleaned(log)
             and (part := self._read(log, partial(self.cleanable_part_of, log, now_ms))) is not None
         ]
-        self._figures.looked_for_work(
+        self._figures.picked(
             worker,
             dirtiest_ratio=max((ratio for _, ratio, _, _ in parts), default=0.0),
             delay_ms_max=max((part.overdue_ms for _, _, _, part in parts), default=0),
@@ -162,7 +165,7 @@ class LogCleaning(LogObserver):
         for _, _, log, part in sorted(due, key=lambda candidate: candidate[:2], reverse=True):
             directory = self._log_manager.directory_of(log.topic, log.partition)
             if directory is None or log.is_offline:
-                continue  # an error while the others were looked at
+                continue  # reading another log has taken the directory or this log offline
             job = self._read(log, partial(self._job, log, part, now_ms))
             if job is not None:
                 self._in_progress.add(log.name)
@@ -170,7 +173,7 @@ class LogCleaning(LogObserver):
         return None
 
     def is_wanted(self, cleaning: Cleaning) -> bool:
-        """Whether a pass under way can still be of use: the log and the segments that it reads are what they were."""
+        """Return whether the result of a pass can still be used: its log and its segments have not changed."""
         log = cleaning.log
         if (
             not self._is_in_service(log)
@@ -183,11 +186,14 @@ class LogCleaning(LogObserver):
         return all(source.base_offset in present for source in cleaning.job.segments)
 
     def make_durable(self, cleaning: Cleaning) -> None:
-        """Raises the recovery point on the disk to the end of the segments that a pass has read, before `finish`.
+        """Raise the recovery point on the disk to the end of the segments that a pass has read. Call before `finish`.
 
-        A cleaned segment may end below the one that follows it. After a crash such a gap above the recovery point would
-        be taken for records that a power cut took from an older file. Waits for the disk; any thread. Raises KafkaError
-        KAFKA_STORAGE_ERROR.
+        A cleaned segment may end before the base offset of the next one. Above the recovery point, recovery would treat
+        such a gap as records lost in a power cut. Waits for the disk; any thread.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+            OutOfResourcesError: the checkpoint met a shortage of descriptors or memory.
         """
         log = cleaning.log
         if log.is_offline:
@@ -199,12 +205,13 @@ class LogCleaning(LogObserver):
         except OSError as error:
             self._log_manager.directories.fail(cleaning.directory, error)
             if isinstance(error, ShortageError):
-                raise OutOfResourcesError(error) from error  # the directory stays online, and `finish` would go on
+                # The directory stays online, so without this error the caller would call `finish`.
+                raise OutOfResourcesError(error) from error
 
     def finish(self, cleaning: Cleaning, result: CleaningResult, *, now_ms: int) -> bool:
-        """Puts the cleaned segments in service. False when the log has changed so that they are of no use.
+        """Replace the old segments by the cleaned ones. Return False if the log has changed too much for that.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR.
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         log = cleaning.log
         if not self.is_wanted(cleaning) or not all(
@@ -220,7 +227,7 @@ class LogCleaning(LogObserver):
         return True
 
     def give_back(self, cleaning: Cleaning) -> None:
-        """A pass was cut off through no fault of the log, and nobody works on it any more: it is due again."""
+        """Make the log of a stopped pass available to `pick` again. Nothing may read or write its files any more."""
         try:
             unstage(self._files, cleaning.job.directory)
         except OSError as error:
@@ -228,14 +235,15 @@ class LogCleaning(LogObserver):
         self._in_progress.discard(cleaning.log.name)
 
     def log_moved(self, directories: Iterable[str]) -> None:
-        """A log has left the first of these directories for the other: `write_checkpoints` concerns both."""
+        """Note that a log was moved between these directories: both need a new checkpoint."""
         self._unwritten.update(directories)
 
     def fail(self, cleaning: Cleaning, error: Exception) -> None:
-        """A pass over a log that is still wanted has ended in an error.
+        """Handle the error that ended a pass.
 
-        One of the disk takes the directory out of service, one of the data the log. After a shortage of descriptors or
-        memory the log is due again once the caller has called `give_back`.
+        An error of the disk takes the directory offline. Damaged data excludes the log from cleaning. After a shortage
+        of descriptors or memory the log is due again once the caller has called `give_back`. Any error is ignored if
+        the result is no longer wanted.
         """
         log = cleaning.log
         if isinstance(error, ShortageError):
@@ -243,7 +251,7 @@ class LogCleaning(LogObserver):
             return
         self._in_progress.discard(log.name)
         if not self.is_wanted(cleaning):
-            return  # its files have gone on purpose
+            return  # its files were removed on purpose
         if isinstance(error, OSError):
             self._log_manager.directories.fail(cleaning.directory, error)
             return
@@ -253,16 +261,16 @@ class LogCleaning(LogObserver):
         self.uncleanable.add(log.name)
 
     def delete_expired(self, now_ms: int) -> Steps[int]:
-        """Applies log start, and retention where the policy says so, to compacted logs that no pass is reading.
+        """Delete expired segments of the compacted logs that no pass is reading; return their number.
 
-        Returns how many segments went.
+        Segments below the log start are deleted always, older ones only if cleanup.policy also contains delete.
         """
         logs = [
             log for log in self._log_manager.logs() if self.owns_retention_of(log) and log.name not in self._in_progress
         ]
         return self._log_manager.run_retention(now_ms, logs)
 
-    # What happens to logs meanwhile
+    # Changes of logs
 
     def owns_retention_of(self, log: Log) -> bool:
         return "compact" in log.config.cleanup_policy
@@ -270,11 +278,12 @@ class LogCleaning(LogObserver):
     def truncated(self, log: Log) -> None:
         first_dirty = self._first_dirty.get(log.name)
         if not self._is_in_service(log) or first_dirty is None:
-            return  # a copy that is on its way to another directory
+            return  # not in service: for example a copy that is being moved to another directory
         if first_dirty > log.segments.active.base_offset:
             self._first_dirty[log.name] = log.segments.active.base_offset
             self._want_checkpoint(log)
-            # Before new records come to lie below the old offset: a crash would make them look clean.
+            # The checkpoint must be lowered before new records reach the old offset: after a crash they would count as
+            # clean.
             self.on_checkpoint_wanted()
 
     def deleted(self, name: TopicPartition) -> None:
@@ -288,10 +297,10 @@ class LogCleaning(LogObserver):
             self._unwritten.add(directory.path)
 
     def write_checkpoints(self) -> None:
-        """Of the directories in which something has changed since the last call. Any thread, one after the other."""
+        """Write the checkpoints of the directories that changed since the last call. Any thread; calls run in turn."""
         with self._writing:
             paths = set()
-            while self._unwritten:  # one by one: the thread that owns the logs adds to it meanwhile
+            while self._unwritten:  # popped one by one, because the thread that owns the logs may add to it
                 paths.add(self._unwritten.pop())
             for directory in self._log_manager.directories.live:
                 if directory.path in paths:
@@ -315,7 +324,7 @@ class LogCleaning(LogObserver):
         return self._figures.at(now_ms)
 
     def uncleanable_in(self, directory: LogDirectory, now_ms: int) -> Uncleanable:
-        """What has to wait for the next start in a log directory, as far as it can be read."""
+        """Return the number and the readable cleanable bytes of the uncleanable logs of a log directory."""
         logs = [log for name, log in directory.logs.items() if name in self.uncleanable]
         count_of_bytes = 0
         for log in logs:
@@ -323,10 +332,10 @@ class LogCleaning(LogObserver):
                 count_of_bytes += self.cleanable_part_of(log, now_ms).cleanable_bytes
         return Uncleanable(len(logs), count_of_bytes)
 
-    def _read(self, log: Log, look: Callable[[], T]) -> T | None:
-        """What `look` finds in a log; None when it cannot be read, which takes it out of cleaning."""
+    def _read(self, log: Log, read: Callable[[], T]) -> T | None:
+        """Return the result of `read`. If it fails, exclude the log from cleaning and return None."""
         try:
-            return look()
+            return read()
         except OSError as error:
             directory = self._log_manager.directory_of(log.topic, log.partition)
             if directory is not None:
@@ -342,7 +351,7 @@ class LogCleaning(LogObserver):
             self._log_manager.damaged_batches.add(MetBy.CLEANING, error, str(log.directory))
 
     def cleanable_part_of(self, log: Log, now_ms: int) -> CleanableLog:
-        """Raises OSError, CorruptIndexError, CorruptSegmentError."""
+        """Return which segments of a log can be cleaned. Raises OSError, CorruptIndexError, CorruptSegmentError."""
         config = log.config
         segments = [
             DirtySegment(segment.base_offset, segment.size, segment.first_timestamp_ms, segment.largest().timestamp_ms)
@@ -364,7 +373,7 @@ class LogCleaning(LogObserver):
         return self._log_manager.get(log.topic, log.partition) is log and not log.is_offline
 
     def _is_being_moved(self, log: Log) -> bool:
-        # Its copy would keep what a pass removes, and the first dirty offset would say otherwise.
+        # The copy would keep records that a pass removes, although they would be below the first dirty offset.
         return self._log_manager.future(log.topic, log.partition) is not None
 
     def _job(self, log: Log, part: CleanableLog, now_ms: int) -> CleaningJob:
@@ -387,7 +396,8 @@ class LogCleaning(LogObserver):
             directory=str(log.directory),
             segments=sources,
             first_dirty_offset=part.first_dirty_offset,
-            # Of the whole first segment: the markers of what lies below the log's start must not go before its data.
+            # From the base of the first segment on, not from the log start: markers must not be removed before the
+            # aborted data below the log start.
             aborted=log.aborted_transactions(segments[0].base_offset, part.first_uncleanable_offset),
             producers={
                 producer_id: ActiveProducer(entry.last_data_offset, entry.epoch)

@@ -6,18 +6,18 @@ from storage.cleaning_metrics import CleanerMetrics, CleaningFigures
 
 def test_nothing_has_been_cleaned_yet() -> None:
     figures = CleaningFigures()
-    figures.looked_for_work(0, dirtiest_ratio=0.0, delay_ms_max=0, now_ms=1000)
+    figures.picked(0, dirtiest_ratio=0.0, delay_ms_max=0, now_ms=1000)
     assert figures.at(1500) == CleanerMetrics(0, 0, 0, 0, 0, 500)
 
 
 def test_the_last_pass_of_each_worker_counts() -> None:
     figures = CleaningFigures()
-    figures.looked_for_work(0, dirtiest_ratio=0.2, delay_ms_max=90_000, now_ms=1000)
+    figures.picked(0, dirtiest_ratio=0.2, delay_ms_max=90_000, now_ms=1000)
     figures.cleaned(0, CleaningResult(bytes_read=1000, bytes_kept=999, map_utilization=0.9, map_seconds=99))
     figures.cleaned(
         0, CleaningResult(bytes_read=100, bytes_kept=40, map_utilization=0.25, map_seconds=1.5, copy_seconds=2.5)
     )
-    figures.looked_for_work(1, dirtiest_ratio=0.759, delay_ms_max=7999, now_ms=3000)
+    figures.picked(1, dirtiest_ratio=0.759, delay_ms_max=7999, now_ms=3000)
     figures.cleaned(1, CleaningResult(bytes_read=300, bytes_kept=60, map_utilization=0.5, map_seconds=1))
     assert figures.at(3250) == CleanerMetrics(
         max_buffer_utilization_percent=50,
