@@ -244,6 +244,7 @@ class Server:
             log_manager,
             environment.clock,
             self._blocking,
+            sleep=environment.files.sleep,
             accepts_changed=config[properties.LOG_DIRS_ACCEPT_CHANGED],
             on_lost=lambda error: self._stop_after_fatal(
                 f"no copy of the metadata store can be written any more: {error}"
@@ -394,7 +395,7 @@ class Server:
         self._log_manager.on_flushed = lambda seconds: loop.call_soon_threadsafe(
             lambda: flush_times.update(seconds * 1000, self._clock.monotonic_ms() / 1000)
         )
-        watching = asyncio.create_task(watch(loop_lag, loop_idle), name="event loop lag")
+        watching = asyncio.create_task(watch(loop_lag, loop_idle, self._clock), name="event loop lag")
         self._undo.callback(watching.cancel)
         metrics = all_metrics(
             services,

@@ -12,8 +12,7 @@ thread that owns the log renames them (`LogDisposal.swap_in`), because the log m
 made.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress as chosen
 from itertools import pairwise
@@ -89,9 +88,9 @@ class CleaningResult:
     copy_seconds: float = 0.0
 
 
-def clean(job: CleaningJob, files: Files | None = None, sleep: Callable[[float], None] = time.sleep) -> CleaningResult:
+def clean(job: CleaningJob, files: Files | None = None) -> CleaningResult:
     """One pass. Raises OSError, CorruptSegmentError, Malformed; then nothing of it is left."""
-    return _Pass(job, files or OsFiles(), sleep).run()
+    return _Pass(job, files or OsFiles()).run()
 
 
 def unstage(files: Files, directory: str) -> None:
@@ -111,26 +110,26 @@ def unstage(files: Files, directory: str) -> None:
 class Throttle:
     """Sleeps so that no more than so many bytes a second pass, over the whole of a job."""
 
-    __slots__ = ("_bytes", "_bytes_per_second_max", "_sleep", "_started")
+    __slots__ = ("_bytes", "_bytes_per_second_max", "_files", "_started_s")
 
-    def __init__(self, bytes_per_second_max: float, sleep: Callable[[float], None]) -> None:
+    def __init__(self, bytes_per_second_max: float, files: Files) -> None:
         self._bytes_per_second_max = bytes_per_second_max
-        self._sleep = sleep
-        self._started = time.monotonic()
+        self._files = files
+        self._started_s = files.monotonic_s()
         self._bytes = 0
 
     def passed(self, size: int) -> None:
         self._bytes += size
-        ahead = self._bytes / self._bytes_per_second_max - (time.monotonic() - self._started)
+        ahead = self._bytes / self._bytes_per_second_max - (self._files.monotonic_s() - self._started_s)
         if ahead > 0.01:
-            self._sleep(ahead)
+            self._files.sleep(ahead)
 
 
 class _Pass:
-    def __init__(self, job: CleaningJob, files: Files, sleep: Callable[[float], None]) -> None:
+    def __init__(self, job: CleaningJob, files: Files) -> None:
         self._job = job
         self._files = files
-        self._throttle = Throttle(job.bytes_per_second_max, sleep)
+        self._throttle = Throttle(job.bytes_per_second_max, files)
         first_dirty = max(job.first_dirty_offset, job.segments[0].base_offset)
         first_mapped = max(source.base_offset for source in job.segments if source.base_offset <= first_dirty)
         # With the records before the dirty part of the batch into which it falls: they may be counted too.
@@ -147,12 +146,12 @@ class _Pass:
     def run(self) -> CleaningResult:
         job, result = self._job, self._result
         unstage(self._files, job.directory)
-        started = time.monotonic()
+        started_s = self._files.monotonic_s()
         self._fill_map()
         offsets = self._dirty.offsets
         result.map_utilization = offsets.count / (job.map_memory // ENTRY_SIZE * job.map_load_factor)
-        mapped = time.monotonic()
-        result.map_seconds = mapped - started
+        mapped_s = self._files.monotonic_s()
+        result.map_seconds = mapped_s - started_s
         try:
             self._copy()
         except BaseException:
@@ -160,7 +159,7 @@ class _Pass:
             raise
         result.map_probes = offsets.probes
         result.records_without_key = self._dirty.without_key
-        result.copy_seconds = time.monotonic() - mapped
+        result.copy_seconds = self._files.monotonic_s() - mapped_s
         return result
 
     # First walk: the newest record of each key

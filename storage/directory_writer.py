@@ -23,7 +23,6 @@ Invariants:
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -84,10 +83,11 @@ class DirectoryWriter:
         self,
         path: str,
         *,
-        now_s: Callable[[], float] = time.perf_counter,
-        sleep: Callable[[float], None] = time.sleep,
+        now_s: Callable[[], float] = lambda: 0.0,
+        sleep: Callable[[float], None] = lambda seconds: None,
         on_shortage: Callable[[ShortageError], None] = lambda error: None,
     ) -> None:
+        """`now_s` measures writes, and `sleep` waits before a write is repeated. By default no write takes any time."""
         self._path = path
         self._sleep = sleep
         self._on_shortage = on_shortage

@@ -19,6 +19,7 @@ import fcntl
 import mmap
 import os
 import struct
+import time
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Final, NamedTuple, TypeAlias
@@ -186,6 +187,14 @@ class Files(ABC):
     @abstractmethod
     def lock(self, path: str) -> OpenFile | None:
         """Lock a file until the returned `OpenFile` is closed. None if it is locked already, even by this process."""
+
+    @abstractmethod
+    def monotonic_s(self) -> float:
+        """Return the seconds since an arbitrary start, to measure how long calls take."""
+
+    @abstractmethod
+    def sleep(self, seconds: float) -> None:
+        """Wait before a call is repeated. Only for threads that may wait for the disk."""
 
     def read_whole(self, path: str) -> bytes:
         file = self.open_for_reading(path)
@@ -405,6 +414,11 @@ class OsFiles(Files):
                     DirectoryEntry(entry.name, entry.is_dir(), status.st_size, status.st_mtime_ns // 1_000_000)
                 )
         return sorted(found)
+
+    monotonic_s = staticmethod(time.perf_counter)  # without a frame of its own: appends call it twice
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def lock(self, path: str) -> OpenFile | None:
         # An open-file-description lock conflicts with the POSIX lock that Kafka's JVM acquires on the same file. Unlike

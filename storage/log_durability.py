@@ -16,7 +16,6 @@ Invariants:
 import contextlib
 import os.path
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from itertools import zip_longest
@@ -183,7 +182,7 @@ class LogDurability:
         end_offset = log.log_end_offset if with_active else self._segments.active.base_offset
         if self._is_held:  # checked after the end was read, see `hold_flushes`
             raise FlushHeldError(f"{self._directory.path} is being moved to another log directory")
-        started_s = time.perf_counter()
+        started_s = self._files.monotonic_s()
         try:
             self._sync_files(end_offset)
         except OSError as error:
@@ -198,7 +197,7 @@ class LogDurability:
             # After a concurrent truncation, offsets up to the old end may belong to batches that this sync missed.
             if not log.was_truncated_since(truncation_count):
                 self.recovery_point = max(self.recovery_point, end_offset)
-        self._on_flushed(time.perf_counter() - started_s)
+        self._on_flushed(self._files.monotonic_s() - started_s)
 
     def _sync_files(self, end_offset: int) -> None:
         for segment in self._segments.covering(self.recovery_point, max(end_offset, 1)):

@@ -118,7 +118,7 @@ class LogManager:
         self._to_remove: list[_ToRemove] = []
         self._flush_wanted: dict[Log, None] = {}
         self.settings = settings
-        self.shortages = Shortages()
+        self.shortages = Shortages(files.monotonic_s)
         self.observer = LogObserver()
         self.damaged_batches = DamagedBatches()
         self.on_flushed: Callable[[float], object] = lambda seconds: None
@@ -133,7 +133,10 @@ class LogManager:
         self._creating: set[TopicPartition] = set()  # logs whose files are being created
         self._leaving: set[TopicPartition] = set()  # deleted logs whose directory still has its name
         self.directories = LogDirectories(files, log_dirs, self.shortages, self._directory_failed, new_threads)
-        self.writers = {path: DirectoryWriter(path, on_shortage=self.shortages.report) for path in log_dirs}
+        self.writers = {
+            path: DirectoryWriter(path, now_s=files.monotonic_s, sleep=files.sleep, on_shortage=self.shortages.report)
+            for path in log_dirs
+        }
         self._options = {directory.path: self._options_for(directory) for directory in self.directories}
         self.startup = LogStartup(self, self.directories, files, files_beside)
 

@@ -6,7 +6,6 @@ is. Any thread.
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -53,7 +52,7 @@ class LineLimit:
 class Shortages:
     """Those of one broker. `count` only rises."""
 
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._limit = LineLimit(_LINE_INTERVAL_S)
         self._lock = threading.Lock()

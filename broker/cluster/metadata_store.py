@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os.path
 import sqlite3
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -44,6 +43,7 @@ async def open_store(
     clock: Clock,
     blocking: Executor,
     *,
+    sleep: Callable[[float], None],
     accepts_changed: bool,
     on_lost: Callable[[Exception], None],
 ) -> tuple[SqliteStore, list[LogDirectory]]:
@@ -58,7 +58,7 @@ async def open_store(
         clock,
         on_disk_failed=lambda path, error: log_manager.directories.fail(places[path], _named(path, error)),
         on_lost=on_lost,
-        sleep=time.sleep,
+        sleep=sleep,
     )
     try:
         copies = await store.examine()

@@ -21,6 +21,9 @@ class Clock(Protocol):
     def monotonic_s(self) -> float:
         """Seconds of the same clock at its full resolution, to measure durations."""
 
+    def processor_s(self) -> float:
+        """Seconds of processor time that this thread has used."""
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -33,3 +36,6 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         return time.monotonic()
+
+    def processor_s(self) -> float:
+        return time.thread_time()

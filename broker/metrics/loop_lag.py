@@ -6,9 +6,9 @@ Owns the measuring. Must not know what holds the loop up.
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Final
 
+from broker.loop.clock import Clock
 from broker.metrics.histogram import Histogram
 from broker.metrics.loop_idle import LoopIdle
 from broker.metrics.metric import Kind, Metric, alone
@@ -26,11 +26,11 @@ def lag_metric(lag: Histogram) -> Metric:
     )
 
 
-async def watch(lag: Histogram, idle: LoopIdle) -> None:
+async def watch(lag: Histogram, idle: LoopIdle, clock: Clock) -> None:
     """Measure lag and idle time until cancelled. Runs on the event loop, whose processor time it reads."""
     while True:
-        due_s = time.monotonic() + INTERVAL_S
+        due_s = clock.monotonic_s() + INTERVAL_S
         await asyncio.sleep(INTERVAL_S)
-        now_s = time.monotonic()
+        now_s = clock.monotonic_s()
         lag.update(max(now_s - due_s, 0.0), now_s)
-        idle.update(now_s, time.thread_time())
+        idle.update(now_s, clock.processor_s())

@@ -7,7 +7,6 @@ import shutil
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 
@@ -583,7 +582,7 @@ def test_a_pass_runs_in_a_process_of_its_own(broker: Broker, is_damaged: bool) -
 def test_a_pass_keeps_to_the_throttle(broker: Broker, monkeypatch: pytest.MonkeyPatch, rate: float) -> None:
     """Reading for the map, reading and writing for the copy: all of it counts."""
     now_s = [0.0]
-    monkeypatch.setattr("storage.cleaner.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(broker.files, "monotonic_s", lambda: now_s[0])
     log = broker.log()
     for number in range(200):
         append(log, keyed((f"k{number % 150}", "v" * 400)))
@@ -594,7 +593,8 @@ def test_a_pass_keeps_to_the_throttle(broker: Broker, monkeypatch: pytest.Monkey
     def sleep(seconds: float) -> None:
         now_s[0] += seconds
 
-    result = clean(dataclasses.replace(picked.job, bytes_per_second_max=rate), broker.files, sleep)
+    monkeypatch.setattr(broker.files, "sleep", sleep)
+    result = clean(dataclasses.replace(picked.job, bytes_per_second_max=rate), broker.files)
     assert result.bytes_read + result.bytes_kept == pytest.approx(rate * now_s[0], rel=0.1)
 
 
@@ -672,9 +672,11 @@ def test_a_stamped_batch_keeps_its_first_horizon(broker: Broker) -> None:
     assert read_header(content).delete_horizon_ms == NOW_MS + DAY_MS
 
 
-def test_throttle() -> None:
+def test_throttle(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    throttle = Throttle(1000, slept.append)
+    files = QuickFiles()
+    monkeypatch.setattr(files, "sleep", slept.append)
+    throttle = Throttle(1000, files)
     throttle.passed(5)
     throttle.passed(1000)
     assert slept == [pytest.approx(1.005, abs=0.1)]

@@ -16,6 +16,9 @@ class ManualClock:
     def monotonic_s(self) -> float:
         return self._now_ms / 1000
 
+    def processor_s(self) -> float:
+        return 0.0
+
     def advance(self, milliseconds: int) -> None:
         self._now_ms += milliseconds
 
