@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from random import Random, SystemRandom
 
 from broker.loop.clock import Clock, SystemClock
+from broker.network.descriptors import open_count, soft_limit
+from broker.network.network import Network
+from broker.network.os_network import OsNetwork
 from broker.replica.log_cleaner import Worker, WorkerProcess
 from storage.dirty_pages import DirtyPages
 from storage.files import Files, OsFiles
@@ -31,7 +34,12 @@ class Environment:
     """Returns a process for passes of the log cleaner, which starts when there is work."""
     are_dirty_pages_many: Callable[[], bool]
     """Returns whether so much written data is not on disk yet that the kernel will soon delay writers."""
+    network: Network
     host_name: Callable[[], str]
+    descriptors_max: int
+    """How many file descriptors the process may have open."""
+    open_descriptors: Callable[[], int]
+    """Returns how many it has open; raises OSError if that is not known."""
 
 
 def environment_of_this_machine() -> Environment:
@@ -43,5 +51,8 @@ def environment_of_this_machine() -> Environment:
         new_threads=ThreadPoolExecutor,
         new_worker=WorkerProcess,
         are_dirty_pages_many=DirtyPages().are_many,
+        network=OsNetwork(),
         host_name=socket.getfqdn,
+        descriptors_max=soft_limit(),
+        open_descriptors=open_count,
     )

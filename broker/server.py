@@ -32,8 +32,8 @@ from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
 from broker.loop.periodic_jobs import PeriodicJobs
 from broker.loop.thread_pool import ThreadPool
-from broker.network.descriptors import raise_limit
-from broker.network.listener import ListenError
+from broker.network.descriptors import DescriptorBudget, raise_limit
+from broker.network.network import ListenError
 from broker.network.socket_server import SocketServer
 from broker.replica.directory_writers import DirectoryWriters
 from broker.replica.log_cleaner import LogCleaner
@@ -361,10 +361,12 @@ class Server:
         """Bind the addresses of all listeners and of the metrics endpoint. Raises ListenError."""
         control_plane = self._config.control_plane_listener
         self._sockets = SocketServer(
+            self._environment.network,
             listener_settings(self._config),
             connection_limits(self._config),
             self._clock,
             None if control_plane is None else control_plane.name,
+            descriptors=DescriptorBudget(self._environment.descriptors_max, self._environment.open_descriptors),
         )
         self._undo.callback(self._sockets.stop_accepting)
         self._sockets.bind(self._config.listeners)

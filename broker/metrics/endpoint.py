@@ -19,7 +19,7 @@ from prometheus_client.exposition import choose_encoder
 
 from broker.metrics.metric import Metric, Registry
 from broker.metrics.prometheus import pieces
-from broker.network.listener import ListenError
+from broker.network.network import ListenError
 from config.addresses import HostAndPort
 from config.broker_properties import METRICS_HTTP_LISTENER
 

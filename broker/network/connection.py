@@ -92,7 +92,11 @@ class Registry(Protocol):
     muted: MutedConnections
     send_buffer_size: int
     """`SO_SNDBUF` of the connections' sockets in bytes; -1 if the kernel chooses it."""
-    writable_sockets: WritableSockets
+
+    @property
+    def writable_sockets(self) -> WritableSockets:
+        """Calls back when a full socket is writable again."""
+        ...
 
     def closed(self, connection: Connection) -> None:
         """Remove a connection that is closed."""
@@ -166,11 +170,11 @@ class Connection(asyncio.BufferedProtocol):
         return was_active
 
     def tcp_info(self, size: int) -> bytes:
-        """Return the first `size` bytes of Linux's `struct tcp_info`; empty if the connection is closing."""
+        """Return the first `size` bytes of Linux's `struct tcp_info`; empty without an open socket."""
         if self._transport is None or self._transport.is_closing():
             return b""
-        stream: socket.socket = self._transport.get_extra_info("socket")
-        return stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+        stream: socket.socket | None = self._transport.get_extra_info("socket")
+        return b"" if stream is None else stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass of it

@@ -9,11 +9,9 @@ kernel's backlog, and a listener above its creation rate must delay them.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from broker.loop.clock import Clock
@@ -22,6 +20,7 @@ from broker.network.connection import Connection, Dispatcher
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.descriptors import DescriptorBudget
 from broker.network.muted_connections import MutedConnections
+from broker.network.network import Arrival, ListenError, ListeningPort, Network, SocketOptions
 from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.unsent_responses import UnsentResponses
 from broker.network.writable_sockets import WritableSockets
@@ -29,9 +28,6 @@ from protocol.frame import SCRATCH_SIZE, FrameReader
 from storage.shortages import LineLimit
 
 logger = logging.getLogger("kafka.network.listener")
-
-# A machine without IPv6 fails with these; the listener then uses its IPv4 addresses.
-NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 # Unsent response bytes of one connection from which on its requests stay unread and its memory is counted.
 WRITE_HIGH_WATER_SIZE = 128 << 10
@@ -45,10 +41,6 @@ LINE_INTERVAL_S = 10.0
 # Offsets of tcpi_last_data_sent and tcpi_last_data_recv (ms) in Linux's struct tcp_info.
 _LAST_DATA_SENT, _LAST_DATA_RECEIVED = 44, 52
 _TCP_INFO_SIZE = 56
-
-
-class ListenError(Exception):
-    """An address cannot be bound; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +61,7 @@ class Listener:
     def __init__(
         self,
         name: str,
+        network: Network,
         settings: ListenerSettings,
         quotas: ConnectionQuotas,
         unsent: UnsentResponses,
@@ -86,8 +79,9 @@ class Listener:
         self.monotonic_ms = clock.monotonic_ms
         self.monotonic_s = clock.monotonic_s
         self.send_buffer_size = settings.send_buffer_bytes
-        self.writable_sockets: WritableSockets
+        self._writable_sockets: WritableSockets | None = None
         self.muted: MutedConnections
+        self._network = network
         self._settings = settings
         self._quotas = quotas
         self._unsent = unsent
@@ -97,8 +91,8 @@ class Listener:
         self._on_exceeded = on_exceeded
         self._scratch = memoryview(bytearray(SCRATCH_SIZE))
         self._connections: set[Connection] = set()
-        self._sockets: list[socket.socket] = []
-        self._delayed: dict[Connection, tuple[socket.socket, asyncio.TimerHandle]] = {}
+        self._ports: Sequence[ListeningPort] = ()
+        self._delayed: dict[Connection, tuple[Arrival, asyncio.TimerHandle]] = {}
         self._arrivals: set[asyncio.Task[None]] = set()
         self._dispatcher: Dispatcher
         self._loop: asyncio.AbstractEventLoop
@@ -112,6 +106,13 @@ class Listener:
         """Connections refused, or not accepted, because the process has too few file descriptors left."""
 
     @property
+    def writable_sockets(self) -> WritableSockets:
+        """Part of `Registry`."""
+        if self._writable_sockets is None:
+            self._writable_sockets = WritableSockets(self._loop)
+        return self._writable_sockets
+
+    @property
     def connection_count(self) -> int:
         return len(self._connections)
 
@@ -121,14 +122,18 @@ class Listener:
         Raises:
             ListenError: The address cannot be bound.
         """
-        self._sockets = self._bound_sockets(host, port)
-        return int(self._sockets[0].getsockname()[1])
+        settings = self._settings
+        options = SocketOptions(settings.backlog_size, settings.send_buffer_bytes, settings.receive_buffer_bytes)
+        try:
+            self._ports = self._network.listen(host, port, options)
+        except ListenError as error:
+            raise ListenError(f"listener {self.name} {error}") from error
+        return self._ports[0].port
 
     def start(self, dispatcher: Dispatcher) -> None:
         """Accept connections on the bound sockets and serve their requests with `dispatcher`."""
         self._dispatcher = dispatcher
         self._loop = asyncio.get_running_loop()
-        self.writable_sockets = WritableSockets(self._loop)
         self.muted = MutedConnections(self.monotonic_ms, self._loop.call_later)
         self._accept_again()
         self._schedule_idle_sweep()
@@ -136,12 +141,12 @@ class Listener:
     def stop_accepting(self) -> None:
         """Close the listening sockets; open connections are still served."""
         self._pause_accepting()
-        for bound in self._sockets:
-            bound.close()
-        self._sockets.clear()
-        for connection, (accepted, later) in self._delayed.items():
+        for port in self._ports:
+            port.close()
+        self._ports = ()
+        for connection, (arrival, later) in self._delayed.items():
             later.cancel()
-            accepted.close()
+            arrival.close()
             self.closed(connection)
         self._delayed.clear()
         if self._idle_sweep is not None:
@@ -152,7 +157,8 @@ class Listener:
         self._is_closed = True
         for connection in list(self._connections):
             connection.abort()
-        self.writable_sockets.close()
+        if self._writable_sockets is not None:
+            self._writable_sockets.close()
 
     def hold(self) -> None:
         """Read no requests until `release`, also from new connections. Requests already read get their responses."""
@@ -180,42 +186,42 @@ class Listener:
     def _accept_again(self) -> None:
         if not self._is_accepting:
             self._is_accepting = True
-            for bound in self._sockets:
-                self._loop.add_reader(bound, self._accept, bound)
+            for port in self._ports:
+                port.watch(self._accept)
 
     def _pause_accepting(self) -> None:
         if self._is_accepting:
             self._is_accepting = False
-            for bound in self._sockets:
-                self._loop.remove_reader(bound)
+            for port in self._ports:
+                port.unwatch()
 
-    def _accept(self, bound: socket.socket) -> None:
-        """Accept the connections in the backlog of a listening socket, as far as limits allow."""
+    def _accept(self, port: ListeningPort) -> None:
+        """Accept the connections in the backlog of `port`, as far as limits allow."""
         for _ in range(ACCEPTED_PER_TURN_MAX):
             if not self._quotas.has_room(self.name):
                 self._pause_accepting()
                 self._quotas.when_room(self._accept_again)
                 return
             try:
-                accepted, address = bound.accept()
-            except (BlockingIOError, ConnectionError, InterruptedError):
-                return
+                arrival = port.accept()
             except OSError as error:
                 # Descriptors or memory are used up: retry later, when some may have been released.
                 self._note_refusal(f"in the backlog: {error.strerror}")
                 self._pause_accepting()
                 self._loop.call_later(ACCEPT_RETRY_MS / 1000, self._accept_again)
                 return
+            if arrival is None:
+                return
             delay_ms = self._quotas.record_creation(self.name, int(self._loop.time() * 1000))
             is_protected = self._quotas.is_protected(self.name)
             if not self._descriptors.has_room(self._quotas.count, self._loop.time(), is_protected=is_protected):
-                self._note_refusal(f"from {address[0]}: files need the file descriptors that are left")
-                accepted.close()
-            elif not self._quotas.open(self.name, address[0]):
-                logger.warning("refused a connection from %s: this address has as many as it may", address[0])
-                accepted.close()
+                self._note_refusal(f"from {arrival.host}: files need the file descriptors that are left")
+                arrival.close()
+            elif not self._quotas.open(self.name, arrival.host):
+                logger.warning("refused a connection from %s: this address has as many as it may", arrival.host)
+                arrival.close()
             else:
-                self._arrive(accepted, Channel(address[0], address[1], self.name), delay_ms)
+                self._arrive(arrival, delay_ms)
             if delay_ms:
                 self._pause_accepting()
                 self._loop.call_later(delay_ms / 1000, self._accept_again)
@@ -235,33 +241,32 @@ class Listener:
                 held_back,
             )
 
-    def _arrive(self, accepted: socket.socket, channel: Channel, delay_ms: int) -> None:
+    def _arrive(self, arrival: Arrival, delay_ms: int) -> None:
         """Serve an accepted connection after `delay_ms`. The quotas count it already."""
-        connection = self._new_connection(channel)
+        connection = self._new_connection(Channel(arrival.host, arrival.port, self.name))
         self._connections.add(connection)
         if delay_ms:
-            later = self._loop.call_later(delay_ms / 1000, self._take_over, accepted, connection)
-            self._delayed[connection] = accepted, later
+            later = self._loop.call_later(delay_ms / 1000, self._take_over, arrival, connection)
+            self._delayed[connection] = arrival, later
         else:
-            self._take_over(accepted, connection)
+            self._take_over(arrival, connection)
         if self._quotas.is_exceeded:
             self._on_exceeded()
 
-    def _take_over(self, accepted: socket.socket, connection: Connection) -> None:
+    def _take_over(self, arrival: Arrival, connection: Connection) -> None:
         self._delayed.pop(connection, None)
-        # Never cancel this task: the event loop would close the socket without `connection_lost`.
-        arrival = self._loop.create_task(self._hand_over(accepted, connection))
-        self._arrivals.add(arrival)
-        arrival.add_done_callback(self._arrivals.discard)
+        # Never cancel this task, see `Arrival.serve`.
+        task = self._loop.create_task(self._hand_over(arrival, connection))
+        self._arrivals.add(task)
+        task.add_done_callback(self._arrivals.discard)
 
-    async def _hand_over(self, accepted: socket.socket, connection: Connection) -> None:
+    async def _hand_over(self, arrival: Arrival, connection: Connection) -> None:
         try:
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            transport, _ = await self._loop.connect_accepted_socket(lambda: connection, accepted)
+            transport = await arrival.serve(connection)
         except OSError:
             # The client closed the connection before it was served.
             if not connection.is_connected:
-                accepted.close()
+                arrival.close()
                 self.closed(connection)
             return
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_SIZE)
@@ -275,48 +280,6 @@ class Listener:
         if self._request_memory is None:
             return Connection(self, self._dispatcher, reader, self._unsent, channel)
         return AccountedConnection(self, self._dispatcher, reader, self._unsent, channel, self._request_memory)
-
-    # Binding
-
-    def _bound_sockets(self, host: str, port: int) -> list[socket.socket]:
-        families = [(socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")] if not host else _addresses(host, port)
-        sockets: list[socket.socket] = []
-        for family, address in families:
-            try:
-                bound = self._bound_socket(family, address, sockets[0].getsockname()[1] if sockets else port)
-            except OSError as error:
-                if family == socket.AF_INET6 and len(families) > 1 and error.errno in NO_IPV6:
-                    continue
-                for other in sockets:
-                    other.close()
-                raise ListenError(
-                    f"listener {self.name} cannot listen on {address}:{port}: {error.strerror}; expected a free port "
-                    "of this machine"
-                ) from error
-            sockets.append(bound)
-        return sockets
-
-    def _bound_socket(self, family: int, address: str, port: int) -> socket.socket:
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            # Accepted sockets inherit both; the receive buffer must be set before the TCP window is negotiated.
-            for option, size in (
-                (socket.SO_SNDBUF, self._settings.send_buffer_bytes),
-                (socket.SO_RCVBUF, self._settings.receive_buffer_bytes),
-            ):
-                if size != -1:
-                    bound.setsockopt(socket.SOL_SOCKET, option, size)
-            bound.setblocking(False)
-            bound.bind((address, port))
-            # `listen` reports an address in use; clients that connect before `start` wait in the backlog.
-            bound.listen(self._settings.backlog_size)
-        except OSError:
-            bound.close()
-            raise
-        return bound
 
     # Idle connections
 
@@ -347,11 +310,3 @@ def idle_ms(connection: Connection) -> int:
     (sent_ms,) = struct.unpack_from("=I", info, _LAST_DATA_SENT)
     (received_ms,) = struct.unpack_from("=I", info, _LAST_DATA_RECEIVED)
     return int(min(sent_ms, received_ms))
-
-
-def _addresses(host: str, port: int) -> list[tuple[int, str]]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise ListenError(f"listener address {host}:{port} cannot be resolved: {error}") from error
-    return list(dict.fromkeys((family, str(sockaddr[0])) for family, _, _, _, sockaddr in found))

@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from broker.loop.clock import Clock
 from broker.network.connection import Connection, Dispatcher
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
-from broker.network.descriptors import MEASURED_EVERY_S, DescriptorBudget, soft_limit
+from broker.network.descriptors import MEASURED_EVERY_S, DescriptorBudget
 from broker.network.listener import LINE_INTERVAL_S, Listener, ListenerSettings, idle_ms
+from broker.network.network import Network
 from broker.network.request_memory import RequestMemory
 from broker.network.unsent_responses import UnsentResponses
 from config.listeners import Listener as Address
@@ -29,21 +30,24 @@ class SocketServer:
 
     def __init__(
         self,
+        network: Network,
         settings: ListenerSettings,
         limits: ConnectionLimits,
         clock: Clock,
         control_plane_listener: str | None = None,
-        descriptors: DescriptorBudget | None = None,
+        *,
+        descriptors: DescriptorBudget,
     ) -> None:
         """`clock` measures the turns of connections and how long responses take to send.
 
         `control_plane_listener` names the listener whose requests never wait for those of the others. `descriptors`
-        defaults to the limit of this process.
+        says how many connections the process may have beside its files.
         """
         loop = self._loop = asyncio.get_running_loop()
+        self._network = network
         self._settings = settings
         self._clock = clock
-        self._descriptors = descriptors or DescriptorBudget(soft_limit())
+        self._descriptors = descriptors
         self._descriptor_check: asyncio.TimerHandle | None = None
         self._lines = LineLimit(LINE_INTERVAL_S)
         self.closed_for_files_count = 0
@@ -79,6 +83,7 @@ class SocketServer:
             is_control_plane = address.name == self._control_plane_listener
             listener = Listener(
                 address.name,
+                self._network,
                 self._settings,
                 self.quotas,
                 self.unsent,

@@ -21,7 +21,9 @@ from broker.network.connection import TURN_REQUESTS_MAX, Buffers, Connection, Ou
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.descriptors import DescriptorBudget
 from broker.network.file_response import FileResponse
-from broker.network.listener import Listener, ListenError, ListenerSettings
+from broker.network.listener import Listener, ListenerSettings
+from broker.network.network import ListenError
+from broker.network.os_network import OsNetwork
 from broker.network.unsent_responses import UnsentResponses
 from broker.network.writable_sockets import WritableSockets
 from protocol.errors import Malformed
@@ -89,6 +91,7 @@ class Script:
 def new_listener(name: str, limits: ConnectionLimits, **settings: int) -> Listener:
     return Listener(
         name,
+        OsNetwork(),
         ListenerSettings(request_size_max=REQUEST_SIZE_MAX, **settings),
         ConnectionQuotas(limits),
         UnsentResponses(lambda *_: None),
@@ -317,8 +320,9 @@ async def test_parts_that_stay_in_their_file_arrive_in_order_at_slow_readers_too
 async def test_parts_that_stay_in_their_file_need_no_descriptor_of_their_own(tmp_path: Path, content: bytes) -> None:
     script = Script()
     script.file = slice_of(tmp_path / "content")
-    async with listening(script) as (_, port):
+    async with listening(script) as (listener, port):
         readers = [await asyncio.open_connection("127.0.0.1", port, limit=1 << 16) for _ in range(3)]
+        assert listener.writable_sockets  # one descriptor for all connections of the listener, on first use
         before = len(os.listdir("/proc/self/fd"))
         for _, writer in readers:
             writer.write(framed(b"f1"))
@@ -716,10 +720,10 @@ async def test_without_descriptors_a_connection_waits_and_the_others_go_on(
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(framed(b"e"))
         assert await read_frame(reader) == b"e"
-        bound = listener._sockets[0]
+        (port_without,) = listener._ports
         with monkeypatch.context() as used_up:
-            used_up.setattr(listener, "_sockets", [NoDescriptors(bound)])
-            listener._accept(listener._sockets[0])
+            used_up.setattr(port_without, "_bound", NoDescriptors(port_without._bound))
+            listener._accept(port_without)
             writer.write(framed(b"e"))
             assert await read_frame(reader) == b"e"
         assert "refused a connection in the backlog: Too many open files" in caplog.text

@@ -14,7 +14,9 @@ from broker.network.channel import Channel
 from broker.network.connection import Buffers, Dispatcher
 from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.network.descriptors import DescriptorBudget
-from broker.network.listener import ListenError, ListenerSettings
+from broker.network.listener import ListenerSettings
+from broker.network.network import ListenError
+from broker.network.os_network import OsNetwork
 from broker.network.request_memory import AccountedConnection
 from broker.network.socket_server import SocketServer
 from config.listeners import Listener as Address
@@ -55,6 +57,10 @@ class Served:
         return reader, writer
 
 
+def new_server(settings: ListenerSettings) -> SocketServer:
+    return SocketServer(OsNetwork(), settings, ConnectionLimits(), CLOCK, descriptors=DescriptorBudget(1 << 20))
+
+
 @asynccontextmanager
 async def serving(
     limits: ConnectionLimits,
@@ -65,7 +71,14 @@ async def serving(
     **settings: int,
 ) -> AsyncIterator[Served]:
     listener_settings = ListenerSettings(request_size_max=1 << 20, **settings)
-    server = SocketServer(listener_settings, limits, CLOCK, control_plane, descriptors)
+    server = SocketServer(
+        OsNetwork(),
+        listener_settings,
+        limits,
+        CLOCK,
+        control_plane,
+        descriptors=descriptors or DescriptorBudget(1 << 20),
+    )
     server.bind([Address(name, "127.0.0.1", 0, SecurityProtocol.PLAINTEXT) for name in names])
     server.start(dispatcher or Script())
     served = Served(server)
@@ -306,7 +319,7 @@ async def test_addresses_of_both_families(host: str, reached: list[str]) -> None
     if "::1" in reached:
         with skip_when_unavailable():
             need_ipv6()
-    server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits(), CLOCK)
+    server = new_server(ListenerSettings(request_size_max=1 << 20))
     server.bind([Address("A", host, 0, SecurityProtocol.PLAINTEXT)])
     server.start(Script())
     try:
@@ -379,7 +392,7 @@ async def test_an_address_that_is_taken_leaves_none_of_the_others_taken() -> Non
         other.bind(("127.0.0.1", 0))
         other.listen()
         taken = int(other.getsockname()[1])
-        server = SocketServer(ListenerSettings(request_size_max=1 << 20), ConnectionLimits(), CLOCK)
+        server = new_server(ListenerSettings(request_size_max=1 << 20))
         addresses = [Address("A", "127.0.0.1", 0, SecurityProtocol.PLAINTEXT)]
         server.bind(addresses)
         with pytest.raises(ListenError, match=str(taken)):
@@ -393,7 +406,7 @@ async def test_an_address_that_is_taken_leaves_none_of_the_others_taken() -> Non
 
 async def test_sockets_have_the_configured_buffers_and_do_not_wait_to_fill_packets() -> None:
     settings = ListenerSettings(request_size_max=1 << 20, send_buffer_bytes=50_000, receive_buffer_bytes=60_000)
-    server = SocketServer(settings, ConnectionLimits(), CLOCK)
+    server = new_server(settings)
     server.bind([Address("A", "127.0.0.1", 0, SecurityProtocol.PLAINTEXT)])
     server.start(Script())
     try:

@@ -1,0 +1,110 @@
+"""The network of this machine: TCP sockets.
+
+Owns the calls that bind, listen and accept. Must not know limits of connections, or requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable, Sequence
+
+from broker.network.network import Arrival, ListenError, ListeningPort, SocketOptions
+
+# A machine without IPv6 fails with these; a listener on all addresses then uses those of IPv4.
+NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+
+
+class OsNetwork:
+    """`Network` over the sockets of the operating system."""
+
+    def listen(self, host: str, port: int, options: SocketOptions) -> Sequence[ListeningPort]:
+        families = [(socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")] if not host else _addresses(host, port)
+        ports: list[ListeningSocket] = []
+        for family, address in families:
+            try:
+                ports.append(_listening_socket(family, address, ports[0].port if ports else port, options))
+            except OSError as error:
+                if family == socket.AF_INET6 and len(families) > 1 and error.errno in NO_IPV6:
+                    continue
+                for other in ports:
+                    other.close()
+                raise ListenError(
+                    f"cannot listen on {address}:{port}: {error.strerror}; expected a free port of this machine"
+                ) from error
+        return ports
+
+
+class ListeningSocket:
+    """`ListeningPort` over one socket."""
+
+    def __init__(self, bound: socket.socket) -> None:
+        """`bound` is a non-blocking socket that listens."""
+        self._bound = bound
+        self.port = int(bound.getsockname()[1])
+
+    def watch(self, on_arrival: Callable[[ListeningPort], None]) -> None:
+        asyncio.get_running_loop().add_reader(self._bound, on_arrival, self)
+
+    def unwatch(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._bound)
+
+    def accept(self) -> Arrival | None:
+        try:
+            accepted, address = self._bound.accept()
+        except (BlockingIOError, ConnectionError, InterruptedError):
+            return None
+        return AcceptedSocket(accepted, address[0], address[1])
+
+    def close(self) -> None:
+        self._bound.close()
+
+
+class AcceptedSocket:
+    """`Arrival` over one socket."""
+
+    def __init__(self, accepted: socket.socket, host: str, port: int) -> None:
+        self._accepted = accepted
+        self.host = host
+        self.port = port
+
+    async def serve(self, protocol: asyncio.BufferedProtocol) -> asyncio.Transport:
+        self._accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, self._accepted)
+        return transport
+
+    def close(self) -> None:
+        self._accepted.close()
+
+
+def _listening_socket(family: int, address: str, port: int, options: SocketOptions) -> ListeningSocket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        # Accepted sockets inherit both; the receive buffer must be set before the TCP window is negotiated.
+        for option, size in (
+            (socket.SO_SNDBUF, options.send_buffer_bytes),
+            (socket.SO_RCVBUF, options.receive_buffer_bytes),
+        ):
+            if size != -1:
+                bound.setsockopt(socket.SOL_SOCKET, option, size)
+        bound.setblocking(False)
+        bound.bind((address, port))
+        # `listen` reports an address in use; clients that connect before the broker accepts wait in the backlog.
+        bound.listen(options.backlog_size)
+    except OSError:
+        bound.close()
+        raise
+    return ListeningSocket(bound)
+
+
+def _addresses(host: str, port: int) -> list[tuple[int, str]]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ListenError(f"cannot listen on {host}:{port}, which cannot be resolved: {error}") from error
+    return list(dict.fromkeys((family, str(sockaddr[0])) for family, _, _, _, sockaddr in found))
