@@ -1,15 +1,23 @@
-"""Moving a log to another log directory: how its copy catches up, and how a start takes up what a crash has left.
+"""Moving a log to another log directory: how its copy catches up, and how a start completes what a crash interrupted.
 
-Owns the steps of the copy, and the marker by which a start tells a finished move from two logs of one partition. Must
-not know who asks for a move, how fast it may go, or in which thread it runs.
+Owns the steps of the copy, and the marker with which a start recognizes the current one of two logs of a partition.
+Must not know who requests a move, how fast it may run, or in which thread it runs.
 
-A copy lives in `<topic>-<partition>.<id>-future`. Once it holds everything it is synced and gets the file
-`moved-from`, which names the log directory that it comes from; then it takes the log's own name, then the old log gets
-the name of one that is to be deleted, and at last the marker goes. A crash between any two of these steps leaves at
-least one whole log, and the marker says which. A move whose last step failed is finished before the next move of that
-log marks a copy, so no two logs name each other; `settle` keeps one of them if it finds such a pair nevertheless.
+A move has these steps, for a log `t-0` in directory A that moves to B:
 
-Invariant: the copy holds nothing but a piece of the log, from where the log started when it was last looked at.
+    step                                      A               B
+    1  copy the log, then sync the copy       t-0             t-0.<id>-future
+    2  write the marker, which names A        t-0             t-0.<id>-future/moved-from
+    3  give the copy the log's name           t-0             t-0/moved-from
+    4  rename the old log, to be deleted      t-0.<id>-delete t-0/moved-from
+    5  remove the marker                      (deleted later) t-0
+
+A crash between two steps leaves at least one complete log, and the marker says which. If step 5 fails, it is repeated
+before the next move of that log writes a marker, so no two logs name each other's directory. If `settle` finds such a
+pair nevertheless, it keeps one of them.
+
+Invariant: the copy contains only a contiguous part of the log. The part begins at the log start that `catch_up` read
+last.
 """
 
 import logging
@@ -30,7 +38,7 @@ _logger = logging.getLogger(__name__)
 
 
 class FoundLog(NamedTuple):
-    """A partition directory as a start finds it, in service or a copy; `directory` is the log directory it lies in."""
+    """A partition directory that a start finds, of a log or of a copy; `directory` is its log directory."""
 
     directory: str
     path: str
@@ -39,7 +47,11 @@ class FoundLog(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """`served` are to be loaded as they are, `promoted` as the log that they are a copy of, `retired` to be deleted."""
+    """What a start does with the logs it finds.
+
+    It loads `served` as they are, loads each of `promoted` in place of the log that it is a copy of, and deletes
+    `retired`.
+    """
 
     served: list[FoundLog]
     promoted: list[FoundLog]
@@ -47,24 +59,29 @@ class Settled(NamedTuple):
 
 
 class LogContents(NamedTuple):
-    """How far a log on the disk reaches. The greater of two logs of one partition is the one to keep.
+    """How far a log on the disk reaches. Of two logs of one partition, the one that compares greater is kept.
 
-    The leader epoch comes first, as between replicas: a log may be longer only by records of an old epoch.
+    The leader epoch is compared first, as between replicas: a log may be longer only by records of an old epoch.
     """
 
     leader_epoch: int
-    """Of the last whole batch."""
+    """The leader epoch of the last complete batch."""
     end_offset: int
     recovery_point: int
-    """As checkpointed."""
+    """From the checkpoint."""
 
 
 def catch_up(log: Log, copy: Log, max_bytes: int, *, now_ms: int) -> int:
-    """Copies the next batches, about `max_bytes`, and returns how many bytes that were.
+    """Copy the next batches, about `max_bytes`; return the number of bytes copied.
 
-    0 when the copy has all, or the log was truncated meanwhile: then again. What the log has lost at either end, the
-    copy loses first. Any thread, if it is the only one that changes the copy. Raises KafkaError: what reading the one
-    or writing the other raises.
+    First removes from the copy what the log has lost at its start or end. Any thread, if it is the only one that
+    changes the copy.
+
+    Returns:
+        0 if the copy is complete, or if the log was truncated during the call; then call again.
+
+    Raises:
+        KafkaError: reading the log or writing the copy failed.
     """
     truncation_count = log.truncation_count
     _follow_truncation(log, copy, now_ms)
@@ -77,9 +94,9 @@ def catch_up(log: Log, copy: Log, max_bytes: int, *, now_ms: int) -> int:
         return 0
     fetched = log.read(copy.log_end_offset, max_bytes, upper_bound_offset=end_offset, min_one_batch=True)
     if fetched is None or not fetched.records or truncation_count != log.truncation_count:
-        # After a truncation, what was read may be new batches behind old ones that the copy still holds.
+        # After a truncation, the batches read may be new ones, which must not follow old ones in the copy.
         return 0
-    # The log starts within a batch: the copy has to begin with the whole of it.
+    # If the log starts within a batch, the copy must begin with the whole batch.
     copy.truncate_to(extent_at(fetched.records, 0, 0).base_offset, now_ms=now_ms)
     _follow_roll(copy, fetched.segment_base_offset, now_ms)
     start_offset = copy.log_end_offset
@@ -89,7 +106,7 @@ def catch_up(log: Log, copy: Log, max_bytes: int, *, now_ms: int) -> int:
 
 
 def _follow_truncation(log: Log, copy: Log, now_ms: int) -> None:
-    """Cuts off what the log does not hold any more, by the rules of followers: one epoch is the same everywhere."""
+    """Truncate the copy to what the log still contains, as a follower does: equal epochs have equal records."""
     while (latest := copy.leader_epochs.latest) != NO_EPOCH:
         asked = min(latest, log.leader_epochs.latest)
         if asked == NO_EPOCH:
@@ -104,7 +121,7 @@ def _follow_truncation(log: Log, copy: Log, now_ms: int) -> None:
 
 
 def _follow_roll(copy: Log, base_offset: int, now_ms: int) -> None:
-    """Begins a segment where the log does: what is cleaned and what is deleted goes by segments."""
+    """Roll the copy where the log has rolled, because cleaning and retention work on whole segments."""
     if copy.segments.active.base_offset < base_offset:
         copy.roll(now_ms)
 
@@ -118,18 +135,21 @@ def _follow_offsets(log: Log, copy: Log) -> None:
 
 
 def write_marker(files: Files, path: str, source: str) -> None:
-    """The copy at `path` is whole and about to replace the log in the log directory `source`. Waits for the disk."""
+    """Mark the copy at `path` as complete, before it replaces the log in the log directory `source`.
+
+    Waits for the disk.
+    """
     files.replace(f"{path}/{names.MOVED_FROM}", f"{source}\n".encode(), durable=True)
 
 
 def remove_marker(files: Files, path: str) -> None:
-    """The move is over, also for a machine that loses its power. Waits for the disk."""
+    """Remove the marker durably: the move is complete. Waits for the disk."""
     if files.unlink_if_exists(f"{path}/{names.MOVED_FROM}"):
         files.sync_directory(path)
 
 
 def read_marker(files: Files, path: str) -> str | None:
-    """The log directory that the marker names; None without one."""
+    """Return the log directory that the marker names, None without a marker."""
     try:
         return files.read_whole(f"{path}/{names.MOVED_FROM}").decode("utf-8", "replace").rstrip("\n")
     except FileNotFoundError:
@@ -140,7 +160,7 @@ def read_marker(files: Files, path: str) -> str | None:
 
 
 def read_contents(files: Files, path: str, recovery_point: int) -> LogContents:
-    """Reads a log that is not loaded from its recovery point to its first bad batch or gap. Changes nothing.
+    """Read a log that is not loaded, from its recovery point to its first damaged batch or gap. Changes nothing.
 
     Raises OSError.
     """
@@ -177,13 +197,14 @@ def settle(
     marker_of: Callable[[FoundLog], str | None],
     contents_of: Callable[[FoundLog], LogContents | None],
 ) -> Settled:
-    """Decides what becomes of moves that were under way when the broker stopped. Touches nothing itself.
+    """Decide what a start does with moves that were in progress when the broker stopped. Changes nothing itself.
 
-    `live` are the log directories that were listed. A copy without its log stays where it is, in no list, unless it is
-    marked as whole: the log may be in a directory that is offline, or gone, and then the copy is all there is.
+    `live` are the log directories that were listed. A copy without its log is in none of the lists, and so stays as it
+    is, unless its marker names a live directory. For the log may be in an offline directory, or the copy may be the
+    only one left.
 
-    If every log of a partition is marked as old by another one, the one with the greatest contents is served. If the
-    contents of one cannot be read (None), all of them stay where they are, in no list.
+    If each log of a partition is named by the marker of another, the one with the greatest contents is served. If the
+    contents of one of them cannot be read (None), none of them is in any list.
     """
     of_partition: dict[TopicPartition, list[FoundLog]] = {}
     for one in found:
@@ -210,17 +231,17 @@ def settle(
             settled.promoted.extend(whole[:1])
             for copy in copies:
                 if copy not in whole[:1]:
-                    _logger.warning("%s is left alone: it is a copy that was not finished", copy.path)
+                    _logger.warning("%s is left as it is: it is an incomplete copy without its log", copy.path)
     return settled
 
 
 def _newest(logs: Iterable[FoundLog], contents_of: Callable[[FoundLog], LogContents | None]) -> FoundLog | None:
-    """The log to keep of those that all are marked as replaced; None if one of them cannot be read."""
+    """Return the log to keep if all are marked as replaced; None if one of them cannot be read."""
     contents: dict[FoundLog, LogContents] = {}
     for log in logs:
         found = contents_of(log)
         if found is None:
-            _logger.error("%s and the other logs of its partition are left alone: it cannot be read", log.path)
+            _logger.error("%s cannot be read: it and the other logs of its partition are left as they are", log.path)
             return None
         contents[log] = found
     newest = max(contents, key=contents.__getitem__)
