@@ -1,9 +1,11 @@
-"""One log directory: its lock, whose it is, whether the last stop was clean, and the checkpoints of all its logs.
+"""One log directory: its lock, the broker it belongs to, the marker of a clean stop, and the checkpoints of its logs.
 
 Owns the files in the root of the directory. Must not know what is in a partition directory, nor the other directories.
 
-Invariants: nothing is written before the lock is held; the marker of a clean stop is gone before the first log is
-opened and comes back only after the last one was closed without an error.
+Invariants:
+- Nothing is written before the lock is held.
+- The marker of a clean stop is removed before the first log is opened, and written only after the last one was closed
+  without an error.
 """
 
 import os.path
@@ -22,19 +24,19 @@ _CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 
 
 class DirectoryLockedError(Exception):
-    """Another process, or another broker in this one, uses the directory. Names it."""
+    """Another process, or another broker in this process, uses the directory. The message contains its path."""
 
 
 class ForeignDirectoryError(Exception):
-    """There is a directory that is no partition's. Names it."""
+    """A subdirectory is not that of a partition. The message contains its path."""
 
 
 class _LogCheckpoint:
-    """A file that tells one offset of every log of a directory; a start after a crash goes by it. Any thread.
+    """A file with one offset for each log of a directory, which a start after a crash reads. Any thread.
 
-    The file knows a log by its name alone, and what it says of a deleted one would be believed of the next that has the
-    name: a recovery point above what was ever synced, a start that deletes all that is below it. So a name is free
-    for a new log only once the file does not tell of it.
+    The file identifies a log only by its name. If it still has an entry of a deleted log, a new log of the same name
+    would get that log's offset after a crash: a recovery point above what was synced, or a log start below which all
+    segments are deleted. So a name is free for a new log only once the file has no entry for it.
     """
 
     def __init__(self, files: Files, path: str, offset_of: Callable[[Log], int | None]) -> None:
@@ -42,54 +44,54 @@ class _LogCheckpoint:
         self._path = path
         self._offset_of = offset_of
         self._writing = threading.Lock()
-        # What the file may tell of without being right: not looked at since, and being written without just now.
+        # Names whose entry on disk may be stale: not yet rewritten, or absent from the checkpoint being written now.
         self._outdated: set[TopicPartition] = set()
-        self._leaving: set[TopicPartition] = set()
+        self._being_removed: set[TopicPartition] = set()
 
     def read(self) -> dict[TopicPartition, int]:
-        """Raises OSError, MalformedCheckpointError."""
+        """Return the offsets in the file. Raises OSError, MalformedCheckpointError."""
         offsets = checkpoints.read_offsets(self._files, self._path)
-        self._outdated.update(offsets)  # which of these logs are still there, the next write finds out
+        self._outdated.update(offsets)  # the next write removes the entries of logs that no longer exist
         return offsets
 
     def write(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """Waits for the disk. Raises OSError."""
+        """Write the offsets of `logs`. Waits for the disk. Raises OSError."""
         with self._writing:
-            # Before the look at the logs, so that one which goes after it is found in the new set; and in this order,
-            # so that a name is always found in one of the two.
-            self._leaving = self._outdated
+            # The sets are exchanged before the logs are read, so that a log that is deleted afterwards is in the new
+            # set. The order of the two assignments keeps every name in at least one of the sets.
+            self._being_removed = self._outdated
             self._outdated = set()
             offsets = {name: offset for name, log in list(logs.items()) if (offset := self._offset_of(log)) is not None}
             try:
                 checkpoints.write_offsets(self._files, self._path, offsets)
             except OSError:
-                self._outdated.update(self._leaving)  # the file may be as it was
+                self._outdated.update(self._being_removed)  # the file may be unchanged
                 raise
             finally:
-                self._leaving = set()
+                self._being_removed = set()
 
     def forget(self, name: TopicPartition) -> None:
-        """The log of that name is gone from the directory, before this call."""
+        """Note that the log was removed from the directory. Call after the removal."""
         self._outdated.add(name)
 
     def free_all(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """`write`, if the file may tell of any log that is gone."""
+        """Write the file if it may have an entry of a log that was removed."""
         if self._outdated:
             self.write(logs)
 
     def free(self, name: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
-        """`write`, if the file may tell of a log that had this name."""
-        if name in self._outdated or name in self._leaving:
+        """Write the file if it may have an entry of a removed log of this name."""
+        if name in self._outdated or name in self._being_removed:
             self.write(logs)
 
 
 def _start_beyond_file_name(log: Log) -> int | None:
-    """Where a log starts, if the name of its first file does not tell."""
+    """Return the start offset of a log, or None if it equals the offset in the name of the first file."""
     return log.log_start_offset if log.log_start_offset > log.disposal.first_file_offset else None
 
 
 class LogDirectory:
-    """`logs` is changed by the log manager alone."""
+    """See the module. Only the log manager changes `logs`."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
@@ -98,7 +100,7 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self.is_offline = False
         self.is_claimed = False
-        """Whether the directory says whose it is; known once that was read."""
+        """Whether the directory has a meta.properties, which names its broker; known after `read_meta`."""
         self._recovery_points = self._checkpoint(
             names.RECOVERY_POINT_CHECKPOINT, lambda log: log.durability.recovery_point
         )
@@ -110,13 +112,14 @@ class LogDirectory:
         return _LogCheckpoint(self._files, self._path(name), offset_of)
 
     def open(self) -> None:
-        """Makes the directory, durably, when missing, and locks it. Raises OSError, DirectoryLockedError."""
+        """Lock the directory, which is made durably if it is missing. Raises OSError, DirectoryLockedError."""
         if not self._files.exists(self.path):
             self._make()
         lock = self._files.lock(self._path(names.LOCK))
         if lock is None:
             raise DirectoryLockedError(
-                f"{self._path(names.LOCK)} is held by another broker: two must not use the log directory {self.path}"
+                f"{self._path(names.LOCK)} is held by another broker. Stop that broker, or give this one "
+                f"a log directory other than {self.path}"
             )
         self._lock = lock
 
@@ -124,7 +127,7 @@ class LogDirectory:
         self._lock = None
 
     def _make(self) -> None:
-        """Each parent that got a new name is synced: otherwise a power cut takes the directory with all its logs."""
+        """Make the directory and sync each parent with a new entry, so that a power cut does not remove the logs."""
         made = [os.path.abspath(self.path)]
         while not self._files.exists(parent := os.path.dirname(made[-1])):
             made.append(parent)
@@ -133,7 +136,7 @@ class LogDirectory:
             self._files.sync_directory(os.path.dirname(path))
 
     def read_meta(self) -> MetaProperties | None:
-        """None in a new directory. Raises OSError, WrongDirectoryError."""
+        """Return the meta.properties, None in a new directory. Raises OSError, WrongDirectoryError."""
         meta = meta_properties.read(self._files, self.meta_path)
         self.is_claimed = meta is not None
         return meta
@@ -146,10 +149,11 @@ class LogDirectory:
     def meta_path(self) -> str:
         return self._path(names.META_PROPERTIES)
 
-    def take_clean_marker(self) -> bool:
-        """Whether the last stop was clean; true once, as the marker is removed.
+    def remove_clean_marker(self) -> bool:
+        """Remove the marker of a clean stop; return whether it existed.
 
-        Durably: a marker that came back after a power cut would vouch for batches that were appended since.
+        The removal is durable. Otherwise the marker could reappear after a power cut and spare batches that were
+        appended since from recovery.
         """
         is_clean = self._files.unlink_if_exists(self._path(names.CLEAN_SHUTDOWN))
         if is_clean:
@@ -159,8 +163,8 @@ class LogDirectory:
     def write_clean_marker(self) -> None:
         self._files.replace(self._path(names.CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT, durable=True)
 
-    def strangers(self) -> list[str]:
-        """The paths of files that no broker has a use for. Raises OSError."""
+    def unknown_files(self) -> list[str]:
+        """Return the paths of the files that no broker uses. Raises OSError."""
         return [
             self._path(entry.name)
             for entry in self._files.list_directory(self.path)
@@ -168,7 +172,7 @@ class LogDirectory:
         ]
 
     def partition_directories(self) -> list[tuple[str, PartitionDirectoryName]]:
-        """(path, parsed name) of each. Raises OSError, ForeignDirectoryError."""
+        """Return (path, parsed name) of each partition directory. Raises OSError, ForeignDirectoryError."""
         found = []
         for entry in self._files.list_directory(self.path):
             if not entry.is_directory:
@@ -187,45 +191,51 @@ class LogDirectory:
     # Checkpoints
 
     def forget(self, name: TopicPartition) -> None:
-        """The log of that name is not in this directory any more."""
+        """Remove a log from `logs` and, with their next write, from the checkpoints."""
         del self.logs[name]
         for checkpoint in self._checkpoints:
             checkpoint.forget(name)
 
     def free_name(self, name: TopicPartition) -> None:
-        """Before a new log gets the name: no checkpoint tells of an earlier one. Raises OSError.
+        """Ensure that no checkpoint has an entry of a removed log of this name. Call before creating a new one.
 
-        Waits for the disk if there was one that went since the checkpoints were last written.
+        Waits for the disk if such a log was removed since the last write of the checkpoints. Raises OSError.
         """
         for checkpoint in self._checkpoints:
             checkpoint.free(name, self.logs)
 
     def free_names(self) -> None:
-        """The same for all names of logs that are gone, so that `free_name` has not to wait for the disk.
+        """Free the names of all removed logs, so that `free_name` does not wait for the disk.
 
-        This waits for it. Any thread. Raises OSError.
+        Waits for the disk. Any thread. Raises OSError.
         """
         for checkpoint in self._checkpoints:
             checkpoint.free_all(self.logs)
 
     def read_recovery_points(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int] | None:
-        """None without a usable file: then all logs are scanned whole, and gaps between segments are accepted."""
+        """Return the recovery points, None without a usable file.
+
+        In that case logs are scanned from their first segment, and gaps between segments are accepted.
+        """
         if not self._files.exists(self._path(names.RECOVERY_POINT_CHECKPOINT)):
             return None
         return _read_or_none(self._recovery_points.read, on_damage)
 
     def read_log_starts(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
-        """Without a usable file logs start at their first segment: deleted records may show up again."""
+        """Return the log starts that no file name contains; empty without a usable file.
+
+        In that case logs start at their first segment, and deleted records may become readable again.
+        """
         return _read_or_none(self._log_starts.read, on_damage) or {}
 
     def read_high_watermarks(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
-        """Without a usable file high watermarks start at 0 and rise again with the in-sync replicas."""
+        """Return the high watermarks; empty without a usable file. They then rise from 0 with the in-sync replicas."""
         return _read_or_none(self._high_watermarks.read, on_damage) or {}
 
     def read_cleaner_offsets(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int] | None:
-        """The first dirty offset of each compacted log; None without a usable file: cleaning begins at the log start.
+        """Return the first dirty offset of each compacted log, None without a usable file. Raises OSError.
 
-        Raises OSError.
+        In that case cleaning begins at the log start.
         """
         path = self._path(names.CLEANER_CHECKPOINT)
         return _read_or_none(lambda: checkpoints.read_offsets(self._files, path), on_damage)
@@ -237,24 +247,24 @@ class LogDirectory:
         self._recovery_points.write(self.logs)
 
     def write_log_starts(self) -> None:
-        """Only those that the name of the first file does not tell."""
+        """Write the start offsets that differ from the offset in the name of the log's first file."""
         self._log_starts.write(self.logs)
 
     def write_high_watermarks(self) -> None:
         self._high_watermarks.write(self.logs)
 
     def rename_partition_directory(self, path: str, name: str) -> str:
-        """Returns the path with the new name."""
+        """Rename a partition directory; return its new path."""
         renamed = self._path(name)
         self._files.rename(path, renamed)
         return renamed
 
     def sync(self) -> None:
-        """Makes the names of the partition directories durable."""
+        """Make the names of the partition directories durable."""
         self._files.sync_directory(self.path)
 
     def remove_partition_directory(self, path: str) -> None:
-        """With all that is in it, whoever has put it there. Safe to repeat after a crash in the middle."""
+        """Remove a partition directory with all its content, also unknown files. Can be repeated after a crash."""
         for entry in self._files.list_directory(path):
             try:
                 self._files.unlink_if_exists(f"{path}/{entry.name}")

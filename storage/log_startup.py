@@ -268,10 +268,10 @@ class LogStartup:
         for directory in self._directories.live:
             try:
                 listed = list(self._list_logs(directory, now_ms))
-                for path in directory.strangers():
+                for path in directory.unknown_files():
                     if os.path.basename(path) not in self._files_beside:
                         _logger.warning("%s is not a file of a log directory; it is left alone", path)
-                is_clean = directory.take_clean_marker()
+                is_clean = directory.remove_clean_marker()
                 cleaner_offsets = directory.read_cleaner_offsets(_logger.warning)
                 offsets[directory.path] = _Offsets(
                     is_clean,

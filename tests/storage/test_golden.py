@@ -246,7 +246,7 @@ def test_the_mark_of_a_clean_stop(tmp_path: Path) -> None:
     directory = LogDirectory(OsFiles(), str(tmp_path))
     directory.write_clean_marker()
     assert (tmp_path / names.CLEAN_SHUTDOWN).read_bytes() == (LOGS / names.CLEAN_SHUTDOWN).read_bytes()
-    assert directory.take_clean_marker()
+    assert directory.remove_clean_marker()
 
 
 def test_whose_directory_it_is() -> None:
