@@ -1,12 +1,12 @@
-"""How much of what was written waits in memory for its way to the disk.
+"""Whether the machine has many dirty pages: pages that are written and not yet on the disk.
 
-Owns the reading of the kernel's counts and of the limits next to them. Must not know logs, or what is done about it.
+Owns reading the kernel's counts and limits. Must not know logs, nor what is done about dirty pages.
 
-Linux lets written pages wait until a tenth of the memory that they may take is dirty (`vm.dirty_background_ratio`).
-When half as many again wait (halfway to `vm.dirty_ratio`), whoever writes is made to wait for the disk. A broker that
-waits in an append serves nobody meanwhile, so its pages have to be on their way before that. But a burst that memory
-takes up whole is better written when it is over: the disk's work would only slow it down. Half of where the kernel
-begins by itself is between the two.
+Linux starts write-back once a tenth of the available memory is dirty (`vm.dirty_background_ratio`). From halfway
+between this threshold and `vm.dirty_ratio` on, it throttles the processes that write. A broker that is throttled in an
+append serves no client, so its pages must be written back earlier. But a burst that fits into memory should be written
+back after its end, because the work of the disk would slow it down. Therefore pages are many from half of the kernel's
+own threshold on.
 
 Source: the kernel's admin-guide/sysctl/vm.rst; admin-guide/cgroup-v2.rst, section on writeback.
 """
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 SHARE_THAT_IS_MANY: Final = 0.5
 BACKGROUND_PERCENT: Final = 10
-"""Where `vm.dirty_background_ratio` is not set, as bytes are told instead."""
+"""Assumed if `vm.dirty_background_ratio` is 0 because `vm.dirty_background_bytes` is set instead."""
 
 _MACHINE: Final = re.compile(r"^nr_dirty (\d+)\n(?:.*\n)*nr_dirty_background_threshold (\d+)$", re.MULTILINE)
 _GROUP: Final = re.compile(r"^file_dirty (\d+)$", re.MULTILINE)
@@ -35,10 +35,10 @@ class _Group(NamedTuple):
 
 
 class DirtyPages:
-    """Those of this machine and those of the cgroups (version 2) that this process is in, each held against its limit.
+    """The dirty pages of this machine and of the cgroups (version 2) of this process, each compared with its limit.
 
-    The kernel tells where it begins for the machine, not for a cgroup: there the same ratio of the whole limit stands
-    for it. The limits of cgroups are looked at once.
+    The kernel reports the threshold of the machine, but none for a cgroup: there the same ratio of the memory limit is
+    used. The limits of cgroups are read once.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -47,15 +47,15 @@ class DirtyPages:
         self._groups = list(_limited_groups(root))
 
     def are_many(self) -> bool:
-        """Whether they have passed half of where the kernel begins to write by itself; True if it does not tell."""
-        told = _MACHINE.search(_text_of(self._vmstat))
-        if told is None or int(told[1]) > SHARE_THAT_IS_MANY * int(told[2]):
+        """Return whether they exceed half of the kernel's threshold for write-back; True if it reports none."""
+        counts = _MACHINE.search(_text_of(self._vmstat))
+        if counts is None or int(counts[1]) > SHARE_THAT_IS_MANY * int(counts[2]):
             return True
         return any(_dirty_bytes(group) > group.many_bytes for group in self._groups)
 
 
 def _limited_groups(root: Path) -> Iterator[_Group]:
-    """This process's cgroup and those above it, as far as they have a limit: memory beyond it is taken back."""
+    """Yield this process's cgroup and its ancestors that have a memory limit: the kernel reclaims pages beyond it."""
     percent = _number_in(root / "proc/sys/vm/dirty_background_ratio") or BACKGROUND_PERCENT
     name = _GROUP_NAME.search(_text_of(root / "proc/self/cgroup"))
     if name is None:
@@ -63,13 +63,13 @@ def _limited_groups(root: Path) -> Iterator[_Group]:
     for path in (PurePosixPath(name[1]), *PurePosixPath(name[1]).parents):
         folder = root / "sys/fs/cgroup" / path
         limits = [_number_in(folder / file) for file in ("memory.high", "memory.max")]
-        if told := [limit for limit in limits if limit is not None]:
-            yield _Group(folder / "memory.stat", SHARE_THAT_IS_MANY * min(told) * percent / 100)
+        if present := [limit for limit in limits if limit is not None]:
+            yield _Group(folder / "memory.stat", SHARE_THAT_IS_MANY * min(present) * percent / 100)
 
 
 def _dirty_bytes(group: _Group) -> int:
-    told = _GROUP.search(_text_of(group.statistics))
-    return 0 if told is None else int(told[1])
+    count = _GROUP.search(_text_of(group.statistics))
+    return 0 if count is None else int(count[1])
 
 
 def _number_in(path: Path) -> int | None:
@@ -78,7 +78,7 @@ def _number_in(path: Path) -> int | None:
 
 
 def _text_of(path: Path) -> str:
-    """Empty where there is no such file."""
+    """Return the content of a file, an empty string if it cannot be read."""
     try:
         return path.read_text(encoding="ascii", errors="surrogateescape")
     except OSError:
