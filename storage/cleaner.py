@@ -1,15 +1,24 @@
 """Cleaning one log: keeps the newest record of each key, in new segments that replace the old ones.
 
-Owns the work on files, from reading the dirty part to new segments, whose files end in `.cleaned`. `clean` is a plain
-function of a picklable job, because it runs in a process of its own: hashing and copying would hold up the event loop.
-It only reads files of the log; what is appended, truncated or deleted meanwhile is none of its business. Must not know
-which log is cleaned next, nor how the new segments come into service: `log_cleaning` does.
+Owns the work on files, from reading the dirty part to writing the new segments, whose files end in `.cleaned`. `clean`
+is a plain function of a picklable job, because it runs in a separate process: hashing and copying would block the event
+loop. It only reads files of the log and ignores appends, truncations and deletions during the pass. Must not know which
+log is cleaned next, nor how the new segments replace the old ones: `log_cleaning` does.
 
-Invariants: offsets, keys, values, headers and times of kept records do not change, nor does their order; an unchanged
-batch is copied byte for byte; files and names of new segments are synced when `clean` returns, and are removed when it
-raises. A start after a crash removes `.cleaned` files, so nothing that this module writes replaces a segment: the
-thread that owns the log renames them (`LogDisposal.swap_in`), because the log may have been truncated since the job was
-made.
+A pass reads the segments twice:
+
+              base of a segment    first dirty offset             end_offset
+    log       | clean ............ | dirty ...................... | not cleaned ...
+    1st walk                       | maps key -> newest record -> |
+    2nd walk  | copies the records that no mapped record replaces |
+
+Invariants:
+- Offsets, keys, values, headers and timestamps of kept records do not change, nor does their order. An unchanged batch
+  is copied byte for byte.
+- The files and names of new segments are synced when `clean` returns, and removed when it raises.
+- Nothing that this module writes replaces a segment: the thread that owns the log renames the files
+  (`LogDisposal.swap_in`), because the log may have been truncated since the job was made. A start after a crash removes
+  `.cleaned` files.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,7 +77,7 @@ class CleaningJob:
     map_memory: int
     map_load_factor: float = 0.9
     bytes_per_second_max: float = float("inf")
-    buffer_size: int = 256 * 1024  # of what is read, and again of what is written, at a time
+    buffer_size: int = 256 * 1024  # bytes read at a time, and as many written at a time
 
 
 @dataclass(slots=True)
@@ -89,7 +98,7 @@ class CleaningResult:
 
 
 def clean(job: CleaningJob, files: Files | None = None) -> CleaningResult:
-    """One pass. Raises OSError, CorruptSegmentError, Malformed; then nothing of it is left."""
+    """Clean a log once. Raises OSError, CorruptSegmentError, Malformed; then the new files have been removed."""
     return _Pass(job, files or OsFiles()).run()
 
 
@@ -101,14 +110,14 @@ def unstage(files: Files, directory: str) -> None:
     try:
         entries = files.list_directory(directory)
     except FileNotFoundError:
-        return  # the log was deleted meanwhile
+        return  # the log was deleted
     for entry in entries:
         if entry.name.endswith(names.CLEANED):
             files.unlink_if_exists(f"{directory}/{entry.name}")
 
 
 class Throttle:
-    """Sleeps so that no more than so many bytes a second pass, over the whole of a job."""
+    """Sleeps to keep the average rate of a whole job at or below a limit in bytes per second."""
 
     __slots__ = ("_bytes", "_bytes_per_second_max", "_files", "_started_s")
 
@@ -132,14 +141,15 @@ class _Pass:
         self._throttle = Throttle(job.bytes_per_second_max, files)
         first_dirty = max(job.first_dirty_offset, job.segments[0].base_offset)
         first_mapped = max(source.base_offset for source in job.segments if source.base_offset <= first_dirty)
-        # With the records before the dirty part of the batch into which it falls: they may be counted too.
+        # Includes the records before the dirty part that are in its first batch: they may be counted too.
         offset_count = job.segments[-1].next_offset - first_mapped
         self._dirty = DirtyRecords(job.map_memory, job.map_load_factor, offset_count)
-        # Of the dirty records that the second walk has met. A batch into which the dirty part falls begins below 0.
+        # The number of the next dirty record of the second walk. It begins below 0 if the dirty part begins within a
+        # batch.
         self._next_number = 0
         self._result = CleaningResult(end_offset=job.first_dirty_offset)
-        # Tombstones of old formats carry no horizon: they go when they are older than the last clean segment by so
-        # much.
+        # Batches of old formats have no delete horizon. Their tombstones are removed from segments that were modified
+        # delete.retention.ms before the last clean segment.
         clean_before = [s.modified_ms for s in job.segments if s.base_offset < job.first_dirty_offset]
         self._legacy_horizon_ms = clean_before[-1] - job.delete_retention_ms if clean_before else 0
 
@@ -167,7 +177,7 @@ class _Pass:
     def _fill_map(self) -> None:
         job = self._job
         transactions = Transactions()
-        # One that ended before the dirty part would make everything of its producer look aborted.
+        # A transaction that ended before the dirty part would make all data of its producer count as aborted.
         transactions.add_aborted(each for each in job.aborted if each.last_offset >= job.first_dirty_offset)
         for source in job.segments:
             if source.next_offset <= job.first_dirty_offset:
@@ -178,11 +188,11 @@ class _Pass:
                 if not self._map(batch, transactions):
                     return
                 self._result.end_offset = batch.extent.last_offset + 1
-        # Not where the last batch ends: of a gap behind that a next pass would be due at once, again and again.
+        # Not the end of the last batch: a gap behind it would make the next pass due again and again.
         self._result.end_offset = job.segments[-1].next_offset
 
     def _map(self, batch: StoredBatch, transactions: Transactions) -> bool:
-        """False when there was not room for all of it."""
+        """Map the dirty records of a batch; return whether the map had room for all of them."""
         header, dirty = batch.header, self._dirty
         if header is not None and header.is_control:
             transactions.is_marker_useless(header, _marker(batch, header))
@@ -198,14 +208,14 @@ class _Pass:
             self._next_number -= known
         keys = found.keys[known:] if known else found.keys
         tombstones = [place - known for place in found.tombstones if place >= known]
-        taken = dirty.take_in(keys, tombstones)
-        if taken == len(keys):
+        added = dirty.add(keys, tombstones)
+        if added == len(keys):
             return True
-        if taken:
-            self._result.end_offset = _offsets_in(batch)[known + taken - 1] + 1
+        if added:
+            self._result.end_offset = _offsets_in(batch)[known + added - 1] + 1
         return False
 
-    # Second walk: what stays
+    # Second walk: copy the records to keep
 
     def _copy(self) -> None:
         job = self._job
@@ -213,7 +223,7 @@ class _Pass:
         transactions = Transactions()
         transactions.add_aborted(job.aborted)
         for source in sources:
-            # Nothing may go that is on the disk because of something that a power cut may yet take.
+            # A newer record must be durable before the older one that it replaces is removed.
             if source.next_offset > job.first_dirty_offset:
                 self._files.sync_path(f"{job.directory}/{names.segment_file(source.base_offset, names.LOG)}")
         for group in groups_of(sources, job.segment_bytes, job.segment_index_bytes):
@@ -266,11 +276,11 @@ class _Pass:
             batch = batch_of(extent, memoryview(content)[index : index + extent.size])
             cleaned.add_recovered_batch(extent, batch.max_timestamp_ms)
             index += extent.size
-        cleaned.start_writeback()  # so that syncing it later, and appends to other logs meanwhile, wait for less
+        cleaned.start_writeback()  # leaves less for the sync, and fewer dirty pages that delay appends to other logs
         self._throttle.passed(len(content))
 
     def _kept(self, batch: StoredBatch, source: SourceSegment, transactions: Transactions) -> bytes | memoryview:
-        """What is left of a batch: all of it, a rebuilt one, or nothing."""
+        """Return what is kept of a batch: all of it, a rebuilt batch, or nothing."""
         header = batch.header
         if header is None:
             return self._kept_legacy(batch, source)
@@ -288,7 +298,7 @@ class _Pass:
         return self._kept_records(batch, header, self._states(batch, count, first))
 
     def _numbered(self, batch: StoredBatch, count: int) -> int | None:
-        """The number of a batch's first record; None for one before the dirty part."""
+        """Return the number of the batch's first record, and count its records; None before the dirty part."""
         if batch.extent.last_offset < self._job.first_dirty_offset:
             return None
         first = self._next_number
@@ -296,9 +306,9 @@ class _Pass:
         return first
 
     def _states(self, batch: StoredBatch, count: int, first: int | None) -> bytes:
-        """What is known of each of a batch's records."""
+        """Return one state of `dirty_records` for each record of a batch."""
         if first is None or batch.extent.base_offset < self._job.first_dirty_offset:
-            return self._dirty.looked_up(*_keys_in(batch), first)
+            return self._dirty.look_up(*_keys_in(batch), first)
         return self._dirty.states_of(first, count)
 
     def _kept_records(self, batch: StoredBatch, header: BatchHeader, states: bytes) -> bytes | memoryview:
@@ -338,7 +348,7 @@ class _Pass:
         records = list(entry_records(batch.view, size_max=PLAIN_SIZE_MAX))
         first = self._numbered(batch, len(records))
         self._result.records_read += len(records)
-        states = self._dirty.looked_up(*_keys_in(batch), first)
+        states = self._dirty.look_up(*_keys_in(batch), first)
         if source.modified_ms <= self._legacy_horizon_ms:
             states = states.replace(_TOMBSTONE, _DEAD)
         kept = [record for record, state in zip(records, states, strict=True) if state != DEAD]
@@ -366,7 +376,10 @@ class _Pass:
 
 
 def _rebuilt(batch: StoredBatch, header: BatchHeader, is_kept: bytes, horizon_ms: int | None) -> bytes:
-    """The batch with only the kept records. Where there is no horizon the base timestamp is the first record's."""
+    """Return the batch with only the kept records.
+
+    The base timestamp is the delete horizon, or without a horizon the timestamp of the first kept record.
+    """
     plain = _plain(batch, header)
     bounds = boundaries(plain, header.records_count)
     kept = [plain[start:end] for start, end in chosen(pairwise(bounds), is_kept)]
@@ -405,7 +418,7 @@ def _offsets_in(batch: StoredBatch) -> list[int]:
 
 
 def _plain(batch: StoredBatch, header: BatchHeader) -> bytes:
-    """Raises Malformed for a batch whose CRC is wrong: what is written again gets a right one."""
+    """Return the uncompressed records. Raises Malformed if the CRC is wrong: a rebuilt batch would hide that."""
     if not batch.is_crc_valid:
         raise Malformed(f"the CRC of the batch at offset {header.base_offset} is wrong")
     return plain_records(batch.view, 0, header, size_max=PLAIN_SIZE_MAX)

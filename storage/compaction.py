@@ -1,6 +1,6 @@
-"""What compaction decides: which part of which log is cleaned, which segments become one, which records stay.
+"""The decisions of compaction: which part of a log is cleaned, which segments are merged, which records are kept.
 
-Owns these decisions, as pure functions over plain values; `cleaner` does what they say. Must not know files or threads.
+Owns these decisions, as pure functions over plain values; `cleaner` applies them. Must not know files or threads.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ NONE: Final = -1
 
 
 class DirtySegment(NamedTuple):
-    """A segment as the choice of what to clean sees it. The last one of a log is its active one."""
+    """What `cleanable_part` needs of a segment. The last segment of a log is the active one."""
 
     base_offset: int
     size: int
@@ -26,7 +26,7 @@ class DirtySegment(NamedTuple):
 
 
 class CompactionLimits(NamedTuple):
-    """What a topic's configuration and its transactions allow."""
+    """The limits that a topic's configuration and open transactions set."""
 
     last_stable_offset: int
     min_lag_ms: int
@@ -40,7 +40,7 @@ class CleanableLog(NamedTuple):
     first_uncleanable_offset: int
     clean_bytes: int
     cleanable_bytes: int
-    overdue_ms: int  # for so long a record has been older than max.compaction.lag.ms; 0 when there is none
+    overdue_ms: int  # the time since the oldest record exceeded max.compaction.lag.ms; 0 if none has
 
     @property
     def is_overdue(self) -> bool:
@@ -62,7 +62,7 @@ def cleanable_part(
     limits: CompactionLimits,
     now_ms: int,
 ) -> CleanableLog:
-    """What of a log can be cleaned now.
+    """Return the part of a log that can be cleaned now.
 
     `checkpoint` is the first dirty offset of the last pass. One outside the log is replaced by the log's start:
     something has changed without the cleaner, and cleaning more than needed does no harm.
@@ -113,7 +113,7 @@ class CleanedSegment(NamedTuple):
 
 
 def groups_of(segments: Iterable[SourceSegment], segment_bytes: int, index_bytes: int) -> list[list[SourceSegment]]:
-    """Consecutive segments that fit into one together. One that is too large alone stays alone."""
+    """Return groups of consecutive segments, each of which fits into one segment, or is a single larger one."""
     groups: list[list[SourceSegment]] = []
     for segment in segments:
         if groups and _fits([*groups[-1], segment], segment_bytes, index_bytes):
@@ -133,14 +133,14 @@ def _fits(group: Sequence[SourceSegment], segment_bytes: int, index_bytes: int) 
 
 
 class ActiveProducer(NamedTuple):
-    """What must stay in the log so that a producer's sequence and epoch can be checked after a restart."""
+    """The data that must stay in the log so that a producer's sequence and epoch can be checked after a restart."""
 
     last_data_offset: int  # NONE without data
     epoch: int
 
 
 def must_keep_for_producer(header: BatchHeader, producers: Mapping[int, ActiveProducer]) -> bool:
-    """Whether a batch stays, emptied if need be: it holds the last sequence, or the last marker, of its producer."""
+    """Return whether a batch must stay, if only empty: it has the last sequence or marker of its producer."""
     producer = producers.get(header.producer_id)
     if producer is None:
         return False
@@ -150,18 +150,18 @@ def must_keep_for_producer(header: BatchHeader, producers: Mapping[int, ActivePr
 
 
 class Transactions:
-    """Follows the transactions of a log from its start, batch by batch, and says which batches serve nobody any more.
+    """Follows the transactions of a log from its start, batch by batch, and decides which batches are useless.
 
-    Data of an aborted transaction does not. A marker does not once no batch of its transaction is left before it.
+    Data of an aborted transaction is useless. A marker is useless once no batch of its transaction is left before it.
     """
 
     __slots__ = ("_aborted", "_committed", "_ongoing", "kept_aborted")
 
     def __init__(self) -> None:
-        self._aborted: list[tuple[int, AbortedTransaction]] = []  # heap by first offset: not begun yet
-        self._ongoing: dict[int, tuple[AbortedTransaction, bool]] = {}  # producer -> (transaction, has it data left)
+        self._aborted: list[tuple[int, AbortedTransaction]] = []  # transactions yet to begin, a heap by first offset
+        self._ongoing: dict[int, tuple[AbortedTransaction, bool]] = {}  # producer -> (transaction, has data left)
         self._committed: set[int] = set()  # producers with data of a transaction that will commit
-        self.kept_aborted: list[AbortedTransaction] = []  # those whose entries the cleaned segment needs
+        self.kept_aborted: list[AbortedTransaction] = []  # the entries of the cleaned segment's transaction index
 
     def add_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
         for transaction in aborted:
@@ -179,7 +179,10 @@ class Transactions:
         return True
 
     def is_marker_useless(self, header: BatchHeader, marker: TransactionMarker | None) -> bool:
-        """`marker` is None for a control batch that is empty already, or of a kind that is not about transactions."""
+        """Return whether a control batch is useless.
+
+        `marker` is None if the batch has no records, or is of a type that does not concern transactions.
+        """
         self._begin_up_to(header.last_offset)
         if marker is None:
             return header.records_count == 0

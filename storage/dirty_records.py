@@ -1,13 +1,17 @@
-"""What the first walk of a pass finds out about each record of the dirty part, for the second walk to act upon.
+"""The state of each record of the dirty part: the first walk of a pass records it, the second walk reads it.
 
-Owns the offset map and a byte for each record: whether a newer one of its key is there, and whether it is a tombstone.
-The second walk meets the same records in the same order, so it opens only those batches that lose some, and looks up
-keys only where a record is older than the dirty part. Must not know batches, offsets or files.
+Owns the offset map and a byte for each record: whether a newer record of its key exists, and whether it is a tombstone.
+The second walk meets the same records in the same order, so it parses only batches that lose records, and looks up keys
+only of records that are older than the dirty part. Must not know batches, offsets or files.
 
-A record's number is its place among all records of the dirty part's data batches, counted from 0.
+A record's number is its place among all records of the dirty part's data batches, counted from 0:
 
-Invariants: memory is that of the map and a sixth of it, of which only the pages in use are resident; a record that was
-not mapped counts as live.
+    number    0                        mapped                   capacity
+    _states   | one byte for a record  | 0 = LIVE               |
+
+Invariants:
+- The states take a sixth of the memory of the map. Of both, only the pages in use are resident.
+- A record that was not mapped counts as live.
 """
 
 import mmap
@@ -24,12 +28,12 @@ _RECORDS_PER_SLOT: Final = 4
 
 
 class DirtyRecords:
-    """`mapped` is the number of the first record that is not mapped."""
+    """See the module. `mapped` is the number of the first record that is not mapped."""
 
     __slots__ = ("_capacity", "_states", "mapped", "offsets", "without_key")
 
     def __init__(self, memory: int, load_factor: float, count_max: int = MEMORY_MAX) -> None:
-        """There are at most `count_max` records: no more memory is taken than they need."""
+        """`memory` is in bytes; less is allocated if `count_max` records, the most there can be, need less."""
         self.offsets = OffsetMap(memory, load_factor, count_max)
         self._capacity = max(min(min(memory, MEMORY_MAX) // ENTRY_SIZE * _RECORDS_PER_SLOT, count_max), 1)
         self._states = mmap.mmap(-1, self._capacity)
@@ -37,11 +41,11 @@ class DirtyRecords:
         self.without_key = 0
 
     def skip(self, count: int) -> None:
-        """The next records are of no use to anybody."""
+        """Count the next records, which the second walk removes for another reason than their keys."""
         self.mapped += count
 
-    def take_in(self, keys: Sequence[bytes | None], tombstones: Sequence[int]) -> int:
-        """Maps the next records; returns for how many there was room. `tombstones` are places in `keys`."""
+    def add(self, keys: Sequence[bytes | None], tombstones: Sequence[int]) -> int:
+        """Map the next records; return the number that fit. `tombstones` are places in `keys`."""
         first, states = self.mapped, self._states
         keys = keys[: max(self._capacity - first, 0)]
         for place in tombstones:
@@ -56,19 +60,22 @@ class DirtyRecords:
         mapped = self.offsets.put_all(named, numbers, superseded)
         for number in superseded:
             states[number] = DEAD
-        taken = len(keys) if mapped == len(named) else numbers[mapped] - first
-        states[first + taken : first + len(keys)] = bytes(len(keys) - taken)
+        added = len(keys) if mapped == len(named) else numbers[mapped] - first
+        states[first + added : first + len(keys)] = bytes(len(keys) - added)
         if len(named) != len(keys):
-            self._drop_without_key(keys[:taken])
-        self.mapped = first + taken
-        return taken
+            self._drop_without_key(keys[:added])
+        self.mapped = first + added
+        return added
 
     def states_of(self, first: int, count: int) -> bytes:
-        """Of records that were taken in, by their numbers."""
+        """Return the states of `count` mapped records from the number `first` on."""
         return self._states[first : first + count].ljust(count, b"\0")
 
-    def looked_up(self, keys: Sequence[bytes | None], tombstones: Sequence[int], first: int | None = None) -> bytes:
-        """The states of records that are older than the dirty part, or, with the number `first` on, reach into it."""
+    def look_up(self, keys: Sequence[bytes | None], tombstones: Sequence[int], first: int | None = None) -> bytes:
+        """Return the states of records by their keys.
+
+        `first` is the number of the first of them; None if all are older than the dirty part.
+        """
         newest = self.offsets.newest([key or b"" for key in keys])
         if first is None:
             states = bytearray([number >= 0 for number in newest])

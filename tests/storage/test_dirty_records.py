@@ -12,7 +12,7 @@ BATCHES = [[b"a", b"b", b"a"], [None, b"b"], [b"c"]]
 
 def test_newer_records_of_a_key_and_records_without_one_kill() -> None:
     dirty = DirtyRecords(100 * ENTRY_SIZE, 0.9)
-    assert [dirty.take_in(keys, [0]) for keys in BATCHES] == [3, 2, 1]
+    assert [dirty.add(keys, [0]) for keys in BATCHES] == [3, 2, 1]
     assert dirty.states_of(0, 3) == bytes([DEAD, DEAD, LIVE])
     assert dirty.states_of(3, 2) == bytes([DEAD, LIVE])
     assert dirty.states_of(5, 1) == bytes([TOMBSTONE])
@@ -21,9 +21,9 @@ def test_newer_records_of_a_key_and_records_without_one_kill() -> None:
 
 def test_a_record_that_nobody_needs_has_a_number_too() -> None:
     dirty = DirtyRecords(100 * ENTRY_SIZE, 0.9)
-    dirty.take_in([b"a"], [])
+    dirty.add([b"a"], [])
     dirty.skip(2)
-    dirty.take_in([b"a"], [])
+    dirty.add([b"a"], [])
     assert dirty.states_of(0, 4) == bytes([DEAD, LIVE, LIVE, LIVE])
 
 
@@ -35,7 +35,7 @@ def test_what_was_not_mapped_is_live(seed: int, slots: int, count_max: int) -> N
     keys = [random.choice([None, b"a", b"b", b"c", b"d", b"e"]) for _ in range(20)]
     tombstones = [place for place in range(20) if random.random() < 0.3]
     dirty = DirtyRecords(slots * ENTRY_SIZE, 0.9, count_max)
-    taken = dirty.take_in(keys, tombstones)
+    taken = dirty.add(keys, tombstones)
     assert 0 < taken == dirty.mapped <= 20
     newest = {key: place for place, key in enumerate(keys[:taken])}
     expected = bytes(
@@ -49,20 +49,20 @@ def test_what_was_not_mapped_is_live(seed: int, slots: int, count_max: int) -> N
         for place in range(20)
     )
     assert dirty.states_of(0, 20) == expected
-    assert dirty.looked_up(keys, tombstones, 0) == expected
+    assert dirty.look_up(keys, tombstones, 0) == expected
 
 
 def test_an_older_record_is_dead_if_its_key_is_mapped() -> None:
     dirty = DirtyRecords(100 * ENTRY_SIZE, 0.9)
-    dirty.take_in([b"a", b"c"], [])
-    assert dirty.looked_up([b"a", b"b", None, b"d"], [0, 1]) == bytes([DEAD, TOMBSTONE, DEAD, LIVE])
+    dirty.add([b"a", b"c"], [])
+    assert dirty.look_up([b"a", b"b", None, b"d"], [0, 1]) == bytes([DEAD, TOMBSTONE, DEAD, LIVE])
     assert dirty.without_key == 1
     # A batch whose first records an earlier pass has mapped.
-    assert dirty.looked_up([b"b", b"a", b"b", b"a", b"c"], [], -3) == bytes([LIVE, DEAD, LIVE, LIVE, LIVE])
+    assert dirty.look_up([b"b", b"a", b"b", b"a", b"c"], [], -3) == bytes([LIVE, DEAD, LIVE, LIVE, LIVE])
 
 
 def test_a_record_behind_what_was_mapped_stays_though_it_has_no_key() -> None:
     dirty = DirtyRecords(100 * ENTRY_SIZE, 0.9)
-    dirty.take_in([b"a"], [])
-    assert dirty.looked_up([None, b"a", None, b"b"], [1], 3) == bytes([LIVE] * 4)
+    dirty.add([b"a"], [])
+    assert dirty.look_up([None, b"a", None, b"b"], [1], 3) == bytes([LIVE] * 4)
     assert dirty.without_key == 0
