@@ -1,6 +1,6 @@
-"""Counts the damaged batches that a broker has met since its start.
+"""Counts the damaged batches that a broker has found since its start.
 
-Owns the count. Must not know what becomes of a damaged batch: whoever meets one reports it and decides.
+Owns the count. Must not know what is done about a damaged batch: the code that finds it reports it and decides.
 """
 
 import threading
@@ -12,7 +12,7 @@ _REMEMBERED_MAX: Final = 10_000
 
 
 class MetBy(Enum):
-    """What a broker did when it met a damaged batch; the value is the metric's label."""
+    """What the broker did when it found a damaged batch; the value is the metric's label."""
 
     READ = "read"
     RECOVERY = "recovery"
@@ -20,9 +20,10 @@ class MetBy(Enum):
 
 
 class DamagedBatches:
-    """Any thread may count. A batch counts once for each way to meet it: consumers come back to it again and again.
+    """The counts by `MetBy`. Any thread.
 
-    Beyond `_REMEMBERED_MAX` batches each meeting counts.
+    A batch counts once for each `MetBy`, because consumers read it again and again. Beyond `_REMEMBERED_MAX` batches
+    each report counts.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class DamagedBatches:
         return self._counts[met_by]
 
     def add(self, met_by: MetBy, damage: Exception, log: str) -> None:
-        """`damage` was met in the log of that directory; its text tells one batch from another."""
+        """Count a damaged batch of the log in directory `log`. The text of `damage` identifies the batch."""
         met = (met_by, f"{log}: {damage}")
         with self._lock:
             if met in self._met:

@@ -1,6 +1,6 @@
 """Which segments of a log are too old, too many or below its start.
 
-Owns these decisions, as pure functions over plain values. Must not know files: the log deletes what they name.
+Owns these decisions, as pure functions over plain values. Must not know files: the log deletes the segments.
 """
 
 from collections.abc import Iterable
@@ -10,9 +10,9 @@ NO_LIMIT = -1
 
 
 class SegmentFacts(NamedTuple):
-    """`next_offset` is the base offset of the following segment, or the log's end.
+    """What retention needs of a segment. `next_offset` is the base offset of the following one, or the log's end.
 
-    `size` is 0 where cleaning has kept no record.
+    `size` is 0 if cleaning has kept no record.
     """
 
     next_offset: int
@@ -21,7 +21,7 @@ class SegmentFacts(NamedTuple):
 
 
 class RetentionPolicy(NamedTuple):
-    """NO_LIMIT keeps for ever."""
+    """The limits of a topic; NO_LIMIT keeps all segments."""
 
     retention_ms: int
     retention_bytes: int
@@ -36,11 +36,11 @@ def count_to_delete(
     log_start_offset: int,
     high_watermark: int,
 ) -> int:
-    """How many segments, oldest first, have to go; all may, the last one too. An empty active segment is not in there.
+    """Return how many of the oldest segments to delete. It may be all of them.
 
-    Deleting stops at the first segment that must stay, and at the high watermark whatever the rules say. The size rule
-    is a minimum kept: a segment goes only if what remains is still large enough. No more segments are looked at than
-    it takes, because the facts of one may have to be read from the disk.
+    The count ends at the first segment to keep, and always at the high watermark. retention.bytes is a minimum: a
+    segment is deleted only if at least so many bytes remain. `segments` is read no further than necessary, because the
+    facts of a segment may have to be read from the disk. It must not contain an empty active segment.
     """
     count = 0
     for segment in segments:

@@ -1,6 +1,6 @@
-"""Failures for lack of descriptors or memory: what is said of them, and to whom.
+"""Failures for lack of descriptors or memory: their errors, their count and their log messages.
 
-Owns their count and how often they are logged. Must not know which call failed; `storage.files` decides what a shortage
+Owns the count and how often they are logged. Must not know which call failed; `storage.files` decides what a shortage
 is. Any thread.
 """
 
@@ -18,39 +18,39 @@ _logger = logging.getLogger(__name__)
 
 
 class TryLaterError(KafkaError):
-    """KAFKA_STORAGE_ERROR although the disk is fine: nothing has changed, and the same request may succeed later."""
+    """KAFKA_STORAGE_ERROR although the disk works: nothing has changed, and the same request may succeed later."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
 
 class OutOfResourcesError(TryLaterError):
-    """Because of a shortage, which was reported."""
+    """A shortage of descriptors or memory, which was reported already."""
 
     def __init__(self, error: ShortageError) -> None:
         super().__init__(str(error))
 
 
 class LineLimit:
-    """Lets one line pass in each interval, and counts those that it holds back. Pure; times are in seconds."""
+    """Admits one log line in each interval, and counts the suppressed ones. Pure; times are in seconds."""
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
         self._next_s = float("-inf")
-        self._held_back = 0
+        self._suppressed = 0
 
     def admit(self, now_s: float) -> int | None:
-        """How many lines were held back since the last one; None when this one is held back too."""
+        """Return how many lines were suppressed since the last one; None if this one is suppressed too."""
         if now_s < self._next_s:
-            self._held_back += 1
+            self._suppressed += 1
             return None
-        held_back, self._held_back = self._held_back, 0
+        suppressed, self._suppressed = self._suppressed, 0
         self._next_s = now_s + self._interval_s
-        return held_back
+        return suppressed
 
 
 class Shortages:
-    """Those of one broker. `count` only rises."""
+    """The shortages of one broker. `count` never falls."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -59,13 +59,13 @@ class Shortages:
         self.count = 0
 
     def report(self, error: ShortageError) -> None:
-        """Count a failure, and log it unless another was logged a moment ago."""
+        """Count a failure, and log it unless another was logged in the last 10 seconds."""
         with self._lock:
             self.count += 1
-            held_back = self._limit.admit(self._now_s())
-        if held_back is not None:
+            suppressed = self._limit.admit(self._now_s())
+        if suppressed is not None:
             _logger.error(
                 "%s; the log directory stays online and the request can be retried (%d such failures not logged)",
                 error,
-                held_back,
+                suppressed,
             )
