@@ -1,10 +1,16 @@
-"""Records of an opened batch as slices: what the cleaner has to know of each, and how some of them are written again.
+"""The records of an uncompressed batch as slices of bytes, as the cleaner reads and rewrites them.
 
-Owns a second, narrower reader of the record layout (docs/formats/record-batch.md): `protocol.records` makes objects of
-values and headers, which costs many times as much, and the cleaner looks at the key alone. Each function is one loop
-with the short cases of the varints in line: they decide how fast the cleaner is. Must not know which records stay.
+Owns a second, narrower reader of the record layout (docs/formats/record-batch.md). The cleaner needs only the keys;
+`protocol.records` also creates objects for values and headers, which costs many times as much. Each function is one
+loop with inline code for short varints, because these loops determine the speed of the cleaner. Must not know which
+records are kept.
 
-Invariant: a record that is written again differs from its bytes in length and timestamp delta only.
+The fields of a record, of which all lengths and deltas are varints:
+
+    | length | attributes | timestamp delta | offset delta | key length | key | value length | value | headers |
+    |        |<------------------------------------- length ------------------------------------------------->|
+
+Invariant: a rewritten record differs from the original only in its length and its timestamp delta.
 """
 
 from typing import NamedTuple
@@ -22,14 +28,18 @@ class Keys(NamedTuple):
 
 
 class Rebased(NamedTuple):
-    """Records for another base timestamp, and the greatest of their deltas to the one they had."""
+    """Records for another base timestamp, and the greatest of their timestamp deltas before that."""
 
     content: bytes
     timestamp_delta_max: int
 
 
 def read_keys(plain: bytes, count: int) -> Keys:
-    """Of the `count` records that a batch's plain bytes are. Raises Malformed where they are not."""
+    """Return the keys of the `count` records in `plain`. Raises Malformed if it does not contain exactly these.
+
+    Invariant at the top of the loop: `end` is the start of record `number`. Within it, `position` moves over the
+    fields up to the value length, which must be below the record's end.
+    """
     keys: list[bytes | None] = []
     tombstones: list[int] = []
     append = keys.append
@@ -78,7 +88,7 @@ def read_keys(plain: bytes, count: int) -> Keys:
 
 
 def boundaries(plain: bytes, count: int) -> list[int]:
-    """Where each of `count` records begins, and where the last one ends. Raises Malformed when that is elsewhere."""
+    """Return where each of `count` records begins, and the end of the last. Raises Malformed if it is not the end."""
     found: list[int] = []
     append = found.append
     position, size = 0, len(plain)
@@ -102,12 +112,12 @@ def boundaries(plain: bytes, count: int) -> list[int]:
 
 
 def timestamp_delta(record: bytes) -> int:
-    """Of one whole record."""
+    """Return the timestamp delta of one complete record."""
     return _varint(record, _varint(record, 0)[1] + 1)[0]
 
 
 def rebase(records: list[bytes], timestamp_shift: int) -> Rebased:
-    """Whole records one after the other, for a base timestamp that is lower by `timestamp_shift`."""
+    """Return the concatenated complete records for a base timestamp that is lower by `timestamp_shift` ms."""
     rebased = records.copy()
     largest = timestamp_delta(records[0])
     for number, record in enumerate(records):
@@ -134,7 +144,7 @@ _TIMESTAMP_AND_OFFSET_DELTA = (None, None)
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """(value, position after it) of a zigzag varint."""
+    """Return (value, position after it) of a zigzag varint."""
     value = shift = 0
     while True:
         byte = data[position]
