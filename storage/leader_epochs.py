@@ -1,7 +1,7 @@
 """Which leader epoch began at which offset of a log, kept in `leader-epoch-checkpoint`.
 
-Owns the rules by which a follower and a leader find where their logs part. Must not know who leads. Every batch carries
-its epoch, so a lost file is rebuilt from the log.
+Owns the rules with which a follower and a leader find the offset where their logs diverge. Must not know who leads.
+Every batch contains its epoch, so a lost file is rebuilt from the log.
 
 Invariant: epochs and start offsets both rise strictly from entry to entry.
 """
@@ -24,26 +24,26 @@ class EpochStart(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """(NO_EPOCH, NO_OFFSET) says that the log does not know."""
+    """An epoch and its end offset; (NO_EPOCH, NO_OFFSET) if they are unknown."""
 
     epoch: int
     end_offset: int
 
 
 class LeaderEpochs:
-    """`write` persists all entries; it is called after each change, before the change counts.
+    """See the module. `write` persists all entries; it is called for each change, before the change takes effect.
 
-    Not after `begin` and `truncate_from_start`, which a load repeats from the offsets of the log. `write_pending`
-    brings the file up to date.
+    `begin` and `truncate_from_start` do not call it: a load derives their changes from the offsets of the log.
+    `write_pending` writes what `truncate_from_start` changed.
     """
 
     __slots__ = ("_entries", "_is_start_pending", "_write", "latest", "latest_written")
 
     def __init__(self, entries: Iterable[EpochStart], write: Callable[[Sequence[EpochStart]], None]) -> None:
-        """`entries` are those in the file."""
+        """`entries` are the entries in the file."""
         self._entries: tuple[EpochStart, ...] = tuple(entries)
         self._write = write
-        self._is_start_pending = False  # the file does not know of the last `truncate_from_start`
+        self._is_start_pending = False  # the file lacks the last `truncate_from_start`
         self.latest = self._entries[-1].epoch if self._entries else NO_EPOCH
         self.latest_written = self.latest
         """The last epoch in the file. `latest` is above it while an epoch that has begun has no record."""
@@ -53,16 +53,16 @@ class LeaderEpochs:
         return self._entries
 
     def begin(self, epoch: int, log_end_offset: int) -> None:
-        """Records that `epoch`, which is above `latest`, begins at the end of the log and has no record yet.
+        """Note that `epoch`, which is above `latest`, begins at the end of the log and has no record yet.
 
-        The file gets the entry with the first record (`assign`): loading a log drops entries that start at its end, so
-        writing it earlier would cost a file operation for each partition of a starting broker and preserve nothing.
+        `assign` writes the entry with the first record. Loading a log drops entries that start at its end. So writing
+        it earlier would cost a file operation for each partition of a starting broker, without any effect.
         """
         self._entries = self._with_entry(epoch, log_end_offset)
         self.latest = epoch
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Records that `epoch` began at `start_offset`; entries that contradict it go. Nothing when already known."""
+        """Note that `epoch` began at `start_offset`; remove contradicting entries. No effect if it is known already."""
         entries = self._entries
         if entries and entries[-1].epoch == epoch and entries[-1].start_offset <= start_offset:
             if self.latest_written != epoch:
@@ -71,7 +71,7 @@ class LeaderEpochs:
         self._replace(self._with_entry(epoch, start_offset))
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """The largest known epoch at or below the given one, and where it ended. The latest ends at the log's end.
+        """Return the largest known epoch at or below `epoch`, and its end offset. The latest ends at the log's end.
 
         An epoch below all known ones ended where the first known one begins.
         """
@@ -86,20 +86,20 @@ class LeaderEpochs:
         return EpochEnd(known, self._entries[slot].start_offset)
 
     def epoch_at(self, offset: int) -> int:
-        """Epoch of the leader that wrote `offset`; NO_EPOCH when unknown."""
+        """Return the epoch of the leader that wrote `offset`, NO_EPOCH if unknown."""
         slot = bisect_right(self._entries, offset, key=_start_offset)
         return self._entries[slot - 1].epoch if slot else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log now ends at `end_offset`."""
+        """Note that the log was truncated to `end_offset`."""
         kept = self._entries[: bisect_left(self._entries, end_offset, key=_start_offset)]
         if len(kept) != len(self._entries):
             self._replace(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log now starts at `start_offset`: the epoch that wrote it begins there, older ones are gone.
+        """Note that the log now starts at `start_offset`: its epoch begins there, and older epochs are removed.
 
-        The file keeps what it has until the next write of another reason, so that nobody waits for the disk.
+        Does not write the file, so that no caller waits for the disk; the next write for another reason includes it.
         """
         slot = bisect_right(self._entries, start_offset, key=_start_offset)
         if slot == 0 or (slot == 1 and self._entries[0].start_offset == start_offset):
@@ -108,7 +108,7 @@ class LeaderEpochs:
         self._is_start_pending = True
 
     def write_pending(self) -> None:
-        """Persist what `truncate_from_start` has left out of the file. Waits for the disk. Raises OSError."""
+        """Write what `truncate_from_start` changed. Waits for the disk. Raises OSError."""
         if self._is_start_pending:
             self._replace(self._entries)
 
@@ -116,13 +116,13 @@ class LeaderEpochs:
         if self._entries:
             self._replace([])
 
-    def take_over(self, entries: Sequence[EpochStart]) -> None:
-        """The log holds the same offsets as another one, whose entries these are."""
+    def adopt(self, entries: Sequence[EpochStart]) -> None:
+        """Replace the entries by those of a log with the same offsets."""
         if tuple(entries) != self._entries:
             self._replace(entries)
 
     def persist_with(self, write: Callable[[Sequence[EpochStart]], None]) -> None:
-        """The entries are kept somewhere else from now on; what is there holds them already."""
+        """Persist with another function from now on, which has persisted the present entries already."""
         self._write = write
 
     def _with_entry(self, epoch: int, start_offset: int) -> tuple[EpochStart, ...]:

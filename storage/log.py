@@ -1042,7 +1042,7 @@ class Log:
         """
         assert self.log_end_offset == source.next_offset
         try:
-            self.leader_epochs.take_over(source.leader_epochs.entries)
+            self.leader_epochs.adopt(source.leader_epochs.entries)
             self._write_snapshot(source.producers())
             self._producers = source.producers()
         except OSError as error:
