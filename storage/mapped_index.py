@@ -1,20 +1,20 @@
-"""The part that the offset index and the time index share: fixed-size entries, sorted, in a memory-mapped file.
+"""The base of the offset index and the time index: sorted entries of fixed size in a memory-mapped file.
 
-Owns one file's life: sparse and preallocated while its segment is active, cut to its entries once the segment is
-sealed. Must not know what an entry means. An index is derived data: it has no checksum, and any doubt about it is
-answered by rebuilding it from the log.
+Owns the file: sparse and preallocated while its segment is active, truncated to its entries once the segment is sealed.
+Must not know what an entry means. An index is derived data without a checksum; if it may be wrong, it is rebuilt from
+the log.
 
-Entries are read through a map and written with a system call. The first write into a page of a fresh map waits for the
-file system's journal, milliseconds on a busy disk where a write takes two microseconds; and on a full disk such a write
-kills the process, where a system call fails. Both see the same page cache.
+Entries are read through a map, but written with a system call. The first write into a page of a new map waits for the
+file system's journal: milliseconds on a busy disk, where a system call takes two microseconds. On a full disk such a
+write kills the process with SIGBUS, where a system call fails. Both see the same page cache.
 
 Invariants:
 - Entry `n` is in the file before `count` grows past it, and entries below `count` never change until `truncate` or
-  `reset` lowers it. Lookups take the map and the count once, so a reader in another thread sees a consistent index.
-- A file is never made shorter than its entries while a map of it may be read: touching a page behind the end of a file
-  kills the process too.
+  `reset` lowers it. A lookup reads the map and the count once, so a reader in another thread sees a consistent index.
+- A file is never shorter than its entries while a map of it may be read: access to a page behind the end of a file
+  also kills the process.
 - No file and no map exist before the first entry is written or the log is synced: most partitions are idle, and 50 of
-  them start at once.
+  them may be created at a time.
 """
 
 import contextlib
@@ -27,22 +27,22 @@ from storage.files import Files, OpenFile
 
 
 class CorruptIndexError(Exception):
-    """The content of an index cannot be right. Carries the path and the reason; the cure is a rebuild."""
+    """The content of an index is wrong. The message contains its path and the reason; rebuild the index."""
 
 
 class MappedIndex:
-    """Entries of one segment's index, oldest first."""
+    """The entries of one segment's index, oldest first."""
 
     ENTRY: ClassVar[struct.Struct]
 
     __slots__ = ("_file", "_files", "_is_shortened", "_map", "_size_max", "base_offset", "count", "path")
 
     def __init__(self, files: Files, path: str, base_offset: int, *, count: int, size_max: int) -> None:
-        """`count` is what the file at `path` holds now (0 for none); nothing is opened before it is needed."""
+        """`count` is the number of entries in the file at `path`, 0 without a file. Opens nothing."""
         self._files = files
         self._file: OpenFile | None = None  # while entries are written
         self._map: mmap.mmap | None = None
-        self._is_shortened = False  # entries that a reader's map may still hold do not count any more
+        self._is_shortened = False  # `truncate` removed entries that are still in the file and in readers' maps
         self._size_max = size_max - size_max % self.ENTRY.size
         self.path = path
         self.base_offset = base_offset
@@ -54,27 +54,27 @@ class MappedIndex:
 
     @property
     def size(self) -> int:
-        """Bytes that the entries take."""
+        """The size of the entries in bytes."""
         return self.count * self.ENTRY.size
 
     def truncate(self, count: int) -> None:
-        """Keeps the first `count` entries; the file keeps its length, see the invariants."""
+        """Keep the first `count` entries. The file keeps its length, see the invariants."""
         if count < self.count:
             self._is_shortened = True
             self.count = count
 
     def reset(self) -> None:
-        """Forgets every entry and the file, before a rebuild."""
+        """Remove all entries and the file, before a rebuild."""
         self.count = 0
         self._is_shortened = False
         self.release()
         self._files.unlink_if_exists(self.path)
 
     def seal(self) -> None:
-        """Cuts the file to its entries: the segment is no longer active, or the log closes. Creates it when missing."""
+        """Truncate the file to its entries, because the segment is sealed or the log closes. Creates a missing file."""
         if self._is_shortened:
             entries, _ = self._entries()
-            self._files.replace(self.path, entries[: self.size], durable=False)  # the old file lives with its maps
+            self._files.replace(self.path, entries[: self.size], durable=False)  # existing maps keep the old file
             self._is_shortened = False
         else:
             file = self._file or self._files.open(self.path, create=True)
@@ -82,7 +82,7 @@ class MappedIndex:
         self.release()
 
     def release(self) -> None:
-        """Gives descriptor and map back; the next use opens again."""
+        """Release the descriptor and the map; the next use opens the file again."""
         self._file = None
         self._map = None
 
@@ -90,14 +90,14 @@ class MappedIndex:
         self._files.sync_path(self.path)
 
     def create(self) -> None:
-        """Makes the file, empty, if there is none yet. Any thread."""
+        """Create an empty file if none exists. Any thread."""
         self._files.open(self.path, create=True).close()
 
     def _write(self, *entry: int) -> None:
         self._write_packed(self.ENTRY.pack(*entry))
 
     def _write_packed(self, entries: bytes) -> None:
-        """One entry or several, each packed as `ENTRY`."""
+        """Append one or more entries, each packed as `ENTRY`."""
         file = self._file or self._open_to_write()
         self._files.write_all(file, entries, self.size)
         self.count += len(entries) // self.ENTRY.size
@@ -111,7 +111,7 @@ class MappedIndex:
         return file
 
     def _entries(self) -> tuple[mmap.mmap | bytes, int]:
-        """The bytes of the entries and how many there are, as one snapshot."""
+        """Return the bytes and the number of the entries, as one snapshot."""
         count = self.count
         mapped = self._map
         if mapped is None or len(mapped) < count * self.ENTRY.size:
@@ -120,8 +120,8 @@ class MappedIndex:
             try:
                 mapped = self._map = self._open_map(count)
             except FileNotFoundError:
-                # Deleted by hand, or with its segment while a reader was on its way here. Without entries every look-up
-                # begins at the start of the segment, which is right, if slow; the next start rebuilds the file.
+                # The file was deleted by hand, or with its segment during a read. Without entries every lookup begins
+                # at the start of the segment, which is slow but correct; the next start rebuilds the file.
                 self.count = 0
                 return b"", 0
         return mapped, count
@@ -132,7 +132,7 @@ class MappedIndex:
             size = self._files.size(file)
             if size < count * self.ENTRY.size:
                 raise CorruptIndexError(f"{self.path} has {size} bytes, expected at least {count * self.ENTRY.size}")
-            # Shorter in this very moment, where the thread that appends has sealed or truncated it.
+            # The map fails if the appending thread has just truncated the file.
             with contextlib.suppress(ValueError):
                 return self._files.map(file, size)
 

@@ -1,9 +1,9 @@
-"""The time index of a segment: from which offset on to look for a timestamp.
+"""The time index of a segment: the offset at which the search for a timestamp begins.
 
 Owns the format of `.timeindex`: entries of 12 bytes, int64 timestamp, int32 offset relative to the segment's base. An
-entry says: up to this offset no record of the segment is younger than this timestamp. Written at the same moments as
-offset index entries, and once more when the segment is sealed or closed, but only where the timestamp has grown. Must
-not know records: whoever looks up a time opens them.
+entry means that no record of the segment up to its offset has a later timestamp. Entries are written together with
+those of the offset index, and once more when the segment is sealed or closed, but only if the greatest timestamp has
+grown. Must not know records: the caller of a lookup parses them.
 """
 
 import mmap
@@ -26,7 +26,7 @@ class TimestampOffset(NamedTuple):
 
 
 class TimeIndex(MappedIndex):
-    """Timestamps rise strictly, offsets do not fall."""
+    """See the module. Timestamps are strictly increasing, offsets never decrease."""
 
     ENTRY: ClassVar[struct.Struct] = struct.Struct(">qi")
 
@@ -38,7 +38,7 @@ class TimeIndex(MappedIndex):
             self._write(timestamp_ms, offset - self.base_offset)
 
     def extend_if_later(self, entries: Iterable[TimestampOffset]) -> None:
-        """`append_if_later` for several in order, with one write."""
+        """Call `append_if_later` for several entries in order, with one write."""
         last_timestamp_ms, last_offset = self.last()
         if self.count == 0:
             last_offset = NO_OFFSET
@@ -51,24 +51,24 @@ class TimeIndex(MappedIndex):
             self._write_packed(b"".join(packed))
 
     def lookup(self, timestamp_ms: int) -> TimestampOffset:
-        """The greatest entry at or below the timestamp, or (NO_TIMESTAMP, base offset)."""
+        """Return the greatest entry at or below the timestamp, or (NO_TIMESTAMP, base offset)."""
         entries, count = self._entries()
         read = _TIMESTAMP.unpack_from
         slot = bisect_right(range(count), timestamp_ms, key=lambda number: read(entries, number * 12)[0])
         return self._entry(entries, slot - 1)
 
     def last(self) -> TimestampOffset:
-        """The entry with the greatest timestamp, or (NO_TIMESTAMP, base offset)."""
+        """Return the entry with the greatest timestamp, or (NO_TIMESTAMP, base offset)."""
         entries, count = self._entries()
         return self._entry(entries, count - 1)
 
     def truncate_to(self, offset: int) -> None:
-        """Drops the entries at or above `offset`."""
+        """Remove the entries at or above `offset`."""
         entries, count = self._entries()
         self.truncate(bisect_left(range(count), offset, key=lambda number: self._entry(entries, number).offset))
 
     def check(self) -> None:
-        """CorruptIndexError when the last entry cannot be right."""
+        """Raise CorruptIndexError if the last entry contradicts the first or the base offset."""
         if self.count == 0:
             return
         entries, _ = self._entries()
@@ -76,7 +76,7 @@ class TimeIndex(MappedIndex):
         is_behind_first = self.count > 1 and last.timestamp_ms <= first.timestamp_ms
         if is_behind_first or last.offset < self.base_offset:
             raise CorruptIndexError(
-                f"{self.path}: the last entry says offset {last.offset} at {last.timestamp_ms}, expected an offset "
+                f"{self.path}: the last entry is offset {last.offset} at {last.timestamp_ms}, expected an offset "
                 f"from {self.base_offset} on and a timestamp above {first.timestamp_ms}"
             )
 

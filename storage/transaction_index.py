@@ -1,9 +1,8 @@
-"""The index of aborted transactions of a segment: what a read_committed consumer must drop.
+"""The index of aborted transactions of a segment, whose records a read_committed consumer must drop.
 
 Owns the format of `.txnindex`: entries of 34 bytes, int16 version (0), then int64 producer id, first offset, last
-offset (of the abort marker) and last stable offset at that moment. An entry stands in the segment that holds the
-marker. The file exists only where there is an entry. Rebuilt by replaying the log. Must not know transactions that are
-still open.
+offset (of the abort marker) and last stable offset after the marker. An entry is in the segment of the marker. The file
+exists only if it has an entry. A lost file is rebuilt by replaying the log. Must not know open transactions.
 """
 
 import struct
@@ -27,7 +26,7 @@ _last_offset = attrgetter("last_offset")
 
 
 class AbortedTransaction(NamedTuple):
-    """`last_stable_offset`: where the last stable offset stood once the marker was written."""
+    """`last_offset` is the offset of the marker; `last_stable_offset` is that of the log after the marker."""
 
     producer_id: int
     first_offset: int
@@ -36,11 +35,15 @@ class AbortedTransaction(NamedTuple):
 
 
 class _Entries:
-    """Entries in the order of their markers, with the lowest first offsets of ever larger blocks of them.
+    """Entries in the order of their markers, with the lowest first offset of each block of them on several levels.
 
-    `minima[n]` holds one number for each block of `_BLOCK ** (n + 1)` entries, so that a search steps over all blocks
-    in which no transaction begins early enough. The thread that appends lowers the minima before it adds the entry:
-    a search in another thread never steps over an entry that it can see.
+        minima[1]    | lowest of 32 * 32 entries               | ...
+        minima[0]    | lowest of 32 | lowest of 32 | ...       | ...
+        all          | 32 entries   | 32 entries   | ...       | ...
+
+    `minima[n]` has one number for each block of `_BLOCK ** (n + 1)` entries, so a search skips the blocks in which no
+    transaction begins early enough. The appending thread lowers the minima before it adds the entry, so a search in
+    another thread never skips an entry that it can see.
     """
 
     __slots__ = ("all", "minima")
@@ -76,7 +79,7 @@ class _Entries:
         return found
 
     def _gather(self, level: int, blocks: range, first: int, end_offset: int, found: list[AbortedTransaction]) -> None:
-        """Adds the entries from number `first` on, of some blocks of a level, that begin below `end_offset`."""
+        """Append to `found` the entries of `blocks`, from number `first` on, that begin below `end_offset`."""
         minima = self.minima[level]
         size = _BLOCK ** (level + 1)
         for block in blocks:
@@ -91,12 +94,12 @@ class _Entries:
 
 
 class TransactionIndex:
-    """Entries of one segment in the order of their markers. They are few, so they are kept in memory once read.
+    """The entries of one segment in the order of their markers. They are few, so they stay in memory once read.
 
-    The entries of a segment in service are in memory from the start: a search never reads a file.
+    The entries of a segment in service are in memory from the start, so a search never reads a file.
 
-    The thread that appends may meet a shortage when the marker is in the log already. The entry then waits in memory
-    for the next append or sync, and no sync succeeds without it. Reading and `sync` are for any thread.
+    If the appending thread meets a shortage after the marker is in the log, the entry stays in memory until the next
+    append or sync writes it; no sync succeeds without it. Any thread may read and call `sync`.
     """
 
     __slots__ = ("_entries", "_files", "_writing", "_written_count", "path")
@@ -104,25 +107,25 @@ class TransactionIndex:
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._entries: _Entries | None = None
-        self._written_count = 0  # of the entries, once they are in memory
+        self._written_count = 0  # the number of entries in the file, once they were read
         self._writing = threading.Lock()
         self.path = path
 
     def begin_empty(self) -> None:
-        """There is no file, or what it holds does not belong to the segment: nothing has to be read."""
+        """Start without entries: no file exists, or its content does not belong to the segment."""
         self._entries, self._written_count = _Entries(), 0
 
     def entries(self) -> Sequence[AbortedTransaction]:
-        """Raises CorruptIndexError when the file is not made of whole entries in order, OSError."""
+        """Return all entries. Raises OSError, and CorruptIndexError if an entry is incomplete or out of order."""
         return tuple(self._loaded().all)
 
     @property
     def lowest_first_offset(self) -> int:
-        """Where the first of the aborted transactions begins, NO_FIRST_OFFSET without any. Raises CorruptIndexError."""
+        """The lowest offset of an aborted transaction, NO_FIRST_OFFSET without any. Raises CorruptIndexError."""
         return self._loaded().lowest_first_offset
 
     def overlapping(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """The transactions with a record, their marker included, from `start_offset` on and below `end_offset`.
+        """Return the transactions with a record or marker from `start_offset` on and below `end_offset`.
 
         The cost grows with their number and the logarithm of the number of entries. Any thread. Raises
         CorruptIndexError.
@@ -130,16 +133,16 @@ class TransactionIndex:
         return self._loaded().overlapping(start_offset, end_offset)
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Raises OSError; after a ShortageError the entry counts all the same. Raises CorruptIndexError."""
+        """Add an entry. Raises CorruptIndexError, and OSError; a ShortageError delays only the write of the entry."""
         with self._writing:
             entries = self._loaded()
             if entries.all and entries.all[-1].last_offset >= aborted.last_offset:
                 raise CorruptIndexError(f"{self.path}: {aborted} does not follow {entries.all[-1]}")
             entries.add(aborted)
-            self._write_waiting(entries)
+            self._write_pending(entries)
 
     def truncate_to(self, offset: int) -> None:
-        """Drops the entries whose marker is at or above `offset`."""
+        """Remove the entries whose marker is at or above `offset`."""
         with self._writing:
             entries = self._loaded().all
             kept = bisect_left(entries, offset, key=_last_offset)
@@ -154,12 +157,12 @@ class TransactionIndex:
                 self._entries = _Entries(entries[:kept])
 
     def reset(self) -> None:
-        """Forgets every entry and the file, before a rebuild."""
+        """Remove all entries and the file, before a rebuild."""
         self._files.unlink_if_exists(self.path)
         self.begin_empty()
 
     def release(self) -> None:
-        """Forgets what the file holds; it is read again when needed."""
+        """Release the entries in memory, if all are in the file; the next use reads them again."""
         with self._writing:
             if self._entries is not None and self._written_count == len(self._entries.all):
                 self._entries = None
@@ -167,10 +170,10 @@ class TransactionIndex:
     def sync(self) -> None:
         with self._writing:
             if self._entries is not None:
-                self._write_waiting(self._entries)
+                self._write_pending(self._entries)
         self._files.sync_path(self.path)
 
-    def _write_waiting(self, entries: _Entries) -> None:
+    def _write_pending(self, entries: _Entries) -> None:
         count = self._written_count
         if count == len(entries.all):
             return
@@ -199,7 +202,7 @@ class TransactionIndex:
 
 
 def parse(content: bytes, path: str) -> tuple[AbortedTransaction, ...]:
-    """Raises CorruptIndexError; `path` is for its message."""
+    """Return the entries in `content`. Raises CorruptIndexError, whose message contains `path`."""
     if len(content) % _ENTRY.size:
         raise CorruptIndexError(f"{path} has {len(content)} bytes, expected a multiple of {_ENTRY.size}")
     entries = []
