@@ -1,8 +1,8 @@
-"""The snapshots of a partition's producer state, `<20 digits>.snapshot`, that spare a replay of the whole log.
+"""The snapshots of a partition's producer state, `<20 digits>.snapshot`, so that a start need not replay the whole log.
 
-Owns their format and the set of them in one directory. The offset in the name says how far into the log the state
-reaches. Derived data: a snapshot that cannot be read is deleted, an older one and the log after it give the same state.
-Must not know what the state allows a producer.
+Owns their format and the set of snapshots in one directory. A snapshot is the state at the offset in its name. It is
+derived data: an unreadable one is deleted, and replaying the log from an older one gives the same state. Must not know
+what the state allows a producer.
 
 Format: int16 version 1, uint32 CRC-32C of what follows, int32 count, then entries of 46 bytes: int64 producer id, int16
 epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch, int64 first
@@ -27,7 +27,7 @@ _VERSION: Final = 1
 
 
 class CorruptSnapshotError(Exception):
-    """A producer snapshot that cannot be used. Delete it and take an older one."""
+    """A producer snapshot is damaged. Delete it and use an older one."""
 
 
 class LoadedSnapshot(NamedTuple):
@@ -36,7 +36,7 @@ class LoadedSnapshot(NamedTuple):
 
 
 class ProducerSnapshots:
-    """`offsets` rises; each has a file."""
+    """See the module. `offsets` is sorted; each offset has a file."""
 
     __slots__ = ("_directory", "_files", "offsets")
 
@@ -50,18 +50,18 @@ class ProducerSnapshots:
         return self.offsets[-1] if self.offsets else None
 
     def write(self, offset: int, entries: Iterable[ProducerEntry]) -> None:
-        """Without waiting for the disk, see `sync`. The CRC tells a file that a crash left unfinished."""
+        """Write a snapshot without waiting for the disk, see `sync`. The CRC detects a file that a crash cut short."""
         self.write_encoded(offset, encode(entries))
 
     def write_encoded(self, offset: int, content: bytes) -> None:
-        """`write` of what `encode` made before."""
+        """Write a snapshot whose content `encode` returned."""
         self._files.replace(self._path(offset), content, durable=False)
         if offset not in self.offsets:
             self.offsets.append(offset)
             self.offsets.sort()
 
     def load_latest(self, at_most: int) -> LoadedSnapshot | None:
-        """The newest up to that offset that can be read, or None; those that cannot be read are deleted."""
+        """Return the newest readable snapshot up to the offset `at_most`, or None. Deletes newer unreadable ones."""
         for offset in reversed(self.offsets):
             if offset > at_most:
                 continue
@@ -73,26 +73,29 @@ class ProducerSnapshots:
         return None
 
     def delete(self, offset: int) -> None:
-        """Nothing when there is none."""
+        """Delete a snapshot if it exists."""
         path = self.forget(offset)
         if path is not None:
             self._files.unlink_if_exists(path)
 
     def forget(self, offset: int) -> str | None:
-        """Takes a snapshot out of the set and returns its file, for another thread to remove; None without one."""
+        """Remove a snapshot from the set; return the path of its file, which another thread may unlink, or None."""
         if offset not in self.offsets:
             return None
         self.offsets = [kept for kept in self.offsets if kept != offset]
         return self._path(offset)
 
     def delete_outside(self, start_offset: int, end_offset: int) -> None:
-        """Keeps those above `start_offset` and up to `end_offset`: the state at the start of a log is empty."""
+        """Delete the snapshots up to `start_offset`, where the state is empty, and those above `end_offset`."""
         for offset in list(self.offsets):
             if not start_offset < offset <= end_offset:
                 self.delete(offset)
 
     def delete_strays(self, segment_base_offsets: Collection[int]) -> None:
-        """Keeps those of segments, and the newest if it lies behind the last segment's base: a clean stop wrote it."""
+        """Delete the snapshots that belong to no segment.
+
+        The newest stays if it is above the base offset of the last segment: a clean stop has written it.
+        """
         newest_needed = max(segment_base_offsets, default=-1)
         for offset in list(self.offsets):
             is_last_state = offset == self.latest and offset > newest_needed
@@ -100,11 +103,11 @@ class ProducerSnapshots:
                 self.delete(offset)
 
     def relocate(self, directory: str) -> None:
-        """The directory of the log has another name now."""
+        """Use `directory`, the new name of the log's directory, from now on."""
         self._directory = directory
 
     def sync(self) -> None:
-        """Makes the newest durable."""
+        """Make the newest snapshot durable."""
         if self.offsets:
             self._files.sync_path(self._path(self.offsets[-1]))
 
@@ -113,14 +116,14 @@ class ProducerSnapshots:
 
 
 def encode(entries: Iterable[ProducerEntry]) -> bytes:
-    """The file's content; entries in the order of their producer ids."""
+    """Return the content of a snapshot, with the entries in the order of their producer ids."""
     ordered = sorted(entries, key=lambda entry: entry.producer_id)
     body = _COUNT.pack(len(ordered)) + b"".join(_encode_entry(entry) for entry in ordered)
     return _VERSION_AND_CRC.pack(_VERSION, crc32c(body)) + body
 
 
 def decode(content: bytes, path: str) -> list[ProducerEntry]:
-    """Raises CorruptSnapshotError; `path` is for its message."""
+    """Return the entries in `content`. Raises CorruptSnapshotError, whose message contains `path`."""
     if len(content) < _ENTRIES_POSITION:
         raise CorruptSnapshotError(f"{path} has {len(content)} bytes, expected at least {_ENTRIES_POSITION}")
     version, crc = _VERSION_AND_CRC.unpack_from(content)

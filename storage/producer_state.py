@@ -1,9 +1,10 @@
-"""What a partition knows of each idempotent producer: its epoch, its last batches, its open transaction.
+"""The state of each idempotent producer in a partition: its epoch, its last batches, its open transaction.
 
-Owns the check of a batch against that knowledge and what holds the last stable offset back. A pure machine: the log
-feeds it every batch in order and asks before it appends. Must not know segments or files.
+Owns the check of a batch against this state, and the transactions that limit the last stable offset. A pure state
+machine: the log calls a check before each append, and `append_*` for each batch in order. Must not know segments or
+files.
 
-Rule: a check changes nothing, and `append_*` is called once the batch is in the log and cannot fail. So a rejected or
+Rule: a check changes nothing; `append_*` is called once the batch is in the log, and cannot fail. So a rejected or
 failed append leaves the state as it was.
 """
 
@@ -21,7 +22,7 @@ BATCHES_KEPT: Final = 5
 NONE: Final = -1
 SEQUENCE_MAX: Final = 2**31 - 1
 
-_CONTROL_RECORDS_SIZE_MAX: Final = 4096  # a marker is 17 bytes; room for what later versions append
+_CONTROL_RECORDS_SIZE_MAX: Final = 4096  # a marker has 17 bytes; later versions may append fields
 
 
 class Producer(NamedTuple):
@@ -32,7 +33,7 @@ class Producer(NamedTuple):
 
 
 class BatchMetadata(NamedTuple):
-    """What is remembered of a batch. `last_sequence` NONE stands for no data batch yet."""
+    """The sequence and offset range of a batch. `last_sequence` is NONE before the first data batch."""
 
     last_sequence: int
     last_offset: int
@@ -77,14 +78,17 @@ class ProducerEntry:
         return self.batches[-1].last_offset if self.batches else NONE
 
     def move_to_epoch(self, epoch: int) -> None:
-        """A new epoch numbers its batches from 0 again."""
+        """Enter an epoch. A new one forgets the batches, because its sequence numbers begin at 0 again."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
 
 
 class CompletedTransaction(NamedTuple):
-    """The marker at `last_offset` ended it. It holds the last stable offset back until the marker is committed."""
+    """A transaction that the marker at `last_offset` ended.
+
+    It limits the last stable offset until the marker is committed.
+    """
 
     producer_id: int
     first_offset: int
@@ -93,16 +97,16 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerState:
-    """All producers of one partition. `map_end_offset`: the batches below it have been taken in."""
+    """The producers of one partition. The batches below `map_end_offset` are applied."""
 
     __slots__ = ("_ended", "_name", "_open", "_producers", "first_unstable_offset", "map_end_offset")
 
     def __init__(self, name: str) -> None:
-        """`name` is the partition's, for messages."""
+        """`name` is that of the partition, for messages."""
         self._name = name
         self._producers: dict[int, ProducerEntry] = {}
-        self._open: dict[int, int] = {}  # first offset of each open transaction -> producer id, rising
-        self._ended: deque[CompletedTransaction] = deque()  # marker not yet below the high watermark, rising
+        self._open: dict[int, int] = {}  # first offset of each open transaction, increasing -> producer id
+        self._ended: deque[CompletedTransaction] = deque()  # whose marker is not committed, in the order of the markers
         self.first_unstable_offset: int | None = None
         self.map_end_offset = 0
 
@@ -126,7 +130,7 @@ class ProducerState:
     # Checks: raise KafkaError, change nothing
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """The kept batch of this epoch with the same first and last sequence."""
+        """Return the remembered batch of this epoch with the same first and last sequence, or None."""
         entry = self._producers.get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch:
             return None
@@ -137,7 +141,10 @@ class ProducerState:
         return None
 
     def check_data(self, header: BatchHeader, offset: int) -> None:
-        """A data batch from a client. INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE."""
+        """Check a data batch from a client.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        """
         entry = self._producers.get(header.producer_id)
         if entry is None:
             return
@@ -146,14 +153,14 @@ class ProducerState:
         self._check_transaction(entry, header, offset)
 
     def check_coordinator_data(self, header: BatchHeader, offset: int) -> None:
-        """A data batch that a coordinator writes for a producer. It has no sequence numbers."""
+        """Check a data batch that a coordinator writes for a producer, which has no sequence numbers."""
         entry = self._producers.get(header.producer_id)
         if entry is not None:
             self._check_epoch(entry, header.producer_epoch, offset)
             self._check_transaction(entry, header, offset)
 
     def check_marker(self, header: BatchHeader, marker: TransactionMarker, offset: int) -> None:
-        """INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
+        """Check a marker. Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
             return
@@ -205,9 +212,9 @@ class ProducerState:
     def append(
         self, header: BatchHeader, base_offset: int, marker: TransactionMarker | None
     ) -> AbortedTransaction | None:
-        """Any batch with a producer id. `marker` belongs to a control batch; one without is of no concern here.
+        """Apply a batch with a producer id. A control batch without a `marker` has no effect.
 
-        Returns the entry for the transaction index when it aborts a transaction that has data here.
+        Returns the entry for the transaction index if the marker aborts a transaction with data in this partition.
         """
         if marker is not None:
             return self.append_marker(header, marker, base_offset)
@@ -216,7 +223,7 @@ class ProducerState:
         return None
 
     def append_data(self, header: BatchHeader, base_offset: int) -> None:
-        """A data batch whose first record has `base_offset`."""
+        """Apply a data batch whose first record has `base_offset`."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
             entry = self._producers[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch)
@@ -233,7 +240,10 @@ class ProducerState:
             self._find_first_unstable()
 
     def append_marker(self, header: BatchHeader, marker: TransactionMarker, offset: int) -> AbortedTransaction | None:
-        """A marker at `offset`. The entry for the transaction index when it aborts a transaction that has data here."""
+        """Apply a marker at `offset`.
+
+        Returns the entry for the transaction index if it aborts a transaction with data in this partition.
+        """
         entry = self._producers.get(header.producer_id)
         if entry is None:
             entry = self._producers[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch)
@@ -255,7 +265,7 @@ class ProducerState:
         return AbortedTransaction(entry.producer_id, first_offset, offset, last_stable_offset)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Transactions whose marker is below it hold the last stable offset no more."""
+        """Forget the ended transactions whose marker is below it: they no longer limit the last stable offset."""
         ended = self._ended
         if not ended or ended[0].last_offset >= high_watermark:
             return
@@ -264,12 +274,12 @@ class ProducerState:
         self._find_first_unstable()
 
     def on_log_start(self, log_start_offset: int) -> None:
-        """Records below it are gone, what they told about their producers stays."""
+        """Note that the records below it were removed. The state of their producers stays."""
         self.on_high_watermark(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers that have been silent for longer and have no open transaction; returns how many."""
+        """Remove producers without an open transaction that are idle for `expiration_ms`; return their number."""
         expired = [
             entry.producer_id
             for entry in self._producers.values()
@@ -287,7 +297,7 @@ class ProducerState:
         self.map_end_offset = map_end_offset
 
     def load(self, entries: Iterable[ProducerEntry], map_end_offset: int) -> None:
-        """Replaces everything by the content of a snapshot."""
+        """Replace the whole state by the content of a snapshot."""
         self.clear(map_end_offset)
         self._producers.update((entry.producer_id, entry) for entry in entries)
         self._open.update(
@@ -300,8 +310,8 @@ class ProducerState:
         self._find_first_unstable()
 
     def _find_first_unstable(self) -> None:
-        # `_ended` rises by marker, not by first offset, so its smallest first offset has to be looked for. It is short:
-        # it holds what was completed since the high watermark last moved.
+        # `_ended` is sorted by markers, not by first offsets, so the smallest first offset must be searched. `_ended`
+        # is short: it contains the transactions that ended since the high watermark last moved.
         first = next(iter(self._open), None)
         for transaction in self._ended:
             if first is None or transaction.first_offset < first:
@@ -310,8 +320,10 @@ class ProducerState:
 
 
 def marker_in(buffer: Buffer, position: int, header: BatchHeader) -> TransactionMarker | None:
-    """The transaction marker in a control batch at `position`; None for other control batches, and for one that the
-    cleaner has emptied. Raises Malformed when the record is damaged."""
+    """Return the transaction marker in the control batch at `position`.
+
+    None for a control batch of another type, and for one without records, which the cleaner leaves. Raises Malformed.
+    """
     usual = read_usual_marker(buffer, position, header)
     if usual is not None:
         return usual
