@@ -1,9 +1,9 @@
 """Small text files that survive a crash: a directory's offset checkpoints, a partition's leader epochs and metadata.
 
-Owns their formats, in both directions. Line 1 is the version (0), line 2 the number of entries, then one entry a line,
-fields separated by a space. `partition.metadata` is two `name: value` lines. Replaced as a whole, so a reader finds the
-old or the new content; a file that is neither is reported with its path and line, never taken for an empty one. Must
-not know what the offsets are good for.
+Owns reading and writing their formats. Line 1 is the version (0), line 2 the number of entries; each further line is
+one entry, with a space between fields. `partition.metadata` has two `name: value` lines. A file is replaced as a whole,
+so a reader finds the old or the new content. A malformed file raises an error with its path and line; it never counts
+as empty. Must not know what the offsets mean.
 """
 
 import base64
@@ -19,7 +19,7 @@ _DIGITS_MAX: Final = 19  # of an int64
 
 
 class MalformedCheckpointError(Exception):
-    """Names the file, the line and what was expected there."""
+    """A checkpoint file is malformed. The message contains its path, the line, and the expected content."""
 
 
 class TopicPartition(NamedTuple):
@@ -33,7 +33,7 @@ def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]
 
 
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
-    """Empty when the file does not exist or is empty. Raises MalformedCheckpointError."""
+    """Return the offsets; none if the file does not exist or is empty. Raises MalformedCheckpointError."""
     offsets = {}
     for number, line in _read_lines(files, path) or []:
         fields = line.split(" ")
@@ -53,7 +53,7 @@ def write_leader_epochs(files: Files, path: str, entries: Sequence[EpochStart]) 
 
 
 def read_leader_epochs(files: Files, path: str) -> list[EpochStart] | None:
-    """None when the file does not exist or has no bytes. Raises MalformedCheckpointError."""
+    """Return the entries, None if the file does not exist or is empty. Raises MalformedCheckpointError."""
     lines = _read_lines(files, path)
     if lines is None:
         return None
@@ -74,7 +74,7 @@ def write_partition_metadata(files: Files, path: str, topic_id: uuid.UUID) -> No
 
 
 def read_partition_metadata(files: Files, path: str) -> uuid.UUID | None:
-    """None when the file does not exist or is empty. Raises MalformedCheckpointError."""
+    """Return the topic id, None if the file does not exist or is empty. Raises MalformedCheckpointError."""
     try:
         text = files.read_whole(path).decode("utf-8", "replace")
     except FileNotFoundError:
@@ -93,12 +93,12 @@ def read_partition_metadata(files: Files, path: str) -> uuid.UUID | None:
 
 
 def encode_id(identifier: uuid.UUID) -> str:
-    """The 22 characters in which files and tools show an id."""
+    """Return the 22 characters with which files and tools show an id."""
     return base64.urlsafe_b64encode(identifier.bytes).rstrip(b"=").decode()
 
 
 def decode_id(text: str) -> uuid.UUID:
-    """Raises ValueError unless it is 16 bytes in base64url without padding."""
+    """Return the id. Raises ValueError unless `text` is 16 bytes in base64url without padding."""
     decoded = base64.urlsafe_b64decode(text + "==")
     if len(text) != 22 or len(decoded) != 16:
         raise ValueError(f'"{text}" is no id')
@@ -114,7 +114,7 @@ def _encode(lines: Sequence[str]) -> bytes:
 
 
 def _read_lines(files: Files, path: str) -> Iterable[tuple[int, str]] | None:
-    """The numbered lines of the entries; None when the file does not exist or has no bytes."""
+    """Return the numbered lines of the entries, None if the file does not exist or is empty."""
     try:
         lines = files.read_whole(path).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
@@ -124,6 +124,6 @@ def _read_lines(files: Files, path: str) -> Iterable[tuple[int, str]] | None:
     if lines[0] != _VERSION:
         raise MalformedCheckpointError(f'{path} line 1: "{lines[0]}", expected version {_VERSION}')
     if len(lines) < 2 or not _is_number(lines[1]) or int(lines[1]) != len(lines) - 2:
-        said = lines[1] if len(lines) > 1 else ""
-        raise MalformedCheckpointError(f'{path} line 2: "{said}", expected the number of entries, {len(lines) - 2}')
+        second = lines[1] if len(lines) > 1 else ""
+        raise MalformedCheckpointError(f'{path} line 2: "{second}", expected the number of entries, {len(lines) - 2}')
     return enumerate(lines[2:], start=3)

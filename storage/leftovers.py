@@ -1,11 +1,11 @@
-"""Removes what a crash left in a partition directory, before a start opens any file there.
+"""Removes unfinished files from a partition directory after a crash, before a start opens any file there.
 
 Owns the start-up half of the swap protocol: a set of cleaned segments replaces the old ones completely or not at all.
-Must not know what is in a segment beyond where its batches end.
+Must not know what is in a segment, except where its batches end.
 
 `LogDisposal.swap_in` renames the files of one cleaned segment after the other, lower offsets first, from `.cleaned` to
-`.swap`, and puts the segment in service once none of its files ends in `.cleaned`. So a `.cleaned` file means that the
-old segments from its offset on are live; `.swap` files without it mean that the new segment is.
+`.swap`, and replaces the old segments once no file of the new segment ends in `.cleaned`. So a `.cleaned` file means
+that the old segments from its offset on are current. Without one, `.swap` files mean that the new segment is current.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,9 +21,10 @@ _HALF_DONE: Final = (*_TO_REMOVE, names.SWAP)
 
 
 def clear(files: Files, directory: str, open_segment: Callable[[int, int], Segment]) -> list[DirectoryEntry]:
-    """What is in the directory once everything half-done has been removed or finished.
+    """Remove or complete everything unfinished; return the remaining entries of the directory.
 
-    `open_segment(base_offset, size)` makes an object for a log file. Crashing at any point and calling again is safe.
+    `open_segment(base_offset, size)` returns an object for a log file. After a crash at any point the call can be
+    repeated.
     """
     entries = files.list_directory(directory)
     if not any(entry.name.endswith(_HALF_DONE) for entry in entries):
@@ -33,7 +34,7 @@ def clear(files: Files, directory: str, open_segment: Callable[[int, int], Segme
         entry.name for entry, name in _staged(entries, names.SWAP) if cleaned and name.base_offset >= min(cleaned)
     }
     kept = []
-    # Swap files before cleaned ones: while one of the latter is left, the former still count as unfinished.
+    # Remove `.swap` files before `.cleaned` ones: the former count as unfinished only while one of the latter exists.
     for entry in sorted(entries, key=lambda entry: entry.name not in unfinished):
         if entry.name in unfinished or entry.name.endswith(_TO_REMOVE):
             files.unlink_if_exists(f"{directory}/{entry.name}")
@@ -50,8 +51,8 @@ def _finish_swaps(
 ) -> None:
     swaps = _staged(entries, names.SWAP)
     logs = [(entry, name) for entry, name in swaps if name.suffix == names.LOG]
-    # Cleaned segments follow each other without a gap, even one that has nothing in it; only the last one's end is
-    # known from its batches alone.
+    # Cleaned segments, also empty ones, follow each other without a gap. Only the end of the last one must be read from
+    # its batches.
     ends = [name.base_offset for _, name in logs[1:]]
     for place, (entry, name) in enumerate(logs):
         if place < len(ends):
@@ -76,7 +77,7 @@ def _next_offset(segment: Segment, path: str) -> int:
 
 
 def _staged(entries: Iterable[DirectoryEntry], stage: str) -> list[tuple[DirectoryEntry, SegmentFileName]]:
-    """The files of segments that have this ending."""
+    """Return the entries that are files of segments in `stage`."""
     parsed = ((entry, names.parse_segment_file(entry.name)) for entry in entries)
     return [
         (entry, name)

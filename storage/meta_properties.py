@@ -1,7 +1,7 @@
 """`meta.properties`: which broker of which cluster a log directory belongs to.
 
-Owns its format and the check at start. Nothing is ever overwritten: a directory of another broker is a mistake of the
-operator, and writing into it would make it a loss of data. Must not know logs.
+Owns its format and the check at start. A directory of another broker is a mistake of the operator, so its file is never
+overwritten: writing to it could lose data. Must not know logs.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from storage.files import Files
 
 
 class WrongDirectoryError(Exception):
-    """The directory belongs to somebody else, or does not say to whom. Names the path and both values."""
+    """The directory belongs to another broker or cluster, or its owner is unknown. The message contains the path."""
 
 
 class MetaProperties(NamedTuple):
@@ -20,7 +20,7 @@ class MetaProperties(NamedTuple):
 
 
 def read(files: Files, path: str) -> MetaProperties | None:
-    """None when there is none yet. Raises WrongDirectoryError when it is not understood."""
+    """Return the content, None if the file does not exist. Raises WrongDirectoryError if it is malformed."""
     try:
         text = files.read_whole(path).decode("utf-8", "replace")
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def write(files: Files, path: str, meta: MetaProperties) -> None:
 
 
 def verify(found: MetaProperties, path: str, *, broker_id: int | None, cluster_id: str | None) -> None:
-    """Raises WrongDirectoryError unless what was found agrees with what is expected; None expects nothing."""
+    """Raise WrongDirectoryError unless `found` has the expected ids; an expected id of None matches any."""
     if broker_id is not None and found.broker_id != broker_id:
         raise WrongDirectoryError(f"{path}: broker.id is {found.broker_id}, expected {broker_id}")
     if cluster_id is not None and found.cluster_id != cluster_id:

@@ -1,7 +1,10 @@
-"""Every name that storage gives to a file or directory, built and parsed side by side.
+"""The names of all files and directories of storage: how to build and how to parse them.
 
-Owns the spelling only. Must not know what is on a disk. Invariants: `parse_*` accepts exactly what Kafka accepts, and
-what a builder makes its parser takes apart into the same values.
+Owns the format of names only. Must not know what is on a disk.
+
+Invariants:
+- `parse_*` accepts exactly the names that Kafka accepts.
+- Parsing a built name returns the values that it was built from, except a topic that was cut to fit.
 """
 
 import re
@@ -36,7 +39,7 @@ HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 
 PARTITION_FILES: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, MOVED_FROM})
-"""What a partition directory holds besides the files of its segments."""
+"""The files of a partition directory besides those of its segments."""
 
 ROOT_FILES: Final = frozenset(
     {
@@ -49,7 +52,7 @@ ROOT_FILES: Final = frozenset(
         CLEANER_CHECKPOINT,
     }
 )
-"""What a log directory holds besides partition directories."""
+"""The files of a log directory besides its partition directories."""
 
 DIRECTORY_NAME_LENGTH_MAX: Final = 255
 
@@ -67,7 +70,7 @@ class SegmentFileName(NamedTuple):
 
 
 class DirectoryState(Enum):
-    """What a partition directory is for; the value is the ending of its name."""
+    """The purpose of a partition directory; the value is the ending of its name."""
 
     CURRENT = ""
     DELETE = "delete"
@@ -76,7 +79,7 @@ class DirectoryState(Enum):
 
 
 class PartitionDirectoryName(NamedTuple):
-    """A name that was cut to fit (state DELETE, long topic) holds only the beginning of its topic."""
+    """The parts of a name. If a long topic was cut to fit (state DELETE), `topic` is only its beginning."""
 
     topic: str
     partition: int
@@ -84,12 +87,12 @@ class PartitionDirectoryName(NamedTuple):
 
 
 def segment_file(base_offset: int, suffix: str) -> str:
-    """Twenty digits keep the order of names equal to the order of offsets up to 2^63."""
+    """Return the file's name. Its twenty digits make names sort like offsets up to 2^63."""
     return f"{base_offset:020d}{suffix}"
 
 
 def parse_segment_file(name: str) -> SegmentFileName | None:
-    """None for a name that is no file of a segment and no producer snapshot."""
+    """Return the parts of the name of a segment's file or a producer snapshot, None for other names."""
     match = _SEGMENT_FILE.fullmatch(name)
     return None if match is None else SegmentFileName(int(match[1]), match[2], match[3] or "")
 
@@ -99,19 +102,19 @@ def partition_directory(topic: str, partition: int) -> str:
 
 
 def marked_partition_directory(topic: str, partition: int, state: DirectoryState, unique_id: uuid.UUID) -> str:
-    """A name nobody else has. The topic is cut where the whole would pass 255 characters: file systems refuse more."""
+    """Return a unique name. A long topic is cut, because file systems reject names of more than 255 characters."""
     ending = f"-{partition}.{unique_id.hex}-{state.value}"
     return topic[: DIRECTORY_NAME_LENGTH_MAX - len(ending)] + ending
 
 
 def can_have_future(topic: str, partition: int) -> bool:
-    """Whether the name of a FUTURE directory holds the whole topic: nothing else tells whose copy it is."""
+    """Return whether the name of a FUTURE directory contains the whole topic; only the name identifies a copy."""
     whole = marked_partition_directory(topic, partition, DirectoryState.FUTURE, uuid.UUID(int=0))
     return whole.startswith(f"{topic}-{partition}.")
 
 
 def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
-    """None for a name that no partition directory has."""
+    """Return the parts of the name of a partition directory, None for other names."""
     if marked := _MARKED_DIRECTORY.fullmatch(name):
         return PartitionDirectoryName(marked["topic"], int(marked["partition"]), DirectoryState(marked["state"]))
     if plain := _PARTITION_DIRECTORY.fullmatch(name):
