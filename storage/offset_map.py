@@ -1,11 +1,15 @@
-"""Key -> its newest record, in memory of a fixed size whatever the number and length of keys.
+"""A map from each key to its newest record, whose memory does not depend on the number and length of the keys.
 
-Owns the table only: open addressing over 24-byte entries, the 16-byte MD5 of a key and the number of its newest record,
-counted from the first one that was put. Two keys with one MD5 would count as one key; Kafka takes the same risk. Must
-not know logs.
+Owns the table only, a hash table with open addressing. Must not know logs. An entry has 24 bytes:
 
-Invariants: an entry never moves and is never removed; the memory is what was asked for, and of that only the pages in
-use are resident.
+    | MD5 of the key, 16 bytes | number of its newest record + 1, 8 bytes; 0 marks a free slot |
+
+Numbers count from the first record that was put. Two keys with the same MD5 would count as one key; Kafka accepts the
+same risk.
+
+Invariants:
+- An entry never moves and is never removed.
+- Of the memory, only the pages in use are resident.
 """
 
 import hashlib
@@ -15,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
-try:  # twice as fast for short keys: OpenSSL's takes longer to set up than to compute
+try:  # twice as fast for short keys: OpenSSL's MD5 takes longer to set up than to compute
     from _md5 import md5  # type: ignore[import-not-found]
 except ImportError:
     md5 = partial(hashlib.md5, usedforsecurity=False)
@@ -23,32 +27,34 @@ except ImportError:
 ENTRY_SIZE: Final = 24
 MEMORY_MAX: Final = 2**31 - 1
 
-_ENTRY: Final = struct.Struct(">16sQ")  # the number plus one: 0 marks a free slot
+_ENTRY: Final = struct.Struct(">16sQ")
 
 
 class OffsetMap:
-    """`usable` keys fit in before it is full; more than the load factor's share would make probing slow."""
+    """See the module. The map is full at `usable` keys, because probing gets slow above the load factor."""
 
     __slots__ = ("_slots", "_table", "count", "probes", "usable")
 
     def __init__(self, memory: int, load_factor: float, keys_max: int = MEMORY_MAX) -> None:
-        """`keys_max`: more will not be put; then twice as many slots are enough, and quicker to search than all."""
+        """`memory` is in bytes. At most `keys_max` keys will be put; twice as many slots suffice and are faster."""
         self._slots = max(min(min(memory, MEMORY_MAX) // ENTRY_SIZE, 2 * keys_max), 2)
         self._table = mmap.mmap(-1, self._slots * ENTRY_SIZE)
-        # One slot at least stays free, where the search for a key that is not there ends.
+        # At least one slot stays free, where the search for a missing key ends.
         self.usable = min(max(int(self._slots * load_factor), 1), self._slots - 1)
         self.count = 0
         self.probes = 0
 
     def put_all(self, keys: Sequence[bytes], numbers: Iterable[int], superseded: list[int]) -> int:
-        """Notes the newest record of each key, as long as there is room; returns how many keys there was room for.
+        """Store the newest record of each key until the map is full; return the number of keys stored.
 
-        Numbers must rise, from call to call too. `superseded` gets the numbers of those records that the keys had
-        until now. One loop without calls: it runs for every record of a dirty log.
+        Numbers must be increasing, also from call to call. The numbers that are replaced are appended to `superseded`.
+        The loop calls no function of its own, because it runs for every record of a dirty log.
+
+        Invariant at the top of the loop: `stored_count` keys are stored, and `count` entries are in use.
         """
         table, size, slots = self._table, self._slots * ENTRY_SIZE, self._slots
         unpack, pack, usable, supersede = _ENTRY.unpack_from, _ENTRY.pack_into, self.usable, superseded.append
-        count, taken = self.count, 0
+        count, stored_count = self.count, 0
         digests = _digests(keys)
         try:
             for digest, first_slot, number in zip(digests, _first_slots(digests), numbers, strict=False):
@@ -66,14 +72,14 @@ class OffsetMap:
                     count += 1
                 else:
                     break
-                taken += 1
+                stored_count += 1
                 pack(table, position, digest, number + 1)
         finally:
             self.count = count
-        return taken
+        return stored_count
 
     def newest(self, keys: Iterable[bytes]) -> list[int]:
-        """The number of each key's newest record; -1 for one that was never put."""
+        """Return the number of each key's newest record, -1 for a missing key."""
         table, size, slots = self._table, self._slots * ENTRY_SIZE, self._slots
         unpack = _ENTRY.unpack_from
         numbers = []
@@ -96,5 +102,5 @@ def _digests(keys: Iterable[bytes]) -> list[bytes]:
 
 
 def _first_slots(digests: list[bytes]) -> list[int]:
-    """The first half of each digest as a number."""
+    """Return the first half of each digest as a number."""
     return memoryview(b"".join(digests)).cast("Q")[::2].tolist()

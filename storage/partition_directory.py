@@ -1,10 +1,10 @@
 """The name of one log's directory, which changes while other threads use files in it.
 
-Owns the name, the name before it, and the lock under which it changes. Must not know what the directory holds: the log
-tells its parts of a new name.
+Owns the name, the previous name, and the lock under which it changes. Must not know what the directory contains: the
+log passes a new name to its parts.
 
-Invariant: whoever holds `unrenamed` sees one name from beginning to end. A thread that did not hold it, and found no
-file under the old name, repeats the look-up (`has_moved`).
+Invariant: the name does not change while a thread holds `unrenamed`. A thread that did not hold it, and found no file
+under the old name, tries again under the new one (`has_moved`).
 """
 
 import threading
@@ -15,7 +15,7 @@ from storage.files import Files
 
 
 class PartitionDirectory:
-    """`path` is for reading."""
+    """See the module. `path` is for reading."""
 
     __slots__ = ("_files", "_naming", "_previous_path", "path")
 

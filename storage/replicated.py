@@ -1,7 +1,7 @@
-"""What a follower accepts from its leader: the leader's bytes as they are, once they are known to be whole.
+"""The follower's validation of the batches that it fetched from its leader; it appends them unchanged.
 
-Owns the checks of length, CRC and order over a fetched run of batches. Pure. Offsets are the leader's and may have
-gaps; limits of size are the leader's too, and are not asked again. Must not know who leads, or how bytes are fetched.
+Owns the checks of length, CRC and order. Pure. The leader has assigned the offsets, which may have gaps, and has
+checked the sizes, which are not checked again. Must not know who leads, or how bytes are fetched.
 """
 
 import struct
@@ -14,21 +14,26 @@ from storage.time_index import NO_TIMESTAMP, TimestampOffset
 
 
 class ReplicatedAppend(NamedTuple):
-    """`records` are the whole batches of what was fetched that one segment can hold.
+    """The complete batches, from the start of the fetched bytes, that fit into one segment.
 
-    Left out, for the next append, are an incomplete last one and what is too far from the first to be numbered with it.
+    The rest is for the next append: an incomplete last batch, and batches whose offset relative to the first exceeds an
+    int32.
     """
 
     records: memoryview
     batches: list[StoredBatch]
     first_offset: int
-    """Where a segment may begin that holds them."""
+    """A valid base offset of a segment that contains them."""
     last_offset: int
     largest: TimestampOffset
 
 
 def check_replicated(records: memoryview, *, next_offset: int) -> ReplicatedAppend:
-    """Raises KafkaError: CORRUPT_MESSAGE for damage, OFFSET_OUT_OF_RANGE for offsets that do not rise."""
+    """Check the batches in `records`, which must continue a log at `next_offset`.
+
+    Raises:
+        KafkaError: CORRUPT_MESSAGE for a damaged batch, OFFSET_OUT_OF_RANGE for offsets that do not increase.
+    """
     batches: list[StoredBatch] = []
     position = 0
     largest = TimestampOffset(NO_TIMESTAMP, next_offset)
@@ -55,12 +60,12 @@ def check_replicated(records: memoryview, *, next_offset: int) -> ReplicatedAppe
 
 
 def _first_offset_of_old(extent: Extent, next_offset: int) -> int:
-    """As far before the last one, which is all that is known of an old format's message, as a segment can begin."""
+    """Return the lowest base offset of a segment for a message of an old format, whose first offset is unknown."""
     return max(next_offset, extent.last_offset - RELATIVE_OFFSET_MAX)
 
 
 def _batch_at(records: memoryview, position: int) -> StoredBatch | None:
-    """None when no whole batch is left."""
+    """Return the batch at `position`, None if it is incomplete. Raises KafkaError: CORRUPT_MESSAGE."""
     try:
         extent = extent_at(records, position, position)
     except struct.error:

@@ -1,7 +1,9 @@
 """The segments of one log in the order of their base offsets.
 
-Owns order and look-up only. Must not know files. Invariant: every change replaces one tuple, so a reader in another
-thread that took `all()` or made one look-up works on a consistent set for as long as it likes.
+Owns order and lookup only. Must not know files.
+
+Invariant: every change replaces one tuple. So the result of `all()` or of one lookup stays a consistent set for a
+reader in another thread.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,17 +16,17 @@ _base_offset = attrgetter("base_offset")
 
 
 def slot_of(segments: Sequence[Segment], offset: int) -> int:
-    """The place among `segments` of the one that may hold `offset`: 0 also where the first begins above it."""
+    """Return the index of the segment that may hold `offset`, or 0 if the first segment begins above it."""
     return max(slot_above(segments, offset) - 1, 0)
 
 
 def slot_above(segments: Sequence[Segment], offset: int) -> int:
-    """The place of the first that begins above `offset`; their number where none does."""
+    """Return the index of the first segment that begins above `offset`, or the number of segments if none does."""
     return bisect_right(segments, offset, key=_base_offset)
 
 
 class Segments:
-    """Never empty once the log is open: the last one is active."""
+    """See the module. It is never empty; the last segment is the active one."""
 
     __slots__ = ("_segments", "active")
 
@@ -44,11 +46,11 @@ class Segments:
 
     @property
     def size(self) -> int:
-        """Bytes of all log files."""
+        """The size of all log files in bytes."""
         return sum(segment.size for segment in self._segments)
 
     def floor(self, offset: int) -> Segment | None:
-        """The segment with the greatest base offset at or below `offset`: the only one that may hold it."""
+        """Return the only segment that may hold `offset`: the one with the greatest base offset at or below it."""
         active = self.active
         if active.base_offset <= offset:
             return active
@@ -57,7 +59,7 @@ class Segments:
         return segments[slot - 1] if slot else None
 
     def covering(self, start_offset: int, end_offset: int) -> Sequence[Segment]:
-        """Those that may hold an offset from `start_offset` on and below `end_offset`."""
+        """Return the segments that may hold an offset from `start_offset` on and below `end_offset`."""
         segments = self._segments
         return segments[slot_of(segments, start_offset) : bisect_left(segments, end_offset, key=_base_offset)]
 
@@ -67,8 +69,8 @@ class Segments:
         self.active = segment
 
     def replace(self, removed: Iterable[Segment], added: Iterable[Segment] = ()) -> None:
-        """In one step. Something must remain."""
-        gone = set(removed)
-        kept = [segment for segment in self._segments if segment not in gone]
+        """Replace segments in one step. At least one must remain."""
+        dropped = set(removed)
+        kept = [segment for segment in self._segments if segment not in dropped]
         self._segments = tuple(sorted([*kept, *added], key=_base_offset))
         self.active = self._segments[-1]

@@ -1,7 +1,7 @@
-"""Batches as they lie in a log file or come from a leader, of any format that may be met there.
+"""Batches in a log file or from a leader, of any format: magic 0, 1 or 2.
 
-Owns what magic 0, 1 and 2 have in common: where a batch ends, which offsets it covers, its greatest timestamp, whether
-its CRC is right. Must not know what is inside, nor where the bytes come from.
+Owns what the formats have in common: where a batch ends, which offsets it covers, its greatest timestamp, and whether
+its CRC is valid. Must not know the records in a batch, nor where the bytes come from.
 """
 
 import struct
@@ -19,9 +19,9 @@ from protocol.records.batch import (
 )
 from protocol.records.legacy import message_crc_is_valid, read_message_header
 
-_PREFIX: Final = struct.Struct(">qi4xb")  # base_offset, batch_length, magic: at the same place in all three
+_PREFIX: Final = struct.Struct(">qi4xb")  # base_offset, batch_length, magic: at the same position in all three
 HEADER_START: Final = struct.Struct(">qi4xb6xi")
-"""Of magic 2 alone: base offset, batch length, magic and last offset delta."""
+"""Only for magic 2: base offset, batch length, magic and last offset delta."""
 _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
 _LAST_OFFSET_DELTA_POSITION: Final = 23
 _LENGTH_MIN: Final = {0: 14, 1: 22, 2: 49}
@@ -30,9 +30,9 @@ _TIMESTAMP_POSITIONS: Final = {1: 18, MAGIC: MAX_TIMESTAMP_POSITION}
 
 
 class Extent(NamedTuple):
-    """Where a batch, or a message of an old format, lies: all that is needed to step over it.
+    """The position and the offsets of a batch, or of a message of an old format.
 
-    A message of an old format carries the offset of its last record only; that stands for its base offset too.
+    A message of an old format contains only the offset of its last record, which is also used as its base offset.
     """
 
     position: int
@@ -47,13 +47,13 @@ class Extent(NamedTuple):
 
     @property
     def timestamp_position(self) -> int | None:
-        """Where its greatest timestamp stands; None for magic 0, which has none."""
+        """The position of its greatest timestamp; None for magic 0, which has none."""
         within = _TIMESTAMP_POSITIONS.get(self.magic)
         return None if within is None else self.position + within
 
 
 class StoredBatch(NamedTuple):
-    """`view` is the whole batch, `header` is None for a message of an old format."""
+    """A complete batch in `view`; `header` is None for a message of an old format."""
 
     extent: Extent
     view: memoryview
@@ -76,13 +76,13 @@ class StoredBatch(NamedTuple):
         return message_crc_is_valid(self.view, 0, read_message_header(self.view))
 
 
-_new = tuple.__new__  # half the time of calling the class, and this is called for every batch that is stepped over
+_new = tuple.__new__  # half the time of calling the class, and a scan calls it for every batch
 
 
 def extent_at(buffer: bytes | bytearray | memoryview, index: int, position: int) -> Extent:
-    """The batch whose first bytes stand at `index` of the buffer and at `position` of the log file.
+    """Return the extent of the batch that begins at `index` of the buffer and at `position` of the log file.
 
-    Raises struct.error when too few bytes are there to tell, ValueError when they cannot be a batch.
+    Raises struct.error if the buffer ends within the first fields, ValueError if the bytes are no batch.
     """
     base_offset, length, magic = _PREFIX.unpack_from(buffer, index)
     length_min = _LENGTH_MIN.get(magic)
