@@ -83,6 +83,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._has_turn = False
         self._is_paused = False
         self._is_killed = False
+        self._is_in_thread = False
         self._held: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -127,8 +128,9 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)
-        self._take_turn_soon()
+        if not self._is_killed:
+            self._ready.append(handle)
+            self._take_turn_soon()
         return handle
 
     call_soon_threadsafe = call_soon
@@ -199,19 +201,20 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return done
 
     def in_thread(self, work: Callable[[], T]) -> Future[T]:
-        """Run `work` as one step of its own, some time later."""
+        """Run `work` as one step of its own, some time later; at once if a thread asks, because it may wait for it."""
         result: Future[T] = Future()
-
-        def step() -> None:
-            try:
-                value = work()
-            except Exception as error:
-                result.set_exception(error)
-            else:
-                result.set_result(value)
-
-        self._after(self._world.random.randrange(THREAD_DELAY_US_MAX), step)
+        if self._is_in_thread:
+            _do(work, result)
+        else:
+            self._after(self._world.random.randrange(THREAD_DELAY_US_MAX), partial(self._run_thread, work, result))
         return result
+
+    def _run_thread(self, work: Callable[[], T], result: Future[T]) -> None:
+        self._is_in_thread = True
+        try:
+            _do(work, result)
+        finally:
+            self._is_in_thread = False
 
     # What tasks need
 
@@ -240,7 +243,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
 
 class SimulatedThreads(Executor):
-    """The threads of one process: each piece of work is one step, as the loop's `in_thread` has it."""
+    """The threads of one process."""
 
     def __init__(self, loop: ProcessLoop) -> None:
         self._loop = loop
@@ -250,6 +253,15 @@ class SimulatedThreads(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Do nothing: work that was submitted is done in its time."""
+
+
+def _do(work: Callable[[], T], result: Future[T]) -> None:
+    try:
+        value = work()
+    except Exception as error:
+        result.set_exception(error)
+    else:
+        result.set_result(value)
 
 
 def _copy_result(result: Future[T], done: asyncio.Future[T]) -> None:
