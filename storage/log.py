@@ -13,7 +13,7 @@ acknowledged; `next_offset` counts planned ones too. One write of a log is store
 its files during that write.
 
 Threads: one thread owns the log and makes all changes, except that the directory's thread stores planned appends.
-`read` and the look-ups by time may run in other threads at the same time.
+`read` and the lookups by time may run in other threads at the same time.
 
 Invariants:
 - log start <= last stable offset <= high watermark <= log end.
@@ -794,7 +794,7 @@ class Log:
         try:
             found = look_up()
         except SegmentGoneError:
-            # Retention or cleaning removed the segment during the look-up: search the present segments instead.
+            # Retention or cleaning removed the segment during the lookup: search the present segments instead.
             return None if self.was_truncated_since(truncation_count) else self._found(look_up, upper_bound_offset)
         except (CorruptIndexError, CorruptSegmentError) as damage:
             if self.was_truncated_since(truncation_count):

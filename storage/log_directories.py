@@ -1,7 +1,7 @@
 """The log directories of a broker: which are online, and what happens when one fails.
 
 Owns the change of a directory to offline and work on all directories at a time. Must not know which logs are in
-service, nor what lies in a log directory.
+service, nor the content of a log directory.
 
 Invariants: a directory that failed stays offline until a restart; its logs are offline, the others are served. A
 shortage of descriptors or memory takes no directory offline.

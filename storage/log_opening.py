@@ -1,6 +1,6 @@
-"""Makes the `Log` of a partition: a new, empty one, or one from the files that an earlier run left.
+"""Creates the `Log` of a partition: a new, empty one, or one from the files of an earlier run.
 
-Owns what is on the disk before a log is in service. Must not know which log directory is chosen, nor what the
+Owns the files of a log before it is in service. Must not know which log directory is chosen, nor what the
 checkpoints say beyond the offsets that it is given. Any thread.
 """
 

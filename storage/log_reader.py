@@ -1,6 +1,6 @@
 """Reading one log: by offset for a fetch, by timestamp for a list of offsets.
 
-Owns the look-up from an offset to a position, the aborted transactions that overlap a range, and a small cache of where
+Owns the lookup from an offset to a position, the aborted transactions that overlap a range, and a small cache of where
 the last reads ended: a consumer that continues there needs neither index nor scan. Must not know why an upper bound is
 what it is. Any thread may read while the owning thread appends.
 
@@ -105,7 +105,7 @@ class LogReader:
         """
         end_offset, active, end_position = self.end
         if offset == end_offset >= upper_bound_offset:
-            # Consumers at the log's end repeat this read: it needs no look-up.
+            # Consumers at the log's end repeat this read: it needs no lookup.
             if with_aborted:
                 return FetchedRecords(_NOTHING, offset, active.base_offset, end_position, offset, ())
             return FetchedRecords(_NOTHING, offset, active.base_offset, end_position)

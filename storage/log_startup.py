@@ -1,7 +1,7 @@
-"""The start of the logs: whose directories these are, which logs lie in them, and loading them in parallel.
+"""The start of the logs: checks the log directories, finds their logs, and loads them in parallel.
 
-Owns the order of a start: lock the directories, check whose they are, finish moves that a crash cut off, reject two
-logs of one partition, load. Must not know what happens to a log once it is loaded.
+Owns the order of a start: lock the directories, check that they belong to this broker, complete moves that a crash
+interrupted, reject two logs of one partition, load. Must not know what happens to a log once it is loaded.
 
 Threads: `open`, `claim` and `load` block until done. `load` uses threads of its own for the logs of each directory.
 """
@@ -100,7 +100,7 @@ class _Progress(LoadProgress):
 
 
 class _Offsets(NamedTuple):
-    """What the checkpoints of a log directory say about its logs."""
+    """The content of the checkpoints of a log directory."""
 
     is_clean: bool
     recovery_points: dict[TopicPartition, int] | None  # None without a usable checkpoint
@@ -123,7 +123,7 @@ class _LogToLoad(NamedTuple):
 
 
 class StartedLogs(Protocol):
-    """Where a start puts what it finds."""
+    """The owner of the logs that a start loads."""
 
     settings: LogManagerSettings
     damaged_batches: DamagedBatches
@@ -270,7 +270,7 @@ class LogStartup:
                 listed = list(self._list_logs(directory, now_ms))
                 for path in directory.unknown_files():
                     if os.path.basename(path) not in self._files_beside:
-                        _logger.warning("%s is not a file of a log directory; it is left alone", path)
+                        _logger.warning("%s is not a file of a log directory; it is left as it is", path)
                 is_clean = directory.remove_clean_marker()
                 cleaner_offsets = directory.read_cleaner_offsets(_logger.warning)
                 offsets[directory.path] = _Offsets(
@@ -298,7 +298,7 @@ class LogStartup:
         settled = log_moves.settle(found, directories, self._marker_of, contents_of)
         served = settled.served
         for one in settled.promoted:
-            _logger.warning("%s holds the whole log and takes its place", one.path)
+            _logger.warning("%s is a complete copy and replaces its log", one.path)
             served.extend(self._renamed(one, names.partition_directory(*one.name)))
         for one in settled.retired:
             _logger.warning("%s is removed: another directory holds the log since a move", one.path)
@@ -336,7 +336,7 @@ class LogStartup:
     def _list_logs(self, directory: LogDirectory, now_ms: int) -> Iterator[FoundLog]:
         for path, parsed in directory.partition_directories():
             if parsed.state is DirectoryState.STRAY:
-                _logger.warning("%s is left alone: the metadata does not know this replica", path)
+                _logger.warning("%s is left as it is: the metadata does not know this replica", path)
             elif parsed.state is DirectoryState.DELETE:
                 self._remove_later(directory, path, now_ms)
             else:

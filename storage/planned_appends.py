@@ -18,7 +18,7 @@ from storage.segment import Segment
 from storage.shortages import TryLaterError
 from storage.transaction_index import AbortedTransaction
 
-# Batches are joined into one write up to this size. The index has one entry for them: a look-up scans from there.
+# Batches are joined into one write up to this size. The index has one entry for them: a lookup scans from there.
 _JOINED_SIZE_MAX: Final = 64 * 1024
 
 

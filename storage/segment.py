@@ -518,7 +518,7 @@ class Segment:
         """
         self._cut_tail()
         try:
-            # If damage hides the greatest timestamp, the time index ends earlier. A look-up reports the damage.
+            # If damage hides the greatest timestamp, the time index ends earlier. A lookup reports the damage.
             with contextlib.suppress(CorruptSegmentError):
                 self.time_index.append_if_later(*self.largest())
             self.offset_index.seal()
