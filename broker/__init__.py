@@ -1,5 +1,5 @@
-"""The broker: everything that lives on the event loop, and the composition root that wires it together.
+"""The broker: everything that runs on the event loop, and the composition root that connects it.
 
-Owns whatever waits, answers or is told of the cluster. Must not know how files are laid out (`storage`), how messages
-look as bytes (`protocol`) or why the controller decides what it does.
+Owns the event loop: what waits, what responds, and what is known of the cluster. Must not know how files are laid out
+(`storage`), how messages are encoded (`protocol`), or why the controller decides as it does.
 """

@@ -539,4 +539,4 @@ async def _announce_lost_log_dir(foundation: Foundation) -> None:
     try:
         await announce_lost_log_dir(foundation.store, foundation.broker_id)
     except (StoreError, StoreUnavailable) as error:
-        logger.error("the controller cannot be told of the lost log directory, leaders stay where they are: %s", error)
+        logger.error("the controller was not notified of the lost log directory, so leaders do not move: %s", error)

@@ -17,7 +17,7 @@ from protocol.schema import Encoded
 LEADER_OF_DELETED_TOPIC = -2
 NO_LEADER = -1
 NO_EPOCH = -1
-TOLD_MAX: Final = 8
+ENCODED_MAX: Final = 8
 """How many encoded responses are kept per topic: one for each version and listener in use."""
 
 
@@ -38,13 +38,13 @@ class TopicState:
     name: str
     topic_id: UUID
     partitions: dict[int, UpdateMetadataPartitionState] = field(default_factory=dict)
-    told: dict[Hashable, Encoded] = field(default_factory=dict)
+    encoded: dict[Hashable, Encoded] = field(default_factory=dict)
     """Encoded responses by the request's key; cleared when the topic changes."""
 
-    def remember(self, asked: Hashable, told: Encoded) -> None:
-        if len(self.told) >= TOLD_MAX:
-            self.told.clear()
-        self.told[asked] = told
+    def remember(self, asked: Hashable, encoded: Encoded) -> None:
+        if len(self.encoded) >= ENCODED_MAX:
+            self.encoded.clear()
+        self.encoded[asked] = encoded
 
 
 class MetadataCache:
@@ -110,7 +110,7 @@ class MetadataCache:
         if brokers != self.brokers:
             self.brokers = brokers
             for state in self.topics.values():
-                state.told.clear()  # encoded responses depend on which leaders are alive
+                state.encoded.clear()  # encoded responses depend on which leaders are alive
         changed = set()
         for topic in request.topic_states:
             changed.add(topic.topic_name)
@@ -129,14 +129,14 @@ class MetadataCache:
             state = self.topics[topic] = TopicState(topic, topic_id)
             self._names_by_id[topic_id] = topic
         state.partitions[partition.partition_index] = partition
-        state.told.clear()
+        state.encoded.clear()
 
     def _forget(self, topic: str, partition: int) -> None:
         state = self.topics.get(topic)
         if state is None:
             return
         state.partitions.pop(partition, None)
-        state.told.clear()
+        state.encoded.clear()
         if not state.partitions:
             del self.topics[topic]
             self._names_by_id.pop(state.topic_id, None)

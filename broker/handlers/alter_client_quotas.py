@@ -1,4 +1,4 @@
-"""AlterClientQuotas: set and take away quotas (KIP-546); each entity is answered by itself."""
+"""AlterClientQuotas: set and remove quotas (KIP-546). Each entity has a result."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Needs(Protocol):
 async def handle(
     services: Needs, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
-    """Entries for one entity are carried out in order, and answered once with what the last one came to."""
+    """Apply the entries of one entity in order; the response has one result for it, that of the last entry."""
     results = {}
     for entry in request.entries:
-        # Of several parts of one type the last counts, and the answer names the client id first, as at Kafka.
+        # As in Kafka, the last of several parts of one type counts, and the response has the client id first.
         by_type = {part.entity_type: part for part in entry.entity}
         entry.entity = sorted(by_type.values(), key=attrgetter("entity_type"))
         entity = frozenset((part.entity_type, part.entity_name) for part in entry.entity)

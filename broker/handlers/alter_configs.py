@@ -36,12 +36,12 @@ async def handle(
 
 
 def _response(request: AlterConfigsRequest, results: list[KafkaError | None]) -> Slices[AlterConfigsResponse]:
-    answers = yield from each(zip(request.resources, results, strict=True), lambda answered: _answer(*answered))
-    return AlterConfigsResponse(responses=answers)
+    responses = yield from each(zip(request.resources, results, strict=True), lambda pair: _result(*pair))
+    return AlterConfigsResponse(responses=responses)
 
 
 def failed(request: AlterConfigsRequest, context: RequestContext, code: ErrorCode) -> AlterConfigsResponse:
-    return AlterConfigsResponse(responses=[_answer(resource, KafkaError(code)) for resource in request.resources])
+    return AlterConfigsResponse(responses=[_result(resource, KafkaError(code)) for resource in request.resources])
 
 
 def _alteration(resource: AlterConfigsResource) -> Alteration:
@@ -49,8 +49,8 @@ def _alteration(resource: AlterConfigsResource) -> Alteration:
     return Alteration(resource.resource_type, resource.resource_name, changes, replaces=True)
 
 
-def _answer(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
-    answer = AlterConfigsResourceResponse(resource_type=resource.resource_type, resource_name=resource.resource_name)
+def _result(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
+    response = AlterConfigsResourceResponse(resource_type=resource.resource_type, resource_name=resource.resource_name)
     if error is not None:
-        answer.error_code, answer.error_message = error.code, error.message
-    return answer
+        response.error_code, response.error_message = error.code, error.message
+    return response

@@ -37,16 +37,16 @@ class Needs(Protocol):
 def handle(
     services: Needs, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> Slices[AlterReplicaLogDirsResponse]:
-    answers: dict[str, dict[int, ErrorCode]] = {}
+    codes_by_topic: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
         yield
         for topic in directory.topics:
             yield
             for index in topic.partitions:
                 code = _outcome(services, directory.path, topic.name, index)
-                answers.setdefault(topic.name, {})[index] = code
+                codes_by_topic.setdefault(topic.name, {})[index] = code
                 yield
-    return (yield from _response(answers))
+    return (yield from _response(codes_by_topic))
 
 
 def failed(
@@ -60,7 +60,7 @@ def _outcome(services: Needs, path: str, topic: str, index: int) -> ErrorCode:
     try:
         _move(services, path, topic, index)
     except KafkaError as error:
-        # Clients of this request have always been told so.
+        # Kafka's response to this request has always had this code.
         is_absent = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.REPLICA_NOT_AVAILABLE if is_absent else error.code
     return ErrorCode.NONE
@@ -82,11 +82,11 @@ def _move(services: Needs, path: str, topic: str, index: int) -> None:
     services.directory_moves.move(partition, wanted)
 
 
-def _response(answers: dict[str, dict[int, ErrorCode]]) -> Slices[AlterReplicaLogDirsResponse]:
+def _response(codes_by_topic: dict[str, dict[int, ErrorCode]]) -> Slices[AlterReplicaLogDirsResponse]:
     response = AlterReplicaLogDirsResponse(results=[])
-    for topic, of_topic in answers.items():
+    for topic, codes in codes_by_topic.items():
         result = AlterReplicaLogDirTopicResult(topic_name=topic, partitions=[])
-        for index, code in of_topic.items():
+        for index, code in codes.items():
             result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
             yield
         response.results.append(result)

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials: set and take away passwords (KIP-554); each user is answered by itself."""
+"""AlterUserScramCredentials: set and delete SCRAM credentials (KIP-554). Each user has a result."""
 
 from __future__ import annotations
 

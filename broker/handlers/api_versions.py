@@ -1,7 +1,7 @@
 """ApiVersions: the APIs that this broker serves, from the table of handlers.
 
 Version notes: v3 client software name and version (KIP-511), features; the response header is version 0 always, and a
-version that is not known is answered in the layout of version 0 by the dispatcher.
+version that is not known gets a response in the layout of version 0, from the dispatcher.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CreateAcls: there is no authorizer yet that could keep rules, which has an error code of its own."""
+"""CreateAcls: fails with SECURITY_DISABLED, as in Kafka without an authorizer."""
 
 from __future__ import annotations
 

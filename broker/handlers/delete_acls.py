@@ -1,4 +1,4 @@
-"""DeleteAcls: there is no authorizer yet whose rules could be deleted, which has an error code of its own."""
+"""DeleteAcls: fails with SECURITY_DISABLED, as in Kafka without an authorizer."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ async def handle(services: Needs, request: DeleteTopicsRequest, context: Request
     if not services.config[properties.DELETE_TOPIC_ENABLE]:
         is_new = context.api_version >= FIRST_VERSION_WITH_DELETION_DISABLED
         code = ErrorCode.TOPIC_DELETION_DISABLED if is_new else ErrorCode.INVALID_REQUEST
-        return DeleteTopicsResponse(responses=[_answer(state, code) for state in states])
+        return DeleteTopicsResponse(responses=[_result(state, code) for state in states])
     if any(state.name is not None and state.topic_id != ZERO_UUID for state in states):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or its id, not by both")
     names = [_name(services, state) for state in states]
@@ -45,17 +45,17 @@ async def handle(services: Needs, request: DeleteTopicsRequest, context: Request
     responses = []
     for state, name in zip(states, names, strict=True):
         if name is None:
-            responses.append(_answer(state, ErrorCode.UNKNOWN_TOPIC_ID))
+            responses.append(_result(state, ErrorCode.UNKNOWN_TOPIC_ID))
         else:
             result = by_name[name]
-            answer = _answer(state, result.error_code)
-            answer.name = name
-            responses.append(answer)
+            response = _result(state, result.error_code)
+            response.name = name
+            responses.append(response)
     return DeleteTopicsResponse(responses=responses)
 
 
 def failed(request: DeleteTopicsRequest, context: RequestContext, code: ErrorCode) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(responses=[_answer(state, code) for state in _states(request, context)])
+    return DeleteTopicsResponse(responses=[_result(state, code) for state in _states(request, context)])
 
 
 def _states(request: DeleteTopicsRequest, context: RequestContext) -> list[DeleteTopicState]:
@@ -68,5 +68,5 @@ def _name(services: Needs, state: DeleteTopicState) -> str | None:
     return state.name if state.name is not None else services.metadata_cache.name_of(state.topic_id)
 
 
-def _answer(state: DeleteTopicState, code: ErrorCode) -> DeletableTopicResult:
+def _result(state: DeleteTopicState, code: ErrorCode) -> DeletableTopicResult:
     return DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=code)

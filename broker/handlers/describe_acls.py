@@ -1,4 +1,4 @@
-"""DescribeAcls: there is no authorizer yet whose rules could be shown, which has an error code of its own."""
+"""DescribeAcls: fails with SECURITY_DISABLED, as in Kafka without an authorizer."""
 
 from __future__ import annotations
 

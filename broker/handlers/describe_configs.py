@@ -49,7 +49,7 @@ def handle(
     """Return each resource once, with the keys of its first entry in the request."""
     for resource in request.resources:
         if resource.resource_type not in KNOWN_TYPES:
-            # Groups (4.0) among them: whoever asks for one is refused everything.
+            # Among them the groups of Kafka 4.0: a request that names one fails as a whole.
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         yield
     seen: set[tuple[int, str]] = set()

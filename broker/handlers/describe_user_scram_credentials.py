@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials: which users may log in by SCRAM, with how many iterations, never with what (KIP-554).
 
-The controller alone answers, because it alone changes credentials.
+Only the controller serves it, because only the controller changes credentials.
 """
 
 from __future__ import annotations

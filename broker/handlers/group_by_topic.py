@@ -15,14 +15,14 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
-def group_by_topic(answers: Iterable[tuple[tuple[str, int], A]], make: Callable[[str, list[A]], T]) -> Slices[list[T]]:
-    """Return `make(topic, answers)` for each topic, in the order of their first partitions.
+def group_by_topic(results: Iterable[tuple[tuple[str, int], A]], make: Callable[[str, list[A]], T]) -> Slices[list[T]]:
+    """Return `make(topic, results)` for each topic, in the order of their first partitions.
 
-    `answers` yields (topic, partition) with the result of that partition; it may be lazy.
+    `results` yields (topic, partition) with the result of that partition; it may be lazy.
     """
     topics: dict[str, list[A]] = {}
-    for (topic, _), answer in answers:
-        topics.setdefault(topic, []).append(answer)
+    for (topic, _), result in results:
+        topics.setdefault(topic, []).append(result)
         yield
     made = []
     for topic, of_topic in topics.items():

@@ -37,15 +37,15 @@ async def handle(
 def _response(
     request: IncrementalAlterConfigsRequest, results: list[KafkaError | None]
 ) -> Slices[IncrementalAlterConfigsResponse]:
-    answers = yield from each(zip(request.resources, results, strict=True), lambda answered: _answer(*answered))
-    return IncrementalAlterConfigsResponse(responses=answers)
+    responses = yield from each(zip(request.resources, results, strict=True), lambda pair: _result(*pair))
+    return IncrementalAlterConfigsResponse(responses=responses)
 
 
 def failed(
     request: IncrementalAlterConfigsRequest, context: RequestContext, code: ErrorCode
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
-        responses=[_answer(resource, KafkaError(code)) for resource in request.resources]
+        responses=[_result(resource, KafkaError(code)) for resource in request.resources]
     )
 
 
@@ -57,8 +57,8 @@ def _alteration(resource: AlterConfigsResource) -> Alteration:
     return Alteration(resource.resource_type, resource.resource_name, changes)
 
 
-def _answer(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
-    answer = AlterConfigsResourceResponse(resource_type=resource.resource_type, resource_name=resource.resource_name)
+def _result(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
+    response = AlterConfigsResourceResponse(resource_type=resource.resource_type, resource_name=resource.resource_name)
     if error is not None:
-        answer.error_code, answer.error_message = error.code, error.message
-    return answer
+        response.error_code, response.error_message = error.code, error.message
+    return response

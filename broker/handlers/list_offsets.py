@@ -64,8 +64,8 @@ def handle(
             asked[topic.name, wanted.partition_index] += 1
             reads_records |= _reads_records(wanted.timestamp)
             yield
-    answering = _answer_all(services, request, context, asked)
-    return services.run_blocking(lambda: whole(answering)) if reads_records else (yield from answering)
+    finding = _find_all(services, request, context, asked)
+    return services.run_blocking(lambda: whole(finding)) if reads_records else (yield from finding)
 
 
 def _reads_records(timestamp: int) -> bool:
@@ -73,7 +73,7 @@ def _reads_records(timestamp: int) -> bool:
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
-def _answer_all(
+def _find_all(
     services: Needs, request: ListOffsetsRequest, context: RequestContext, asked: Mapping[tuple[str, int], int]
 ) -> Slices[ListOffsetsResponse]:
     """Respond for all partitions; `asked` is how often the request names each partition."""
@@ -84,10 +84,10 @@ def _answer_all(
             try:
                 if context.api_version > 0 and asked[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the same partition was asked twice")
-                answer = _answer(services, topic.name, wanted, request, context)
+                found = _find(services, topic.name, wanted, request, context)
             except KafkaError as error:
-                answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
-            partitions.append(answer)
+                found = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
+            partitions.append(found)
             yield
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
         yield
@@ -109,7 +109,7 @@ def failed(request: ListOffsetsRequest, context: RequestContext, code: ErrorCode
     )
 
 
-def _answer(
+def _find(
     services: Needs,
     topic: str,
     wanted: ListOffsetsPartition,
@@ -130,19 +130,19 @@ def _answer(
     else:
         isolation = FetchIsolation.LOG_END
     end_offset = partition.readable_end_offset(isolation)
-    answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.NONE)
+    response = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.NONE)
     _require_known(wanted.timestamp, context.api_version)
     if context.api_version == 0:
         offsets = partition.log.legacy_offsets_before(
             wanted.timestamp, wanted.max_num_offsets, now_ms=services.clock.now_ms()
         )
         visible = [offset for offset in offsets if offset <= end_offset]
-        answer.old_style_offsets = visible if len(visible) == len(offsets) else [end_offset, *visible]
-        return answer
+        response.old_style_offsets = visible if len(visible) == len(offsets) else [end_offset, *visible]
+        return response
     found = _look_up(partition, wanted.timestamp, end_offset)
     if found is not None:
-        answer.timestamp, answer.offset, answer.leader_epoch = found
-    return answer
+        response.timestamp, response.offset, response.leader_epoch = found
+    return response
 
 
 def _require_known(timestamp: int, version: int) -> None:

@@ -48,7 +48,7 @@ def handle(
 ) -> Slices[MetadataResponse | Awaitable[Slices[MetadataResponse]]]:
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
-        return (yield from _answer_all(services, request, context))
+        return (yield from _respond_for_all(services, request, context))
     if _may_create(services, request, context):
         missing: dict[str, None] = {}
         for topic in wanted:
@@ -56,8 +56,8 @@ def handle(
                 missing[topic.name] = None
             yield
         if missing:
-            return _create_and_answer(services, request, context, wanted, missing)
-    return (yield from _answer(services, request, context, wanted, {}))
+            return _create_and_respond(services, request, context, wanted, missing)
+    return (yield from _respond(services, request, context, wanted, {}))
 
 
 def failed(request: MetadataRequest, context: RequestContext, code: ErrorCode) -> MetadataResponse:
@@ -72,7 +72,7 @@ def failed(request: MetadataRequest, context: RequestContext, code: ErrorCode) -
     )
 
 
-async def _create_and_answer(
+async def _create_and_respond(
     services: Needs,
     request: MetadataRequest,
     context: RequestContext,
@@ -80,17 +80,17 @@ async def _create_and_answer(
     missing: Collection[str],
 ) -> Slices[MetadataResponse]:
     codes = await services.topics.create_automatically(missing)
-    return _answer(services, request, context, wanted, codes)
+    return _respond(services, request, context, wanted, codes)
 
 
-def _answer_all(services: Needs, request: MetadataRequest, context: RequestContext) -> Slices[MetadataResponse]:
+def _respond_for_all(services: Needs, request: MetadataRequest, context: RequestContext) -> Slices[MetadataResponse]:
     topics = yield from each(
         list(services.metadata_cache.topics.values()), lambda state: _known(services, request, context, state)
     )
     return _response(services, request, context, topics)
 
 
-def _answer(
+def _respond(
     services: Needs,
     request: MetadataRequest,
     context: RequestContext,
@@ -183,11 +183,11 @@ def _known(
     It is cached, because encoding ten thousand partitions takes 20 ms.
     """
     asked = context.api_version, context.listener, request.include_topic_authorized_operations
-    told = state.told.get(asked)
-    if told is None:
-        told = encode_element(MetadataResponse, _described(services, request, context, state), context.api_version)
-        state.remember(asked, told)
-    return cast(MetadataResponseTopic, told)
+    encoded = state.encoded.get(asked)
+    if encoded is None:
+        encoded = encode_element(MetadataResponse, _described(services, request, context, state), context.api_version)
+        state.remember(asked, encoded)
+    return cast(MetadataResponseTopic, encoded)
 
 
 def _described(

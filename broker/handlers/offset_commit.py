@@ -3,7 +3,7 @@
 Partitions that do not exist are refused one by one, the rest is committed as one batch. A commit of thousands lets
 other requests have their turn in between.
 
-Version notes: v0 stores where consumers of 0.8 looked (`/consumers`), without a group; v1 a timestamp for each offset;
+Version notes: v0 stores where consumers of 0.8 read (`/consumers`), without a group; v1 a timestamp for each offset;
 v2 to v4 a time to live; v6 leader epochs; v7 static members; v9 is for members of KIP-848 groups, which are not served.
 """
 
@@ -59,7 +59,7 @@ def failed(request: ScannedOffsetCommit, context: RequestContext, code: ErrorCod
 
 
 def _commit(services: Needs, request: ScannedOffsetCommit, version: int) -> Slices[Response]:
-    """Nothing is stored before the last offset was looked at."""
+    """Commit offsets. Nothing is stored before the last offset was checked."""
     exists = services.metadata_cache.contains
     now_ms = services.clock.now_ms()
     expires_ms = NO_TIMESTAMP
@@ -79,19 +79,19 @@ def _commit(services: Needs, request: ScannedOffsetCommit, version: int) -> Slic
         return (yield from _response(request, version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     committer = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     if len(offsets) > COMMIT_STEP_SIZE:
-        answer = yield from services.groups.offsets.commit_in_slices(request.group_id, committer, offsets)
+        result = yield from services.groups.offsets.commit_in_slices(request.group_id, committer, offsets)
         yield
     else:
-        answer = services.groups.offsets.commit(request.group_id, committer, offsets)
-    if isinstance(answer, CommitResult):
-        return (yield from _answer(request, version, unknown, answer))
-    return _later(request, version, unknown, answer)
+        result = services.groups.offsets.commit(request.group_id, committer, offsets)
+    if isinstance(result, CommitResult):
+        return (yield from _respond(request, version, unknown, result))
+    return _later(request, version, unknown, result)
 
 
 async def _later(
     request: ScannedOffsetCommit, version: int, unknown: set[TopicPartition], awaited: Awaitable[CommitResult]
 ) -> Slices[RowResponse]:
-    return _answer(request, version, unknown, await awaited)
+    return _respond(request, version, unknown, await awaited)
 
 
 def _offset(row: OffsetCommitRow, now_ms: int, expires_ms: int) -> OffsetAndMetadata:
@@ -105,11 +105,11 @@ def _offset(row: OffsetCommitRow, now_ms: int, expires_ms: int) -> OffsetAndMeta
     )
 
 
-def _answer(
-    request: ScannedOffsetCommit, version: int, unknown: set[TopicPartition], answer: CommitResult
+def _respond(
+    request: ScannedOffsetCommit, version: int, unknown: set[TopicPartition], result: CommitResult
 ) -> Slices[RowResponse]:
-    refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **answer.refused}
-    return _response(request, version, answer.error, refused)
+    refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **result.refused}
+    return _response(request, version, result.error, refused)
 
 
 def _response(

@@ -1,4 +1,4 @@
-"""What the parts of a broker are told of its configuration, in their own terms.
+"""Builds the settings of each part of a broker from its configuration.
 
 Owns the translation, names resolved to addresses included. Must not know what the parts do with it.
 """

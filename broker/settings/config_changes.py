@@ -1,10 +1,10 @@
-"""Changing the settings of topics, brokers and loggers on behalf of clients, and putting changes of anyone in force.
+"""Changes the settings of topics, brokers and loggers for clients, and applies changes that others have made.
 
 Owns: what AlterConfigs and IncrementalAlterConfigs mean, the order check - write - notify - apply, and the dynamic
-layers of this broker's configuration. Must not know: response layouts, or what runs with a setting (two callbacks do).
+layers of this broker's configuration. Must not know: response layouts, or which parts use a setting (two callbacks do).
 
-Invariants: of one resource all changes are made or none; a client that was told of success finds the change in force on
-this broker; a broken value in the store never stops the broker, it is left out and logged.
+Invariants: either all changes of a resource are made, or none; a successful response means that the change has taken
+effect on this broker; an invalid value in the store is ignored and logged, and never stops the broker.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ logger = logging.getLogger("kafka.server.ConfigAdminManager")
 
 
 class ResourceType(IntEnum):
-    """Whose settings; numbered as in requests."""
+    """The kind of resource; numbered as in requests."""
 
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
-    """Known by name, and refused: without KRaft there are none."""
+    """Rejected: only clusters with KRaft have them."""
 
 
 class Operation(IntEnum):
-    """What happens to one setting; numbered as in requests. APPEND and SUBTRACT are for lists."""
+    """The change of one setting; numbered as in requests. APPEND and SUBTRACT apply to lists."""
 
     SET = 0
     DELETE = 1
@@ -57,13 +57,13 @@ class Operation(IntEnum):
 # No resource has nearly as many settings.
 CHANGES_MAX = 1000
 STATED_CHANGES_MAX = CHANGES_MAX + 1
-"""Changes of one resource beyond these need not be stated: it is refused in any case."""
+"""How many changes of a resource are read: with more it is rejected anyway."""
 OPERATIONS = frozenset(Operation)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """What is asked for one setting; `operation` may be any number."""
+    """A requested change of one setting; `operation` may be any number."""
 
     key: str
     operation: int
@@ -72,7 +72,7 @@ class KeyChange:
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What is asked for one resource. `replaces`: settings that are not named go back to their defaults."""
+    """Requested changes of one resource. With `replaces`, settings that are not named get their defaults."""
 
     resource_type: int
     resource_name: str
@@ -283,7 +283,7 @@ def _edited(
 
 
 def _edited_list(before: str | None, key: str, operation: int, value: str, rows: Mapping[str, Property[object]]) -> str:
-    """A list with elements added or taken away; one that is not set begins with the default of the table."""
+    """Return a list with elements added or removed. A list that is not set begins with its default."""
     row = rows.get(key)
     if row is None or row.type is not ConfigType.LIST:
         word = Operation(operation).name.lower()

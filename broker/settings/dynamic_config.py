@@ -1,8 +1,8 @@
 """Which broker settings may change while the broker runs, and how far (KIP-226). Pure decisions over plain values.
 
-Owns the rules that hold for a change but not for a start: what is read-only, what belongs to one broker, how fast
-thread counts may grow. What a value itself may be is `config`'s. Every refusal of a change is INVALID_REQUEST with the
-words that Kafka's tools show. A layer that was stored earlier is never refused: what cannot be used of it is left out.
+Owns the rules for a change that do not apply to a start: which settings are read-only or belong to one broker, and how
+fast thread counts may grow. `config` decides which values are valid. A rejected change fails with INVALID_REQUEST and
+Kafka's text. A layer that was stored earlier is never rejected as a whole: its unusable settings are ignored.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ PER_LISTENER_ONLY = frozenset(
     )
 )
 
-# Dynamic in Kafka; addresses are bound and registered once here, and an accepted change without effect would lie.
+# Dynamic in Kafka. Here addresses are bound and registered once, so a change would have no effect.
 NEEDS_RESTART_HERE = frozenset(
     row.name for row in (rows.LISTENERS, rows.ADVERTISED_LISTENERS, rows.LISTENER_SECURITY_PROTOCOL_MAP)
 )
 
 
 def check_change(config: BrokerConfig, proposed: Mapping[str, str], *, per_broker: bool) -> None:
-    """Whether `proposed` may become a dynamic layer of `config`: this broker's own, or the whole cluster's.
+    """Check that `proposed` may become a dynamic layer of `config`: that of this broker, or that of the whole cluster.
 
-    Raises KafkaError(INVALID_REQUEST).
+    Raises:
+        KafkaError: INVALID_REQUEST.
     """
     _refuse("Cannot update these configs dynamically", filter(_is_read_only, proposed))
     _refuse(
@@ -79,7 +80,7 @@ def check_change(config: BrokerConfig, proposed: Mapping[str, str], *, per_broke
 
 
 def usable(stored: Mapping[str, str], *, per_broker: bool) -> tuple[dict[str, str], list[str]]:
-    """The part of a stored layer that may be in force, and a line for each key that is left out."""
+    """Return the usable part of a stored layer, and a line for each key that is ignored."""
     kept: dict[str, str] = {}
     problems = []
     for key, text in stored.items():
@@ -108,7 +109,7 @@ def _problem(key: str, text: str, *, per_broker: bool) -> str | None:
 
 
 def _is_read_only(key: str) -> bool:
-    # Settings of plug-ins are unknown to Kafka's table, so that it takes any change of theirs.
+    # Kafka's table does not have the settings of plug-ins, so Kafka accepts any change of them.
     row = BROKER_PROPERTIES.get(key)
     return row is not None and row.update_mode is UpdateMode.READ_ONLY and row.visibility is not Visibility.FOREIGN
 

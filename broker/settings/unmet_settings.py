@@ -16,7 +16,7 @@ from config.topic_properties import MIN_INSYNC_REPLICAS
 
 NAMED_TOPICS_MAX: Final = 10
 
-# What does not work when a new internal topic would need more replicas than there are brokers.
+# The feature that fails if an internal topic needs more replicas than the cluster has brokers.
 _OF_NEW_TOPICS: Final[tuple[tuple[str, Property[int], str], ...]] = (
     (
         GROUP_METADATA_TOPIC,

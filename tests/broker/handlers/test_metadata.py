@@ -41,7 +41,7 @@ async def told(broker: InProcessBroker, topic: str, version: int) -> MetadataRes
 def known(broker: InProcessBroker, topic: str) -> UpdateMetadataPartitionState:
     """What the broker itself was told, to be changed in place."""
     state = broker.services.metadata_cache.topics[topic]
-    state.told.clear()
+    state.encoded.clear()
     return state.partitions[0]
 
 
@@ -149,7 +149,7 @@ def test_what_is_told_again_is_what_would_be_told_anew(seed: int) -> None:
         for _ in range(3):
             version, listener = rng.choice(METADATA.versions), rng.choice(LISTENERS)
             for state in forgetful.topics.values():
-                state.told.clear()
+                state.encoded.clear()
             with_operations = version >= 8 and rng.random() < 0.5
             told_again, told_anew = (
                 answer(cache, version, listener, with_operations=with_operations) for cache in (remembering, forgetful)
